@@ -1,0 +1,54 @@
+# Every target sets up what it needs: nothing has to be installed by hand.
+PYTHON ?= python3
+VENV := .venv
+RIVALS := .venv-rivals
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup quickstart test lint types check conformance bench bias clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@# torch first and alone: the constraint picks the tested release, and a failure shows at once
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(READY)  ## make .venv with the package, its extras and the tools
+
+quickstart: $(READY)  ## audit an example whose true calibration error is known
+	$(BIN)/calibrant audit --example --figure quickstart/reliability.png
+
+test: $(READY)  ## run all tests, the examples in docstrings included
+	$(BIN)/python -m pytest -q
+
+lint: $(READY)  ## ruff: style and common mistakes
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: $(READY)  ## mypy --strict on the package
+	$(BIN)/mypy
+
+check: lint types test  ## everything a change must pass
+
+$(RIVALS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install -q -c constraints.txt torch
+	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration
+	@touch $@
+
+conformance: $(RIVALS)/.ready  ## compare with other libraries, and rewrite the table in docs
+	$(RIVALS)/bin/python -m pytest -q tests/conformance
+	$(RIVALS)/bin/python -m benchmarks.conformance_table
+
+bench: $(RIVALS)/.ready  ## speed and memory side by side with other libraries
+	$(RIVALS)/bin/python -m benchmarks
+
+bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
+	$(BIN)/python -m benchmarks.estimator_bias
+
+clean:  ## remove both environments and what was written
+	rm -rf $(VENV) $(RIVALS) quickstart

@@ -1,0 +1,26 @@
+"""calibrant makes a classifier's confidence mean what it says.
+
+`Predictions` holds logits and labels; `metrics` measure them, with intervals; `losses` hold the
+differentiable forms. Names are loaded when first used, so that the command line starts quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant import data, losses, metrics, report
+    from calibrant.metrics.bins import BinSums
+    from calibrant.predictions import Predictions
+
+__version__ = "0.1.0"
+__all__ = ["BinSums", "Predictions", "data", "losses", "metrics", "report"]
+
+_WHERE = {"Predictions": "calibrant.predictions", "BinSums": "calibrant.metrics.bins"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    return import_module(f"calibrant.{name}")

@@ -1,0 +1,185 @@
+"""The edge of the package: what a user hands in is checked here, once, and trusted afterwards."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.shapes import shape
+
+# How far a row of probabilities may be from summing to one, by the type it came in.
+SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """Take a tensor, an array or nested lists; give a CPU tensor without gradient."""
+    if not isinstance(value, Tensor):
+        array = np.asarray(value)
+        if array.dtype.kind in "OSUcMmV":
+            raise TypeError(f"{name}: dtype {array.dtype} is not supported, pass numbers")
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            native = native.astype(np.int64)
+        elif array.dtype == np.longdouble:
+            native = native.astype(np.float64)
+        # torch warns about arrays it may not write to; nothing here writes.
+        value = torch.from_numpy(
+            np.ascontiguousarray(native) if native.flags.writeable else native.copy()
+        )
+    if value.is_complex():
+        raise TypeError(f"{name}: dtype {value.dtype} is not supported, pass real numbers")
+    if value.device.type == "meta":
+        raise ValueError(f"{name} is on the meta device and holds no values")
+    return value.detach()
+
+
+def as_scores(name: str, value: Any) -> Tensor:
+    """Check (n, k) logits or probabilities for type and shape; half precision is raised."""
+    scores = as_tensor(name, value)
+    if scores.dtype == torch.bool:
+        raise TypeError(f"{name}: dtype bool is not supported, pass numbers")
+    if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
+        raise ValueError(
+            f"{name} has shape {shape(scores)}: for binary scores use "
+            "Predictions.from_binary(scores, labels, kind=...) or pass both columns, (n, 2)"
+        )
+    if scores.ndim != 2:
+        raise ValueError(
+            f"{name} must be (n, k), got {shape(scores)}: "
+            "for segmentation or tokens use Predictions.from_dense(logits, labels, ...)"
+        )
+    if not scores.shape[0] or not scores.shape[1]:
+        raise ValueError(f"need at least 1 example, got {name} of shape {shape(scores)}")
+    return raised(scores)
+
+
+def raised(scores: Tensor) -> Tensor:
+    """Half precision becomes float32, integers float64; float32 and float64 stay."""
+    if scores.dtype in (torch.float32, torch.float64):
+        return scores
+    return scores.to(torch.float32 if scores.dtype.is_floating_point else torch.float64)
+
+
+def as_labels(
+    value: Any, *, examples: int, classes: int, name: str, class_names: Sequence[str] | None = None
+) -> Tensor:
+    """Check that labels are n class indices in [0, k - 1]; floats that are whole are cast."""
+    labels = as_tensor("labels", _named(value, class_names))
+    if labels.ndim == 2 and shape(labels) == (examples, classes):
+        raise ValueError(
+            f"labels have shape {shape(labels)}: pass class indices, labels.argmax(1) if these are "
+            "one-hot; soft labels are not supported by calibration errors"
+        )
+    if labels.ndim != 1:
+        raise ValueError(f"labels must be ({examples},), got {shape(labels)}")
+    if len(labels) != examples:
+        hint = f": is {name} transposed?" if len(labels) == classes else ""
+        raise ValueError(f"{name} has {examples} rows, labels {len(labels)}{hint}")
+    if labels.is_floating_point():
+        bad = (labels != labels.round()) | ~labels.isfinite()
+        if bad.any():
+            row = int(bad.nonzero()[0])
+            raise ValueError(f"labels must be integers, got {labels[row].item()} at row {row}")
+    labels = labels.long()
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0:
+        raise ValueError(
+            f"label {low} at row {int(labels.argmin())} is out of range for {classes} classes "
+            f"(0..{classes - 1}); drop such rows first, or use from_dense(..., ignore_index={low})"
+        )
+    if high >= classes:
+        hint = "; labels look 1-based, subtract 1" if high == classes and low >= 1 else ""
+        raise ValueError(
+            f"label {high} at row {int(labels.argmax())} is out of range for {classes} classes "
+            f"(0..{classes - 1}){hint}"
+        )
+    return labels
+
+
+def _named(value: Any, class_names: Sequence[str] | None) -> Any:
+    """Replace labels given as class names by their indices."""
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "OSU" or not all(isinstance(item, str) for item in array.flat):
+        return value
+    if class_names is None:
+        raise TypeError("labels are strings: pass class_names=[...] to say which class is which")
+    position = {name: index for index, name in enumerate(class_names)}
+    unknown = sorted(set(array.flat) - set(position))
+    if unknown:
+        raise ValueError(f"label {unknown[0]!r} is not in class_names {list(class_names)}")
+    return np.array([position[item] for item in array.flat])
+
+
+def as_weights(value: Any, *, examples: int) -> Tensor:
+    """Check that weights are n finite numbers, none negative, not all zero."""
+    weights = as_tensor("weights", value).double()
+    if shape(weights) != (examples,):
+        raise ValueError(f"weights must be ({examples},), got {shape(weights)}")
+    if not weights.isfinite().all():
+        row = int((~weights.isfinite()).nonzero()[0])
+        raise ValueError(f"weights must be finite, got {weights[row].item()} at row {row}")
+    if (weights < 0).any():
+        row = int(weights.argmin())
+        raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
+    if not weights.any():
+        raise ValueError("weights are all zero: nothing would be measured")
+    return weights
+
+
+def as_groups(value: Any, *, examples: int) -> Tensor:
+    """Number the groups 0, 1, ... in order of their names; any hashable numbers or strings."""
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.shape != (examples,):
+        raise ValueError(f"groups must be ({examples},), got {array.shape}")
+    return torch.from_numpy(np.unique(array, return_inverse=True)[1].astype(np.int64))
+
+
+def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
+    """Say which value is NaN or inf; `rows` marks the examples that hold one.
+
+    A single -inf among logits is probability zero and is not marked; a row of nothing else is.
+    """
+    for kind, found in (("NaN", scores.isnan()), ("inf", scores.isposinf())):
+        if found.any():
+            row, column = (int(i) for i in found.nonzero()[0])
+            raise ValueError(
+                f"{name} contains {int(found.sum())} {kind} (first at row {row}, class {column}); "
+                "mend or drop those rows first"
+            )
+    if rows.any():
+        row = int(rows.nonzero()[0])
+        raise ValueError(f"{name}: row {row} is -inf for every class; at least one must be finite")
+
+
+def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> None:
+    """Refuse what cannot be probabilities, and say what it looks like instead."""
+    low, high = (float(extreme) for extreme in probs.aminmax())
+    if math.isnan(low) or high == math.inf:
+        refuse_non_finite("probs", probs, rows=torch.zeros(0))
+    sums = probs.sum(1, dtype=torch.float64)
+    if low < 0 or (high > 1 + 1e-6 and not any_sum):
+        extreme = low if low < 0 else high
+        row, column = (int(i) for i in (probs == extreme).nonzero()[0])
+        if high <= 0:
+            hint = "these look like log-probabilities: use Predictions(log_probs, labels)"
+        elif low >= 0 and float((sums - 100).abs().max()) < 2:
+            hint = "these look like percent: divide by 100"
+        else:
+            hint = "if these are logits use Predictions(logits, labels)"
+        raise ValueError(
+            f"probs outside [0, 1]: {'min' if low < 0 else 'max'} {extreme:.4g} "
+            f"(row {row}, class {column}); {hint}"
+        )
+    off = sums == 0 if any_sum else (sums - 1).abs() > tolerance
+    if off.any():
+        row = int(off.nonzero()[0])
+        raise ValueError(
+            f"{int(off.sum())} of {len(probs)} rows of probs do not sum to 1 within "
+            f"{tolerance:g} (row {row}: {float(sums[row]):.4g}); pass normalize=True to divide "
+            "by the sum, or use Predictions(logits, labels) if these are logits"
+        )

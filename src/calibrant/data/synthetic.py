@@ -1,0 +1,113 @@
+"""Predictions whose true posterior is known in closed form, hence their true calibration error."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import integrate, special, stats
+
+from calibrant.predictions import Predictions
+from calibrant.shapes import Logits, Values
+
+Curve = Callable[[Values], Values]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Predictions, and for every example the true probability of each class, (n, k)."""
+
+    predictions: Predictions
+    posterior: Logits
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    r"""A model that says confidence r and is right with probability accuracy(r).
+
+    Confidence is $r = 1/k + (1 - 1/k)\,u$ with $u \sim \mathrm{Beta}(a, b)$; the predicted class
+    is uniform; the label is the predicted class with probability `accuracy(r)` and otherwise any
+    other class, each equally likely. What is left of r is spread evenly, so the posterior is known
+    for every class and the true error is an integral over r alone.
+
+    Attributes:
+        classes: k.
+        shape: (a, b) of the Beta distribution.
+        accuracy: the true probability of being right at confidence r, vectorised.
+        meaning: one line for tables.
+    """
+
+    classes: int
+    shape: tuple[float, float]
+    accuracy: Curve
+    meaning: str
+
+    def sample(self, n: int, *, seed: int) -> Sample:
+        """Draw n labelled predictions."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        generator = np.random.default_rng(seed)
+        confidence = self._confidence(generator.beta(*self.shape, n))
+        right = self.accuracy(confidence)
+        predicted = generator.integers(0, self.classes, n)
+        other = (predicted + generator.integers(1, self.classes, n)) % self.classes
+        labels = np.where(generator.random(n) < right, predicted, other)
+        probs, posterior = (self._vectors(top, predicted) for top in (confidence, right))
+        return Sample(Predictions.from_probs(probs, labels), torch.from_numpy(posterior))
+
+    def true_error(self, norm: float = 1.0) -> float:
+        r"""True calibration error $(\mathrm{E}\,|accuracy(r) - r|^{norm})^{1/norm}$, unbinned."""
+        return self._expect(lambda r: np.abs(self.accuracy(r) - r) ** norm, 0.0, 1.0) ** (1 / norm)
+
+    def true_binned_error(self, bins: int = 15) -> float:
+        """What ECE with these bins tends to as n grows; never above the true error."""
+        inner = np.arange(1, bins) / bins
+        low = 1 / self.classes
+        cuts = [0.0, *((inner[inner > low] - low) / (1 - low)).tolist(), 1.0]
+        pieces = zip(cuts[:-1], cuts[1:], strict=True)
+        return sum(abs(self._expect(lambda r: self.accuracy(r) - r, a, b)) for a, b in pieces)
+
+    def _expect(self, value: Curve, low: float, high: float) -> float:
+        """Expectation of value(r) over the stretch of u from low to high."""
+        density = stats.beta(*self.shape).pdf
+        integrand = lambda u: float(value(self._confidence(np.array([u])))[0] * density(u))  # noqa: E731
+        return float(integrate.quad(integrand, low, high, limit=400)[0])
+
+    def _confidence(self, u: Values) -> Values:
+        return 1 / self.classes + (1 - 1 / self.classes) * u
+
+    def _vectors(self, top: Values, predicted: Values) -> Values:
+        rest = (1 - top) / (self.classes - 1)
+        vectors = np.repeat(rest[:, None], self.classes, 1)
+        vectors[np.arange(len(top)), predicted] = top
+        return vectors
+
+
+def tempered(temperature: float) -> Curve:
+    """Accuracy of a two-class model whose true log-odds were divided by the temperature."""
+    return lambda r: special.expit(temperature * special.logit(r))
+
+
+SYNTHETIC = {
+    "calibrated": Synthetic(10, (3.0, 1.0), lambda r: r, "confidence is exactly right"),
+    "overconfident": Synthetic(
+        10,
+        (3.0, 1.0),
+        lambda r: r - 0.15 * (r - 0.1) ** 2 / 0.9,
+        "too sure, most of all at the top",
+    ),
+    "underconfident": Synthetic(
+        10, (3.0, 1.0), lambda r: r + 0.4 * (r - 0.1) * (1 - r), "not sure enough in the middle"
+    ),
+    "wavy": Synthetic(
+        10,
+        (2.0, 1.5),
+        lambda r: r + 0.25 * (1 - r) * np.sin(12 * math.pi * r),
+        "errors of both signs, some narrower than a bin",
+    ),
+    "saturated": Synthetic(
+        10, (8.0, 0.25), lambda r: 0.93 * r, "nearly every confidence above 0.99, 7 % wrong"
+    ),
+    "tempered": Synthetic(2, (2.0, 0.7), tempered(0.5), "two classes, true log-odds doubled"),
+}

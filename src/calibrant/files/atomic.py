@@ -1,0 +1,47 @@
+"""Write a file that is seen whole or not at all."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a nameless draft that becomes `path` once its bytes are on the disk.
+
+    After a failure or a kill, `path` is as it was before; after a failure the draft is gone too.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: no folder {path.parent}; create it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name")
+    # The same folder, since a rename is atomic only within one filesystem.
+    draft = path.parent / f".{secrets.token_hex(8)}.tmp.{os.getpid()}"
+    try:
+        with open(draft, "xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        # The user knows `path`, not the draft that the system complains about.
+        raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the rename itself on the disk, where the system can (not on Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,178 @@
+"""Arrays in `.npz` files, read without `np.load`: every claim of the file is checked first."""
+
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from calibrant.files.checks import (
+    Limits,
+    check_dtype,
+    check_size,
+    check_truth,
+    check_wanted,
+    one_line,
+)
+
+MAX_MEMBERS = 64
+# 64 members need a few kB; zipfile would build objects for every entry of a longer table.
+MAX_CONTENTS = 2**20
+# The header of a numeric array is about 120 bytes.
+MAX_HEADER = 4096
+BLOCK = 4 * 2**20
+
+
+def names(path: Path) -> list[str]:
+    """Members of the archive, without their `.npy`."""
+    with _archive(path) as archive:
+        return list(_members(path, archive))
+
+
+def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the wanted members and nothing else."""
+    with _archive(path) as archive:
+        members = _members(path, archive)
+        check_wanted(path, wanted, list(members))
+        size = path.stat().st_size
+        for name in wanted:
+            # A member cannot store more than the file does, whatever it claims.
+            stored = min(members[name].compress_size, size)
+            declared = members[name].file_size
+            check_size(path, f"member {name}", declared, stored, limits)
+        return {name: _array(path, archive, members[name]) for name in wanted}
+
+
+def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write what `np.savez` writes, also for names that are arguments of `np.savez`."""
+    with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array, allow_pickle=False)
+
+
+class _Guarded(io.FileIO):
+    """A file that refuses one huge read while zipfile parses the table of contents."""
+
+    guarded = True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.guarded and size is not None and size > MAX_CONTENTS:
+            raise zipfile.BadZipFile("its table of contents is too long for 64 members")
+        return super().read(size) or b""
+
+
+def _invalid(path: Path, reason: object) -> ValueError:
+    return ValueError(f"{path} is not a valid npz file: {one_line(reason)}")
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    with _Guarded(path) as handle:
+        if path.stat().st_size == 0:
+            raise _invalid(path, "it is empty")
+        # A hostile table of contents ends zipfile in many ways: bad seeks, decoding, struct.
+        try:
+            archive = zipfile.ZipFile(handle)
+        except Exception as error:
+            raise _invalid(path, error) from error
+        handle.guarded = False
+        with archive:
+            yield archive
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The members by array name; any one that numpy would not have written refuses the file."""
+    entries = archive.infolist()
+    if len(entries) > MAX_MEMBERS:
+        raise _invalid(path, f"it has {len(entries)} members, at most {MAX_MEMBERS} are allowed")
+    members = {}
+    for entry in entries:
+        member = entry.orig_filename
+        shown = repr(one_line(member, 60))
+        if not member.endswith(".npy") or len(member) == len(".npy"):
+            raise _invalid(path, f"member {shown} is no .npy array")
+        if "/" in member or "\\" in member or "\0" in member:
+            raise _invalid(path, f"member {shown} has a path in its name")
+        name = member.removesuffix(".npy")
+        if name in members:
+            raise _invalid(path, f"member {shown} appears twice")
+        members[name] = entry
+    return members
+
+
+def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    where = f"member {entry.filename.removesuffix('.npy')}"
+    if entry.flag_bits & 1:
+        raise _invalid(path, f"{where} is encrypted")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _invalid(path, f"{where} has unsupported compression {entry.compress_type}")
+    # Damage ends zipfile and zlib in many ways; the one ValueError of ours has the file's name.
+    try:
+        stream = archive.open(entry)
+    except Exception as error:
+        raise _invalid(path, f"{where}: {error}") from error
+    with stream:
+        prefix = _pull(path, where, stream, MAX_HEADER)
+        shape, fortran, dtype, start = _header(path, where, prefix)
+        check_dtype(f"{path}: {where}", dtype)
+        expected, held = math.prod(shape) * dtype.itemsize, entry.file_size - start
+        if min(shape, default=0) < 0 or expected != held:
+            reason = f"{where} declares {shape} {dtype}, {expected} bytes, and holds {held}"
+            raise _invalid(path, reason)
+        raw = _fill(path, where, stream, prefix[start:], held)
+    try:
+        array = raw.view(dtype).reshape(shape, order="F" if fortran else "C")
+    except ValueError as error:
+        raise _invalid(path, f"{where}: {error}") from error
+    check_truth(f"{path}: {where}", array)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _pull(path: Path, where: str, stream: IO[bytes], size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except Exception as error:
+        raise _invalid(path, f"{where}: {error}") from error
+
+
+def _header(
+    path: Path, where: str, prefix: bytes
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether in Fortran order, dtype, and where the data start."""
+    # numpy reads the header before it looks at its length; a short stream stops it.
+    stream = io.BytesIO(prefix)
+    try:
+        version = npy.read_magic(stream)
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"npy version {version} is only for structured arrays")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = readers[version](stream, max_header_size=MAX_HEADER)
+    except Exception as error:
+        raise _invalid(path, f"{where}: {error}") from error
+    return shape, fortran, dtype, stream.tell()
+
+
+def _fill(path: Path, where: str, stream: IO[bytes], first: bytes, size: int) -> NDArray[np.uint8]:
+    """Read exactly `size` bytes; memory is used block by block, as the data really come."""
+    try:
+        raw = np.empty(size, dtype=np.uint8)
+    except MemoryError as error:
+        raise ValueError(f"{path}: {where} does not fit in memory ({size} bytes)") from error
+    done, block = 0, first
+    while block:
+        raw[done : done + len(block)] = np.frombuffer(block, dtype=np.uint8)
+        done += len(block)
+        block = _pull(path, where, stream, BLOCK)
+    if done != size:
+        raise _invalid(path, f"{where} ends after {done} of {size} bytes")
+    return raw

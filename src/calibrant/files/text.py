@@ -1,0 +1,155 @@
+"""Arrays in `.csv` files: a header line, commas, UTF-8; every value comes back as float64."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.files.checks import Limits, check_size, one_line
+from calibrant.files.tables import array_names, check_table, numbered_columns
+
+MAX_HEADER = 4 * 2**20
+ROWS = 4096
+
+
+def names(path: Path) -> list[str]:
+    """Columns of the table; numbered columns are one array."""
+    with _opened(path) as handle:
+        return array_names(_header(path, handle))
+
+
+def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the wanted columns; the others may hold any text."""
+    size = path.stat().st_size
+    check_size(path, "the text", size, size, limits)
+    with _opened(path) as handle:
+        header = _header(path, handle)
+        numbered = {name: numbered_columns(path, header, name) for name in wanted}
+        columns = {column for name in wanted for column in numbered[name] or [name]}
+        values = _body(path, handle, header, columns)
+    return {
+        name: np.stack([values[column] for column in numbered[name]], axis=1)
+        if numbered[name]
+        else values[name].copy()
+        for name in wanted
+    }
+
+
+def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write digits that read back as the same number; bool as 0 and 1."""
+    check_table(arrays)
+    header, columns = [], []
+    for name, array in arrays.items():
+        values = array.astype(np.uint8) if array.dtype.kind == "b" else array
+        header += [name] if array.ndim == 1 else [f"{name}_{i}" for i in range(array.shape[1])]
+        columns += [values] if array.ndim == 1 else list(values.T)
+    text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for start in range(0, len(columns[0]), ROWS):
+        block = [column[start : start + ROWS].tolist() for column in columns]
+        writer.writerows(zip(*block, strict=True))
+    text.flush()
+    # The caller still has to sync and close the handle.
+    text.detach()
+
+
+def _opened(path: Path) -> TextIO:
+    return open(path, encoding="utf-8-sig", newline="")
+
+
+def _header(path: Path, handle: TextIO) -> list[str]:
+    """Column names; leaves the handle at the first line of the body."""
+    try:
+        header = next(csv.reader(_short_lines(path, handle), strict=True), [])
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path) from error
+    except csv.Error as error:
+        raise ValueError(f"{path}: cannot read the header line: {one_line(error)}") from error
+    header = [name.strip() for name in header]
+    if not any(header):
+        raise ValueError(
+            f"{path} has no header line; expected column names such as logits_0,labels"
+        )
+    return header
+
+
+def _short_lines(path: Path, handle: TextIO) -> Iterator[str]:
+    while line := handle.readline(MAX_HEADER):
+        if len(line) == MAX_HEADER:
+            raise ValueError(f"{path}: the header line is longer than {MAX_HEADER} characters")
+        yield line
+
+
+def _not_utf8(path: Path) -> ValueError:
+    return ValueError(f"{path} is not UTF-8 text; save it with that encoding")
+
+
+def _body(
+    path: Path, handle: TextIO, header: list[str], columns: set[str]
+) -> dict[str, NDArray[np.float64]]:
+    """Parse the rows; the columns not asked for count for the row's length only."""
+    # One field per run of neighbours, as numpy is slow with very many fields.
+    runs = [(key, list(group)) for key, group in groupby(header, columns.__contains__)]
+    dtype = [(f"r{i}", "f8" if key else "U1", (len(run),)) for i, (key, run) in enumerate(runs)]
+    try:
+        first = next((line for line in handle if line.strip("\r\n")), None)
+        if first is None:
+            return {column: np.empty(0) for column in columns}
+        lines = chain([first], handle)
+        table = np.loadtxt(lines, dtype=dtype, delimiter=",", quotechar='"', comments=None, ndmin=1)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path) from error
+    except ValueError as error:
+        raise _explained(path, header, columns, error) from error
+    return {
+        column: table[f"r{i}"][:, j]
+        for i, (key, run) in enumerate(runs)
+        if key
+        for j, column in enumerate(run)
+    }
+
+
+def _explained(path: Path, header: list[str], columns: set[str], error: ValueError) -> ValueError:
+    """Read again, slowly, to say where the text is wrong and not only that it is."""
+    empty: dict[str, list[int]] = {}
+    with _opened(path) as handle:
+        reader = csv.reader(handle)
+        try:
+            next(reader)
+            for row, cells in enumerate(filter(None, reader)):
+                where = f"{path}: row {row} (line {reader.line_num})"
+                if len(cells) != len(header):
+                    return ValueError(f"{where} has {len(cells)} cells, header has {len(header)}")
+                for column, cell in zip(header, cells, strict=True):
+                    if column not in columns:
+                        continue
+                    if not cell.strip():
+                        empty.setdefault(column, []).append(row)
+                    elif not _is_number(cell):
+                        shown = repr(one_line(cell, 40))
+                        return ValueError(f"{where}, column {column!r}: {shown} is not a number")
+        except (csv.Error, UnicodeDecodeError) as other:
+            return ValueError(f"{path}: {one_line(other)}")
+    for column, rows in empty.items():
+        return ValueError(
+            f"{path}: column {column!r} has {len(rows)} empty cells (first at row {rows[0]}); "
+            "fill them or drop their rows"
+        )
+    return ValueError(f"{path}: {one_line(error)}")
+
+
+def _is_number(cell: str) -> bool:
+    # Python also takes 1_000 and foreign digits, which are no numbers in a csv file.
+    if "_" in cell or not cell.isascii():
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

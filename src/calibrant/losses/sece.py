@@ -1,0 +1,99 @@
+"""Smooth calibration error: a differentiable estimate, exact in the number of pairs."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.shapes import Labels, Logits, PerExample, Scalar
+
+Form = Literal["points", "leave_one_out", "grid"]
+FORMS = ("points", "leave_one_out", "grid")
+# Grid points for each bandwidth; the fast metric interpolates between the same points.
+POINTS_PER_BANDWIDTH = 64
+
+
+def sece(
+    logits: Logits,
+    labels: Labels,
+    *,
+    bandwidth: float = 0.01,
+    form: Form = "points",
+    power: float = 1.0,
+) -> Scalar:
+    r"""Gap between each confidence and the accuracy of examples with similar confidence.
+
+    $$\mathrm{SECE} = \frac1n \sum_i |a_i - r_i|, \qquad
+      a_i = \frac{\sum_j K(r_i - r_j)\, c_j}{\sum_j K(r_i - r_j)}, \qquad
+      K(u) = e^{-u^2 / 2h^2}$$
+
+    with confidence r, correctness c and bandwidth h. The gradient flows through r, also inside
+    the kernel; c is a constant. As h grows it tends to mean |accuracy - r|; as h shrinks to mean
+    |c - r|, which rewards over-confidence: h must span several examples. "Unbiased" does not
+    describe it: at h = 0.01 and 128 examples of a calibrated model it reads about 0.13, not 0.
+
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        bandwidth: h, in units of confidence.
+        form: "points" as above; "leave_one_out" keeps an example out of its own a_i; "grid"
+            integrates |a(z) - z| over the smoothed density of confidence on [0, 1], with the
+            mass that leaks out of [0, 1] put back by dividing by what is inside.
+        power: exponent of the gap.
+
+    References:
+        Wang and Golebiowski, Meta-Calibration Regularized Neural Networks, arXiv:2303.15057.
+            The paper's exact estimator is not public; this is the Nadaraya-Watson form.
+    """
+    confidence, predicted = torch.softmax(logits, 1).max(1)
+    correct = (predicted == labels).to(confidence.dtype)
+    return smooth_gap(confidence, correct, bandwidth=bandwidth, form=form, power=power)
+
+
+def smooth_gap(
+    confidence: PerExample,
+    correct: PerExample,
+    *,
+    bandwidth: float = 0.01,
+    form: Form = "points",
+    power: float = 1.0,
+    weights: PerExample | None = None,
+) -> Scalar:
+    """SECE from confidences and correctness; `weights` says how often each example occurs."""
+    check_kernel(bandwidth, form)
+    own = torch.ones_like(confidence) if weights is None else weights.to(confidence.dtype)
+    if form == "grid":
+        at = grid_points(bandwidth).to(confidence)
+        kernel = _kernel(at, confidence, bandwidth) * own
+        density = kernel.sum(1)
+        density = density * torch.ones_like(at).index_fill(0, torch.tensor([0, len(at) - 1]), 0.5)
+        near = kernel @ correct / kernel.sum(1).clamp_min(torch.finfo(kernel.dtype).tiny)
+        return (density * (near - at).abs() ** power).sum() / density.sum()
+    exponent = -((confidence[:, None] - confidence) ** 2) / (2 * min(bandwidth, 1e4) ** 2)
+    counts = own.expand(len(own), -1)
+    if form == "leave_one_out":
+        counts = counts - torch.eye(len(own), dtype=own.dtype)
+    # A softmax over the exponents never divides zero by zero, however far the neighbours are.
+    shares = torch.softmax(exponent + counts.clamp_min(0).log(), 1)
+    gap = (shares @ correct - confidence).abs() ** power
+    alone = shares.isnan().any(1)
+    return (own * torch.where(alone, torch.zeros_like(gap), gap)).sum() / own.sum()
+
+
+def grid_points(bandwidth: float) -> Tensor:
+    """Equally spaced points from 0 to 1, float64, at least `POINTS_PER_BANDWIDTH` a bandwidth."""
+    steps = max(256, math.ceil(POINTS_PER_BANDWIDTH / bandwidth))
+    return torch.linspace(0, 1, steps + 1, dtype=torch.float64)
+
+
+def check_kernel(bandwidth: float, form: str) -> None:
+    """Refuse a bandwidth that is not positive and a form that does not exist."""
+    if not bandwidth > 0:
+        raise ValueError(f"bandwidth must be positive, got {bandwidth}")
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
+
+
+def _kernel(at: PerExample, confidence: Tensor, bandwidth: float) -> Tensor:
+    return torch.exp(-((at[:, None] - confidence) ** 2) / (2 * min(bandwidth, 1e4) ** 2))

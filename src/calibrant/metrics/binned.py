@@ -1,0 +1,226 @@
+"""Calibration errors of the top label over bins."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Int64
+from scipy import special
+
+from calibrant.metrics.bins import (
+    Bins,
+    BinSums,
+    bin_edges,
+    bin_index,
+    check_count,
+    equal_mass_index,
+    warn_if_thin,
+    weighted_sums,
+)
+from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.predictions import Predictions
+from calibrant.shapes import PerBin, Values
+
+NORMS = {"l1": 1.0, "l2": 2.0, "max": math.inf}
+
+
+def binned_statistic(
+    predictions: Predictions, *, bins: Bins = 15, measure: Callable[[BinSums], float]
+) -> Statistic:
+    """Prepare any measure of the top label's sums per bin for resampling."""
+    edges = bin_edges(bins)
+    confidence, correct = predictions.confidence.numpy(), predictions.correct.numpy()
+    index = bin_index(confidence, edges)
+
+    def statistic(weights: Values) -> float:
+        sums = weighted_sums(index, confidence, correct, weights, len(edges) - 1)
+        return measure(BinSums(*sums, tuple(edges)))
+
+    return statistic
+
+
+def _measured(predictions: Predictions, bins: Bins, measure: Callable[[BinSums], float]) -> float:
+    sums = BinSums.of(predictions, bins)
+    warn_if_thin(len(predictions), sums.bins, stacklevel=4)
+    return measure(sums)
+
+
+def calibration_error(
+    predictions: Predictions, *, bins: Bins = 15, norm: float | str = "l1"
+) -> float:
+    r"""L_p distance between confidence and accuracy, over bins of equal width.
+
+    $$\Bigl(\sum_b \frac{n_b}{n}\,|\mathrm{conf}_b - \mathrm{acc}_b|^p\Bigr)^{1/p}$$
+
+    Args:
+        predictions: what to measure.
+        bins: how many bins ((b-1)/B, b/B], or their edges from 0 to 1.
+        norm: "l1" (ECE), "l2" (RMSCE), "max" (MCE), or any number p >= 1.
+    """
+    power = check_norm(norm)
+    return _measured(predictions, bins, lambda sums: float(sums.error(power)))
+
+
+def ece(predictions: Predictions, *, bins: Bins = 15) -> float:
+    r"""Expected calibration error: how far confidence and accuracy are apart, on average.
+
+    $$\mathrm{ECE} = \sum_b \frac{n_b}{n}\,\bigl|\mathrm{conf}_b - \mathrm{acc}_b\bigr|$$
+
+    Bin b is ((b-1)/B, b/B], compared in float64; confidence 0 lies in the first bin and 1 in the
+    last; empty bins add nothing. Biased upwards on small samples, by about sqrt(bins / n) for a
+    calibrated model: compare at equal n, or see `debiased_ece`. Binning also hides errors that
+    cancel within a bin, so it can lie below the true error.
+
+    References:
+        Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
+        Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
+
+    Examples:
+        >>> p = Predictions.from_probs([[0.9, 0.1], [0.9, 0.1]], [0, 1])
+        >>> round(ece(p, bins=2), 4)
+        0.4
+    """
+    return _measured(predictions, bins, lambda sums: sums.ece)
+
+
+def mce(predictions: Predictions, *, bins: Bins = 15) -> float:
+    r"""Maximum calibration error: the largest gap of any bin.
+
+    $$\mathrm{MCE} = \max_b \bigl|\mathrm{conf}_b - \mathrm{acc}_b\bigr|$$
+
+    Bins as in `ece`. One nearly empty bin decides it, so it is noisy and far above the true
+    maximum unless every bin is well filled; read its interval.
+
+    References:
+        Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
+    """
+    return _measured(predictions, bins, lambda sums: sums.mce)
+
+
+def rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
+    r"""Root mean square calibration error: like ECE, but large gaps count more.
+
+    $$\mathrm{RMSCE} = \Bigl(\sum_b \frac{n_b}{n}
+      \bigl(\mathrm{conf}_b - \mathrm{acc}_b\bigr)^2\Bigr)^{1/2}$$
+
+    Bins and bias as in `ece`; `debiased_rmsce` removes the bias of its square exactly.
+
+    References:
+        Hendrycks et al., Deep Anomaly Detection with Outlier Exposure, ICLR 2019,
+            arXiv:1812.04606.
+    """
+    return _measured(predictions, bins, lambda sums: sums.rmsce)
+
+
+def debiased_ece(predictions: Predictions, *, bins: Bins = 15) -> float:
+    r"""ECE minus what sampling noise alone adds to it.
+
+    The accuracy of bin b is close to normal with deviation $s_b^2 = a_b (1 - a_b) / n_b$, so its
+    absolute gap $g_b$ is too large by about $\mathrm{E}|N(g_b, s_b^2)| - |g_b|$:
+
+    $$\sum_b \frac{n_b}{n} \Bigl(2 |g_b| - \mathrm{E}\,|N(g_b, s_b^2)|\Bigr)$$
+
+    The expectation is taken in closed form, so there is no resampling noise. It removes most of
+    the bias, not all: near zero gap the correction uses a noisy estimate of the gap. Not clipped:
+    a value slightly below zero says that no error can be told from noise.
+
+    References:
+        Kumar et al., Verified Uncertainty Calibration, NeurIPS 2019, arXiv:1909.10155.
+        Broecker, Estimating reliability and resolution of probability forecasts through
+            decomposition of the empirical score, Climate Dynamics 2012.
+    """
+    return _measured(predictions, bins, without_noise_l1)
+
+
+def debiased_rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
+    r"""RMSCE with the sampling noise taken out of its square.
+
+    $$\Bigl(\sum_b \frac{n_b}{n} \Bigl[ g_b^2 - \frac{a_b (1 - a_b)}{n_b - 1} \Bigr]
+      \Bigr)_+^{1/2}$$
+
+    The bracket is unbiased for the square of the bin's true gap; the root is not, and is zero
+    where the bracket sums to less. Bins with a single example are left out of the sum.
+
+    References:
+        Kumar et al., Verified Uncertainty Calibration, NeurIPS 2019, arXiv:1909.10155.
+    """
+    return _measured(predictions, bins, without_noise_l2)
+
+
+def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
+    r"""ECE over bins that hold equally many examples.
+
+    The equation is that of `ece`. Bins are cut in the order of confidence as `array_split` cuts;
+    examples of equal confidence stay in one bin, the one in which the first of them falls, so the
+    value does not depend on the order of the examples. For streams see `BinSums.on_grid`.
+
+    References:
+        Nguyen and O'Connor, Posterior calibration and exploratory analysis for natural language
+            processing models, EMNLP 2015, arXiv:1508.05154.
+    """
+    statistic = adaptive_ece_statistic(predictions, bins=bins)
+    warn_if_thin(len(predictions), bins)
+    distinct = len(np.unique(predictions.confidence.numpy()))
+    if distinct < min(bins, len(predictions)):
+        warnings.warn(
+            f"{bins} equal-mass bins requested, {distinct} distinct "
+            f"confidence value{'s' if distinct > 1 else ''}: fewer bins are used",
+            stacklevel=2,
+        )
+    return at_own_weights(predictions, statistic)
+
+
+def adaptive_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:
+    """Prepare `adaptive_ece` for resampling."""
+    check_count(bins)
+    order = predictions.by_confidence
+    confidence = predictions.confidence.numpy()[order]
+    correct = predictions.correct.numpy()[order]
+    starts = tie_starts(confidence)
+
+    def statistic(weights: Values) -> float:
+        ordered = weights[order]
+        runs = [
+            np.add.reduceat(v, starts) for v in (ordered, ordered * confidence, ordered * correct)
+        ]
+        index = equal_mass_index(runs[0], bins)
+        sums = (np.bincount(index, run, bins) for run in runs)
+        return BinSums(*sums, None).ece
+
+    return statistic
+
+
+def tie_starts(ordered: Values) -> Int64[np.ndarray, " r"]:
+    """Where each run of equal values begins in a sorted array."""
+    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+
+
+def without_noise_l1(sums: BinSums) -> float:
+    """ECE minus the folded-normal bias of each bin; see `debiased_ece`."""
+    gap = np.abs(sums.gap)
+    spread = np.sqrt(_variance(sums) / np.maximum(sums.count, 1))
+    ratio = np.divide(gap, spread, out=np.full_like(gap, np.inf), where=spread > 0)
+    noisy = spread * math.sqrt(2 / math.pi) * np.exp(-(ratio**2) / 2)
+    noisy += gap * special.erf(ratio / math.sqrt(2))
+    return float((sums.share * (2 * gap - noisy)).sum())
+
+
+def without_noise_l2(sums: BinSums) -> float:
+    """RMSCE with the variance of each bin subtracted; see `debiased_rmsce`."""
+    enough = sums.count > 1
+    square = sums.gap**2 - _variance(sums) / np.where(enough, sums.count - 1, 1)
+    return math.sqrt(max(0.0, float((sums.share * square)[enough].sum())))
+
+
+def check_norm(norm: float | str) -> float:
+    """Turn "l1", "l2", "max" or a number at least 1 into the exponent."""
+    power = NORMS.get(norm) if isinstance(norm, str) else norm
+    if power is None or isinstance(power, bool) or not power >= 1:
+        raise ValueError(f"norm must be one of {list(NORMS)} or a number >= 1, got {norm!r}")
+    return float(power)
+
+
+def _variance(sums: BinSums) -> PerBin:
+    accuracy = sums.correct / np.where(sums.count > 0, sums.count, 1)
+    return np.asarray(accuracy * (1 - accuracy)).clip(0)

@@ -1,0 +1,227 @@
+"""Sums per bin: the one definition of binning, and everything that follows from the sums."""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from calibrant.predictions import Predictions
+from calibrant.shapes import Index, PerBin, Values
+
+Bins = int | Sequence[float]
+
+# Longest run added up in one go: keeps rounding far below 1e-12 and the data in cache.
+RUN = 1 << 16
+# float32 carries 23 bits of mantissa; dropping 15 bits leaves 256 cells for each power of two.
+GRID_SHIFT = 15
+GRID_HALF = (0x3F000000 >> GRID_SHIFT) + 1
+
+
+@dataclass(frozen=True)
+class BinSums:
+    """For each bin how many examples, and the sums of their confidence and their correctness.
+
+    Three float64 arrays of shape (..., b). Sums add: `BinSums.of(a) + BinSums.of(b)` is the sums
+    of both sets together, so a stream of batches, the ranks of a cluster or the rows of a SQL
+    `GROUP BY` give the same value as one tensor (counts exactly, sums to 1e-12).
+
+    Attributes:
+        count: examples in the bin, or their total weight.
+        confidence: sum of the confidences.
+        correct: sum of correctness, one or zero each.
+        edges: the b + 1 edges of the bins, right-closed; None where bins are not intervals
+            common to all sums (the fine grid for equal-mass bins).
+    """
+
+    count: PerBin
+    confidence: PerBin
+    correct: PerBin
+    edges: tuple[float, ...] | None
+
+    @classmethod
+    def of(cls, predictions: Predictions, bins: Bins = 15) -> "BinSums":
+        """Sums of the top label over bins of equal width, or over the edges given."""
+        return cls.of_confidence(
+            predictions.confidence.numpy(),
+            predictions.correct.numpy(),
+            bins=bins,
+            weights=None if predictions.weights is None else predictions.weights.numpy(),
+        )
+
+    @classmethod
+    def of_confidence(
+        cls, confidence: Values, correct: Values, *, bins: Bins = 15, weights: Values | None = None
+    ) -> "BinSums":
+        """Sums from confidences and correctness, where there are no logits."""
+        edges = bin_edges(bins)
+        index = bin_index(confidence, edges)
+        return cls(
+            *weighted_sums(index, confidence, correct, weights, len(edges) - 1), tuple(edges)
+        )
+
+    @classmethod
+    def of_stream(cls, batches: Iterable[Predictions], bins: Bins = 15) -> "BinSums":
+        """Sums over a stream of batches, in memory that does not grow with their number."""
+        total = cls.zero(bins)
+        for batch in batches:
+            total += cls.of(batch, bins)
+        return total
+
+    @classmethod
+    def zero(cls, bins: Bins = 15) -> "BinSums":
+        """Sums over no examples, to start adding from."""
+        edges = bin_edges(bins)
+        empty = np.zeros(len(edges) - 1)
+        return cls(empty, empty, empty, tuple(edges))
+
+    @classmethod
+    def on_grid(
+        cls, confidence: Values, correct: Values, *, weights: Values | None = None
+    ) -> "BinSums":
+        """Sums over a fixed fine grid from which equal-mass bins can be formed later.
+
+        A cell is the side of 1/2 and the top bits of float32(min(p, 1 - p)): 256 cells for each
+        halving of the distance to 0 or 1, so over-confident networks keep their resolution. It
+        does not depend on the data, hence sums add exactly and no random sketch is needed.
+        """
+        small = np.minimum(confidence, 1 - confidence).clip(0).astype(np.float32)
+        cell = small.view(np.int32).astype(np.int64) >> GRID_SHIFT
+        index = np.where(confidence <= 0.5, cell, 2 * GRID_HALF - 1 - cell)
+        return cls(*weighted_sums(index, confidence, correct, weights, 2 * GRID_HALF), None)
+
+    def equal_mass(self, bins: int = 15) -> "BinSums":
+        """Join neighbouring cells into `bins` bins of about equal count; a cell is never split."""
+        index = equal_mass_index(self.count, check_count(bins))
+        parts = (self.count, self.confidence, self.correct)
+        return BinSums(*(np.bincount(index, part, bins) for part in parts), None)
+
+    def __add__(self, other: "BinSums") -> "BinSums":
+        """Sums of both sets of examples together."""
+        if self.edges != other.edges or self.count.shape != other.count.shape:
+            raise ValueError("cannot add sums over different bins")
+        return BinSums(
+            self.count + other.count,
+            self.confidence + other.confidence,
+            self.correct + other.correct,
+            self.edges,
+        )
+
+    @property
+    def bins(self) -> int:
+        """Number of bins."""
+        return self.count.shape[-1]
+
+    @property
+    def gap(self) -> PerBin:
+        """Mean confidence minus accuracy of each bin, zero where it is empty."""
+        return (self.confidence - self.correct) / np.where(self.count > 0, self.count, 1)
+
+    @property
+    def share(self) -> PerBin:
+        """Part of all examples that lies in each bin."""
+        return self.count / self.count.sum(-1, keepdims=True)
+
+    def error(self, norm: float) -> Float64[np.ndarray, "..."]:
+        r"""Calibration error $(\sum_b \frac{n_b}{n} |gap_b|^{norm})^{1/norm}$; inf is the maximum."""
+        gap = np.abs(self.gap)
+        if norm == math.inf:
+            return np.asarray(gap.max(-1))
+        return np.asarray((self.share * gap**norm).sum(-1) ** (1 / norm))
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error, the mean absolute gap."""
+        return float(self.error(1))
+
+    @property
+    def mce(self) -> float:
+        """Maximum calibration error, the largest gap of a bin."""
+        return float(self.error(math.inf))
+
+    @property
+    def rmsce(self) -> float:
+        """Root mean square calibration error."""
+        return float(self.error(2))
+
+
+def check_count(bins: object) -> int:
+    """Check a number of bins: a whole number, at least 1."""
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+        raise ValueError(f"bins must be an int >= 1, got {bins!r}")
+    return int(bins)
+
+
+def bin_edges(bins: Bins) -> Float64[np.ndarray, " e"]:
+    """Edges i/B in float64, or the edges given, which must rise from 0 to 1."""
+    if not isinstance(bins, Sequence | np.ndarray):
+        count = check_count(bins)
+        return np.arange(count + 1) / count
+    edges = np.asarray(bins, dtype=np.float64)
+    if edges.ndim != 1 or len(edges) < 2:
+        raise ValueError(f"bin edges must be at least two numbers, got {bins!r}")
+    if edges[0] != 0 or edges[-1] != 1:
+        raise ValueError(f"bin edges must cover [0, 1], got {edges[0]:g} to {edges[-1]:g}")
+    falls = np.flatnonzero(~(np.diff(edges) > 0))
+    if len(falls):
+        at = int(falls[0])
+        raise ValueError(f"bin edges must increase, got {edges[at]:g} then {edges[at + 1]:g}")
+    return edges
+
+
+def bin_index(confidence: Values, edges: Float64[np.ndarray, " e"]) -> Index:
+    """Bin of each confidence: ((b-1)/B, b/B] compared in float64, 0 in the first, 1 in the last."""
+    inner = torch.from_numpy(edges[1:-1])
+    return torch.bucketize(torch.from_numpy(confidence), inner).numpy()
+
+
+def equal_mass_index(count: PerBin, bins: int) -> Index:
+    """Equal-mass bin of each run of tied examples, given the runs' sizes in order.
+
+    Cuts lie where `array_split` puts them. A run goes where its first example falls, whole:
+    splitting ties would make the result depend on the order of the examples.
+    """
+    total = count.sum()
+    before = np.cumsum(count) - count
+    if total == np.floor(total):
+        small, larger = divmod(int(total), bins)
+        cuts = np.cumsum(np.where(np.arange(bins) < larger, small + 1, small))[:-1]
+    else:
+        cuts = total * np.arange(1, bins) / bins
+    return np.searchsorted(cuts, before, side="right")
+
+
+def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
+    """Warn where there are fewer examples than bins."""
+    if examples < bins:
+        advice = f"use bins<={max(1, examples // 3)} or debiased_ece"
+        warnings.warn(
+            f"{examples} examples in {bins} bins: the error is badly biased upwards; {advice}",
+            stacklevel=stacklevel,
+        )
+
+
+def segment_sum(index: Index, values: Values, size: int) -> Float64[np.ndarray, " b"]:
+    """Sum `values` by `index`, in short runs so that rounding does not build up."""
+    if len(values) <= RUN:
+        return np.bincount(index, values, size)
+    total = np.zeros(size)
+    for start in range(0, len(values), RUN):
+        total += np.bincount(index[start : start + RUN], values[start : start + RUN], size)
+    return total
+
+
+def weighted_sums(
+    index: Index, confidence: Values, correct: Values, weights: Values | None, size: int
+) -> tuple[PerBin, PerBin, PerBin]:
+    if weights is None:
+        count = np.bincount(index, minlength=size).astype(np.float64)
+        return count, segment_sum(index, confidence, size), segment_sum(index, correct, size)
+    return (
+        segment_sum(index, weights, size),
+        segment_sum(index, weights * confidence, size),
+        segment_sum(index, weights * correct, size),
+    )

@@ -1,0 +1,205 @@
+"""Proper scores, accuracy, and errors along the order of confidence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from calibrant.metrics.binned import tie_starts
+from calibrant.metrics.classwise import class_sums
+from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.predictions import Predictions
+from calibrant.shapes import Values
+
+
+def mean_statistic(
+    predictions: Predictions, *, of_example: Callable[[Predictions], Values]
+) -> Statistic:
+    """Prepare any mean over examples for resampling."""
+    values = of_example(predictions)
+    return lambda weights: float(weights @ values / weights.sum())
+
+
+def nll_values(predictions: Predictions) -> Values:
+    """Negative log-likelihood of each label, (n,)."""
+    return -predictions.rows.label_log_prob.numpy()
+
+
+def brier_values(predictions: Predictions) -> Values:
+    """Squared distance of each probability vector from its one-hot label, (n,)."""
+    rows = predictions.rows
+    return (rows.squared_norm - 2 * rows.label_prob + 1).numpy()
+
+
+def correct_values(predictions: Predictions) -> Values:
+    """One where the predicted class is the label, (n,)."""
+    return predictions.correct.numpy()
+
+
+def excess_values(predictions: Predictions) -> Values:
+    """Confidence minus correctness, (n,)."""
+    return (predictions.confidence - predictions.correct).numpy()
+
+
+def nll(predictions: Predictions) -> float:
+    r"""Negative log-likelihood, the mean of $-\log p_y$ in nats.
+
+    A proper score: lower means better calibrated or sharper. Infinite if a label was given
+    probability zero; nothing is clipped.
+
+    Examples:
+        >>> p = Predictions.from_probs([[0.5, 0.5], [0.25, 0.75]], [0, 0])
+        >>> round(nll(p), 4)  # (log 2 + log 4) / 2
+        1.0397
+    """
+    return at_own_weights(predictions, mean_statistic(predictions, of_example=nll_values))
+
+
+def brier(predictions: Predictions) -> float:
+    r"""Brier score, the mean of $\sum_k (p_k - 1[y = k])^2$, between 0 and 2.
+
+    Summed over all classes. For two classes many libraries report the square of one probability
+    only, which is half of this. `brier_split` says how much of it is miscalibration.
+
+    References:
+        Brier, Verification of forecasts expressed in terms of probability, Monthly Weather
+            Review 1950.
+    """
+    return at_own_weights(predictions, mean_statistic(predictions, of_example=brier_values))
+
+
+@dataclass(frozen=True)
+class BrierSplit:
+    """Brier score = reliability - resolution + uncertainty + within_bin.
+
+    Attributes:
+        reliability: squared gap between forecast and frequency in the bins; zero is calibrated.
+        resolution: how far the bins' frequencies differ from the base rate; more is better.
+        uncertainty: Brier score of always forecasting the base rates; a fact of the labels.
+        within_bin: what the bins do not see, the spread of forecasts inside a bin.
+    """
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within_bin: float
+
+    @property
+    def brier(self) -> float:
+        """The score that was split."""
+        return self.reliability - self.resolution + self.uncertainty + self.within_bin
+
+
+def brier_split(predictions: Predictions, *, bins: int = 15) -> BrierSplit:
+    r"""Split the Brier score into miscalibration, resolution and the labels' own uncertainty.
+
+    For each class, with bin means $\bar p_b$, bin frequencies $\bar y_b$ and base rate $\bar y$,
+    then summed over classes:
+
+    $$\sum_b \tfrac{n_b}{n} (\bar p_b - \bar y_b)^2
+      - \sum_b \tfrac{n_b}{n} (\bar y_b - \bar y)^2 + \bar y (1 - \bar y) + \text{within}$$
+
+    `within` is the variance of p minus twice its covariance with y inside the bins; it vanishes
+    when all forecasts of a bin are equal, which is Murphy's classical three-part form.
+
+    References:
+        Murphy, A new vector partition of the probability score, J. Applied Meteorology 1973.
+        Stephenson et al., Two extra components in the Brier score decomposition, Weather and
+            Forecasting 2008.
+    """
+    sums = class_sums(predictions, bins=bins)
+    weights = predictions.row_weights
+    total, rows = weights.sum(), predictions.rows
+    filled = np.where(sums.count > 0, sums.count, 1)
+    forecast, frequency = sums.confidence / filled, sums.correct / filled
+    base = sums.correct.sum(1, keepdims=True) / total
+    share = sums.count / total
+    variance = weights @ rows.squared_norm.numpy() / total - (share * forecast**2).sum()
+    covariance = weights @ rows.label_prob.numpy() / total - (share * forecast * frequency).sum()
+    return BrierSplit(
+        reliability=float((share * (forecast - frequency) ** 2).sum()),
+        resolution=float((share * (frequency - base) ** 2).sum()),
+        uncertainty=float((base * (1 - base)).sum()),
+        within_bin=float(variance - 2 * covariance),
+    )
+
+
+def accuracy(predictions: Predictions) -> float:
+    """Part of the examples whose most probable class is the label."""
+    return at_own_weights(predictions, mean_statistic(predictions, of_example=correct_values))
+
+
+def overconfidence(predictions: Predictions) -> float:
+    r"""Mean confidence minus accuracy: positive is over-confident, negative under-confident.
+
+    $$\frac1n \sum_i (r_i - c_i)$$
+
+    Signed, unbiased, and never larger than ECE in absolute value: regions of over- and
+    under-confidence cancel here and not there.
+    """
+    return at_own_weights(predictions, mean_statistic(predictions, of_example=excess_values))
+
+
+def ks(predictions: Predictions) -> float:
+    r"""Kolmogorov-Smirnov calibration error: the largest gap of the cumulative sums.
+
+    $$\max_t \Bigl| \frac1n \sum_{i : r_i \le t} (c_i - r_i) \Bigr|$$
+
+    No bins. It equals the worst absolute total of over- or under-confidence below any level of
+    confidence; sign changes along the way cancel. Ties are added up before looking.
+
+    References:
+        Gupta et al., Calibration of Neural Networks using Splines, ICLR 2021, arXiv:2006.12800.
+    """
+    return at_own_weights(predictions, ks_statistic(predictions))
+
+
+def ks_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `ks` for resampling."""
+    order = predictions.by_confidence
+    starts = tie_starts(predictions.confidence.numpy()[order])
+    gap = excess_values(predictions)[order]
+
+    def statistic(weights: Values) -> float:
+        runs = np.add.reduceat(weights[order] * gap, starts)
+        return float(np.abs(np.cumsum(runs)).max() / weights.sum())
+
+    return statistic
+
+
+def aurc(predictions: Predictions) -> float:
+    r"""Area under the risk-coverage curve: error rate if only the most confident are answered.
+
+    $$\frac1n \sum_{m=1}^n \frac1m \sum_{j \le m} (1 - c_{(j)})$$
+
+    with examples sorted from the most confident. Lower means that confidence ranks right before
+    wrong answers; it says nothing about the values. Among ties every order is equally likely and
+    the mean over orders is taken, in closed form.
+
+    References:
+        Geifman et al., Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers, ICLR
+            2019, arXiv:1805.08206.
+    """
+    return at_own_weights(predictions, aurc_statistic(predictions))
+
+
+def aurc_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `aurc` for resampling."""
+    order = predictions.by_confidence[::-1]
+    starts = tie_starts(predictions.confidence.numpy()[order])
+    wrong = 1 - correct_values(predictions)[order]
+
+    def statistic(weights: Values) -> float:
+        own = weights[order]
+        size, errors = (np.add.reduceat(part, starts) for part in (own, own * wrong))
+        filled = size > 0
+        size, errors = size[filled], errors[filled]
+        before, errors_before = np.cumsum(size) - size, np.cumsum(errors) - errors
+        rate = errors / size
+        # Within a run the j-th risk is (E + rate j) / (C + j): its sum over j is harmonic.
+        harmonic = special.digamma(before + size + 1) - special.digamma(before + 1)
+        risk = rate * size + (errors_before - rate * before) * harmonic
+        return float(risk.sum() / own.sum())
+
+    return statistic

@@ -1,0 +1,104 @@
+"""Every metric with its interval, in one table."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from calibrant.metrics.intervals import Interval, Method, intervals
+from calibrant.metrics.statistics import Metric
+from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summary` found; prints as a table.
+
+    Attributes:
+        examples: how many.
+        classes: how many.
+        mean_confidence: of the predicted class.
+        metrics: name to value and interval.
+        tests: name to result; both test the hypothesis that confidence is calibrated.
+    """
+
+    examples: int
+    classes: int
+    mean_confidence: float
+    metrics: dict[str, Interval]
+    tests: dict[str, TestResult]
+
+    def __str__(self) -> str:
+        level = round(100 * next(iter(self.metrics.values())).level)
+        lines = [
+            f"{self.examples:,} examples, {self.classes:,} classes",
+            f"{'metric':16} {'value':>8}   {level}% interval",
+        ]
+        for name, found in self.metrics.items():
+            lines.append(f"{name:16} {found.value:8.4f}   {found.low:.4f} to {found.high:.4f}")
+        for name, test in self.tests.items():
+            lines.append(f"{name:16} p = {test.p_value:.3g}")
+        return "\n".join([*lines, self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: is confidence off, in which direction and by how much?"""
+        excess = self.metrics["overconfidence"]
+        points = f"{100 * abs(excess.value):.1f} points"
+        if excess.low > 0:
+            return f"over-confident: confidence is {points} above accuracy on average"
+        if excess.high < 0:
+            return f"under-confident: confidence is {points} below accuracy on average"
+        if all(test.p_value < 0.05 for test in self.tests.values()):
+            return "right on average, but over-confident in places and under-confident in others"
+        return f"no miscalibration found that {self.examples:,} examples could show"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+def summary(
+    predictions: Predictions,
+    *,
+    bins: int = 15,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    method: Method = "basic",
+    progress: Callable[[], None] | None = None,
+) -> Summary:
+    """Measure everything in `METRICS`, with bootstrap intervals, and test for calibration.
+
+    Options as in `interval`; `bins` goes to every metric that has bins of the confidence.
+    """
+    # The dict is in the package's __init__, which imports this module.
+    from calibrant.metrics import METRICS, WITH_BINS
+
+    chosen: dict[str, Metric] = {
+        name: partial(metric, bins=bins) if name in WITH_BINS else metric
+        for name, metric in METRICS.items()
+    }
+    found = intervals(
+        chosen,
+        predictions,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        method=method,
+        progress=progress,
+    )
+    tests = {}
+    if predictions.weights is None:
+        tests = {
+            "spiegelhalter": spiegelhalter(predictions),
+            "consistency": consistency_test(predictions, bins=bins, resamples=resamples, seed=seed),
+        }
+    return Summary(
+        len(predictions),
+        predictions.classes,
+        found["accuracy"].value + found["overconfidence"].value,
+        found,
+        tests,
+    )

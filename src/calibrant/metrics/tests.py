@@ -1,0 +1,97 @@
+"""Tests of the hypothesis that predictions are calibrated."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
+from calibrant.predictions import Predictions
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """A statistic, and how often a calibrated model would show one at least as extreme."""
+
+    __test__ = False  # pytest must not take it for a test
+
+    statistic: float
+    p_value: float
+
+
+def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> TestResult:
+    r"""Spiegelhalter's test: is the Brier score what calibrated predictions would give?
+
+    For confidence r and correctness c of the predicted class:
+
+    $$Z = \frac{\sum_i (c_i - r_i)(1 - 2 r_i)}{\sqrt{\sum_i (1 - 2 r_i)^2\, r_i (1 - r_i)}}$$
+
+    Standard normal under calibration, two-sided. Examples at r = 1/2 carry no weight, and a
+    miscalibration that leaves the Brier score alone is not seen. With `every_class` the whole
+    probability vector is tested: the multi-class Brier score has mean $1 - \sum_k p_k^2$ and
+    variance $4 (\sum_k p_k^3 - (\sum_k p_k^2)^2)$ for each example.
+
+    References:
+        Spiegelhalter, Probabilistic prediction in patient management and clinical trials,
+            Statistics in Medicine 1986.
+    """
+    _refuse_weights(predictions)
+    if every_class:
+        square = predictions.rows.squared_norm.numpy()
+        cube = np.concatenate(
+            [(probs.double() ** 3).sum(1).numpy() for _, probs in predictions.prob_chunks()]
+        )
+        surprise = 2 * (square - predictions.rows.label_prob.numpy())
+        variance = 4 * (cube - square**2).clip(0)
+    else:
+        confidence, correct = predictions.confidence.numpy(), predictions.correct.numpy()
+        surprise = (correct - confidence) * (1 - 2 * confidence)
+        variance = (1 - 2 * confidence) ** 2 * confidence * (1 - confidence).clip(0)
+    total, spread = surprise.sum(), np.sqrt(variance.sum())
+    if spread == 0:
+        # Every prediction claims to be certain: one mistake disproves it.
+        return TestResult(0.0, 1.0) if abs(total) < 1e-12 else TestResult(float("inf"), 0.0)
+    z = float(total / spread)
+    return TestResult(z, float(2 * stats.norm.sf(abs(z))))
+
+
+def consistency_test(
+    predictions: Predictions, *, bins: Bins = 15, resamples: int = 1000, seed: int = 0
+) -> TestResult:
+    r"""Is the ECE larger than sampling noise alone would make it?
+
+    Correctness is drawn anew from the confidences, $c_i^* \sim \mathrm{Bernoulli}(r_i)$, so the
+    redrawn sets are calibrated by construction, with the same confidences. The p-value is the
+    share of them, the observed one included, whose ECE is at least the observed.
+
+    References:
+        Broecker and Smith, Increasing the Reliability of Reliability Diagrams, Weather and
+            Forecasting 2007.
+    """
+    _refuse_weights(predictions)
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
+    edges = bin_edges(bins)
+    confidence = predictions.confidence.numpy()
+    index = bin_index(confidence, edges)
+    # Sorted by bin, the sum of a bin is the sum of a stretch, for many redrawn sets at once.
+    order = index.argsort(kind="stable")
+    filled, starts = np.unique(index[order], return_index=True)
+    expected = np.bincount(index, confidence)[filled]
+    observed = BinSums.of(predictions, bins).ece
+    generator = np.random.default_rng(seed)
+    ordered = confidence[order].astype(np.float32)
+    rows = max(1, (1 << 20) // len(ordered))
+    extreme = 0
+    for start in range(0, resamples, rows):
+        size = (min(rows, resamples - start), len(ordered))
+        redrawn = generator.random(size, dtype=np.float32) < ordered
+        hits = np.add.reduceat(redrawn, starts, axis=1, dtype=np.int64)
+        errors = np.abs(hits - expected).sum(1) / len(ordered)
+        extreme += int((errors >= observed - 1e-12).sum())
+    return TestResult(observed, (extreme + 1) / (resamples + 1))
+
+
+def _refuse_weights(predictions: Predictions) -> None:
+    if predictions.weights is not None:
+        raise ValueError("tests of calibration count examples; they do not take weights")

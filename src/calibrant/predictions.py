@@ -1,0 +1,418 @@
+"""The value every stage hands to the next one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import checks, files
+from calibrant.rows import Rows, chunks, rows_of
+from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
+
+
+class Predictions:
+    """Logits of a classifier on n labelled examples of k classes, checked once, when made.
+
+    Everything after this value (metrics, calibrators, reports) relies on the checks and works on
+    saved files as well as on a network's output. It cannot be changed; it keeps your tensors
+    without copying them (half precision is raised to float32), so do not write into them.
+
+    Args:
+        logits: (n, k) scores, tensor or array; -inf is probability zero. Log-probabilities are
+            logits too. Probabilities are not: use `from_probs`.
+        labels: (n,) class indices, or names if `class_names` is given.
+        weights: (n,) how many examples each row stands for; 1 if not given.
+        groups: (n,) which patient, image or user a row belongs to; splits and cluster intervals
+            keep groups together.
+        class_names: k names, for tables and figures.
+
+    Examples:
+        >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+        >>> p
+        Predictions(2 examples, 2 classes)
+        >>> p.predicted.tolist(), p.correct.tolist()
+        ([0, 1], [1.0, 0.0])
+    """
+
+    labels: Labels
+    weights: PerExample | None
+    groups: Labels | None
+    class_names: tuple[str, ...] | None
+    rows: Rows
+    _scores: Logits
+    _are_probs: bool
+
+    def __init__(
+        self,
+        logits: Any,
+        labels: Any,
+        *,
+        weights: Any = None,
+        groups: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        _same_device(logits=logits, labels=labels)
+        scores = checks.as_scores("logits", logits).cpu()
+        self._fill(scores, labels, weights, groups, class_names, are_probs=False)
+
+    @classmethod
+    def from_probs(
+        cls,
+        probs: Any,
+        labels: Any,
+        *,
+        normalize: bool = False,
+        weights: Any = None,
+        groups: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Predictions":
+        """Wrap (n, k) probabilities. Which of the two you have is never guessed.
+
+        The numbers are kept as given, so a confidence of exactly 0.6 stays on its bin's edge.
+        Rows must sum to 1 within 1e-3 (1e-2 for float16, 5e-2 for bfloat16) unless `normalize`.
+        """
+        _same_device(probs=probs, labels=labels)
+        given = checks.as_tensor("probs", probs)
+        scores = checks.as_scores("probs", given).cpu()
+        checks.check_probs(
+            scores, tolerance=checks.SUM_TOLERANCE.get(given.dtype, 1e-3), any_sum=normalize
+        )
+        if normalize:
+            scores = scores / scores.sum(1, keepdim=True)
+        return cls.__new__(cls)._fill(scores, labels, weights, groups, class_names, are_probs=True)
+
+    @classmethod
+    def from_binary(
+        cls,
+        scores: Any,
+        labels: Any,
+        *,
+        kind: Literal["probs", "logits"],
+        weights: Any = None,
+        groups: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Predictions":
+        """Wrap (n,) scores of class 1 against class 0.
+
+        Args:
+            scores: probability of class 1, or its log-odds.
+            labels: 0 or 1.
+            kind: what the scores are; there is no default because it is never guessed.
+            weights: see the class.
+            groups: see the class.
+            class_names: two names.
+
+        Examples:
+            >>> Predictions.from_binary([0.9, 0.2], [1, 0], kind="probs").confidence.tolist()
+            [0.9, 0.8]
+        """
+        if kind not in ("probs", "logits"):
+            raise ValueError(f"kind must be 'probs' or 'logits', got {kind!r}")
+        one = checks.raised(checks.as_tensor("scores", scores))
+        if one.ndim == 2 and one.shape[1] == 1:
+            one = one[:, 0]
+        if one.ndim != 1:
+            raise ValueError(f"binary scores must be (n,), got {tuple(one.shape)}")
+        if class_names is None:
+            found = checks.as_tensor("labels", labels)
+            if found.numel() and found.max() > 1:
+                raise ValueError(
+                    f"1-D scores mean two classes, labels have {len(found.unique())}; "
+                    "pass scores of shape (n, k)"
+                )
+        extras = {"weights": weights, "groups": groups, "class_names": class_names}
+        if kind == "probs":
+            return cls.from_probs(torch.stack([1 - one, one], 1), labels, **extras)
+        return cls(torch.stack([torch.zeros_like(one), one], 1), labels, **extras)
+
+    @classmethod
+    def from_dense(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        ignore_index: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Predictions":
+        """Wrap (n, k, h, w) or (n, k, t) logits of pixels or tokens, one row for each position.
+
+        Positions labelled `ignore_index` (255 in most segmentation sets, -100 for text) are left
+        out. `groups` is set to the image, so intervals resample whole images.
+        """
+        _same_device(logits=logits, labels=labels)
+        rows, flat, image = flatten_dense(
+            checks.as_tensor("logits", logits).cpu(),
+            checks.as_tensor("labels", labels).cpu(),
+            ignore_index=ignore_index,
+        )
+        return cls(rows, flat, groups=image, class_names=class_names)
+
+    @classmethod
+    def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":
+        """Put several sets of examples of the same classes behind one another.
+
+        Groups of different parts stay different; weights default to 1 where a part has none.
+        """
+        if not parts:
+            raise ValueError("need at least one Predictions to concatenate")
+        first = parts[0]
+        if any(part.classes != first.classes for part in parts):
+            raise ValueError(f"parts differ in classes: {[part.classes for part in parts]}")
+        if len({part._are_probs for part in parts}) > 1:
+            parts = [part.map(lambda logits: logits) for part in parts]
+        weights = groups = None
+        if any(part.weights is not None for part in parts):
+            weights = torch.cat([torch.from_numpy(part.row_weights) for part in parts])
+        if all(part.groups is not None for part in parts):
+            sizes = [int(part.groups.max()) + 1 for part in parts if part.groups is not None]
+            starts = np.cumsum([0, *sizes[:-1]]).tolist()
+            groups = torch.cat(
+                [
+                    part.groups + start
+                    for part, start in zip(parts, starts, strict=True)
+                    if part.groups is not None
+                ]
+            )
+        scores = torch.cat([part._scores for part in parts])
+        labels = torch.cat([part.labels for part in parts])
+        return cls.__new__(cls)._fill(
+            scores, labels, weights, groups, first.class_names, are_probs=parts[0]._are_probs
+        )
+
+    def _fill(
+        self,
+        scores: Logits,
+        labels: Any,
+        weights: Any,
+        groups: Any,
+        class_names: Sequence[str] | None,
+        *,
+        are_probs: bool,
+        rows: Rows | None = None,
+    ) -> "Predictions":
+        """Check what belongs to the scores and set the fields; they are never set again."""
+        n, k = scores.shape
+        name = "probs" if are_probs else "logits"
+        if class_names is not None and len(set(class_names)) != k:
+            raise ValueError(f"class_names must be {k} different names, got {list(class_names)}")
+        checked = checks.as_labels(
+            labels, examples=n, classes=k, name=name, class_names=class_names
+        ).cpu()
+        if rows is None:
+            rows = rows_of(scores, checked, are_probs=are_probs)
+            bad = rows.confidence.isnan()
+            if bad.any():
+                checks.refuse_non_finite(name, scores, rows=bad)
+        self.__dict__.update(
+            labels=checked,
+            weights=None if weights is None else checks.as_weights(weights, examples=n).cpu(),
+            groups=None if groups is None else checks.as_groups(groups, examples=n),
+            class_names=None if class_names is None else tuple(class_names),
+            rows=rows,
+            _scores=scores,
+            _are_probs=are_probs,
+        )
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Predictions cannot be changed (tried to set {name}); make a new one")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Predictions({len(self):,} examples, {self.classes:,} classes)"
+
+    @property
+    def classes(self) -> int:
+        """Number of classes k, also of those that never occur."""
+        return self._scores.shape[1]
+
+    @property
+    def logits(self) -> Logits:
+        """Logits as given; the log of the probabilities if those were given, (n, k)."""
+        return self._scores.log() if self._are_probs else self._scores
+
+    @property
+    def log_probs(self) -> Logits:
+        """Log-probabilities, (n, k); computed when asked, not kept."""
+        return self._scores.log() if self._are_probs else torch.log_softmax(self._scores, 1)
+
+    @property
+    def probs(self) -> Logits:
+        """Class probabilities, (n, k); computed when asked, not kept."""
+        return self._scores if self._are_probs else torch.softmax(self._scores, 1)
+
+    def prob_chunks(self) -> Iterator[tuple[slice, Logits]]:
+        """Probabilities a few rows at a time, so that nothing of size (n, k) is allocated."""
+        for part in chunks(self._scores):
+            scores = self._scores[part]
+            yield part, scores if self._are_probs else torch.softmax(scores, 1)
+
+    @property
+    def confidence(self) -> PerExample:
+        """Probability of the predicted class, float64, (n,)."""
+        return self.rows.confidence
+
+    @property
+    def predicted(self) -> Labels:
+        """Most probable class, the first of them if several tie, (n,)."""
+        return self.rows.predicted
+
+    @cached_property
+    def correct(self) -> PerExample:
+        """One where the predicted class is the label, else zero, float64, (n,)."""
+        return (self.predicted == self.labels).double()
+
+    @property
+    def label_probs(self) -> PerExample:
+        """Probability of the label, float64, (n,)."""
+        return self.rows.label_prob
+
+    @cached_property
+    def by_confidence(self) -> Index:
+        """Positions of the examples from the least to the most confident, (n,)."""
+        return self.confidence.numpy().argsort(kind="stable")
+
+    @property
+    def row_weights(self) -> Values:
+        """The weights, or a one for each example, (n,)."""
+        return np.ones(len(self)) if self.weights is None else self.weights.numpy()
+
+    def take(self, index: Any) -> "Predictions":
+        """Return the examples at `index`: positions (repeats allowed), or a mask of n booleans."""
+        at = torch.as_tensor(index)
+        if at.dtype == torch.bool:
+            at = at.nonzero()[:, 0]
+        if not len(at):
+            raise ValueError("need at least 1 example, the index selects none")
+        return self.__class__.__new__(self.__class__)._fill(
+            self._scores[at],
+            self.labels[at],
+            None if self.weights is None else self.weights[at],
+            None if self.groups is None else self.groups[at],
+            self.class_names,
+            are_probs=self._are_probs,
+            rows=self.rows.take(at),
+        )
+
+    def reweighted(self, weights: Any) -> "Predictions":
+        """Return the same examples, each standing for `weights` examples."""
+        return self.__class__.__new__(self.__class__)._fill(
+            self._scores,
+            self.labels,
+            weights,
+            self.groups,
+            self.class_names,
+            are_probs=self._are_probs,
+            rows=self.rows,
+        )
+
+    def split(self, fraction: float, *, seed: int) -> tuple["Predictions", "Predictions"]:
+        """Cut at random into two disjoint parts, the first with about `fraction` of the examples.
+
+        With `groups`, whole groups go to one side, so pixels of one image never land on both.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
+        generator = np.random.default_rng(seed)
+        if self.groups is None:
+            first = np.zeros(len(self), dtype=bool)
+            first[generator.permutation(len(self))[: round(fraction * len(self))]] = True
+        else:
+            groups = self.groups.numpy()
+            sizes = np.bincount(groups)
+            order = generator.permutation(len(sizes))
+            kept = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * len(self)
+            first = np.isin(groups, order[kept])
+        if first.all() or not first.any():
+            raise ValueError(
+                f"a fraction of {fraction} leaves one side empty; use another fraction"
+            )
+        return self.take(first), self.take(~first)
+
+    def map(self, calibrator: Callable[[Logits], Tensor]) -> "Predictions":
+        """Apply a calibrator; it sees the logits and never the labels."""
+        return Predictions(
+            calibrator(self.logits),
+            self.labels,
+            weights=self.weights,
+            groups=self.groups,
+            class_names=self.class_names,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        logits: str | None = None,
+        probs: str | None = None,
+        labels: str = "labels",
+        class_names: Sequence[str] | None = None,
+        max_expansion: float = 100.0,
+    ) -> "Predictions":
+        """Read a npz, csv, parquet or safetensors file, or all files that match a pattern.
+
+        Args:
+            path: the file, or a pattern such as `parts/*.parquet`.
+            logits: name of the array or column that holds logits.
+            probs: name of the one that holds probabilities. With neither, `logits` or `probs` is
+                read, whichever the file has. In tables `logits` may also be numbered columns
+                logits_0, logits_1, ... A 1-D array is the score of class 1 of two.
+            labels: name of the labels. Arrays called `weights` and `groups` are read if there.
+            class_names: k names.
+            max_expansion: how many times its stored size a compressed array may grow.
+
+        Nothing in the file can run code: object arrays are refused, sizes are checked before
+        memory is taken, checksums are verified where the format has them.
+        """
+        paths = files.expand(path)
+        held = files.names(paths[0])
+        if logits and probs:
+            raise ValueError("pass logits=... or probs=..., not both")
+        if not logits and not probs:
+            named = [name for name in ("logits", "probs") if name in held]
+            if len(named) != 1 or labels not in held:
+                raise ValueError(
+                    f"{paths[0]} has {held}; need {labels!r} and one of 'logits' or 'probs', "
+                    "or say which names to read (logits=, probs=, labels=)"
+                )
+            logits, probs = (named[0], None) if named == ["logits"] else (None, named[0])
+        scores = str(logits or probs)
+        optional = [name for name in ("weights", "groups") if name in held]
+        arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
+        extras = {name: arrays[name] for name in optional}
+        array, truth = arrays[scores], arrays[labels]
+        try:
+            if array.ndim == 1:
+                kind: Literal["probs", "logits"] = "logits" if logits else "probs"
+                return cls.from_binary(array, truth, kind=kind, class_names=class_names, **extras)
+            make = cls if logits else cls.from_probs
+            return make(array, truth, class_names=class_names, **extras)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write to npz, csv, parquet or safetensors, by the ending of `path`; all or nothing.
+
+        Names: `logits` (`probs` if made from those), `labels`, and `weights`, `groups` if there.
+        """
+        arrays = {"probs" if self._are_probs else "logits": self._scores.numpy()}
+        arrays["labels"] = self.labels.numpy()
+        if self.weights is not None:
+            arrays["weights"] = self.weights.numpy()
+        if self.groups is not None:
+            arrays["groups"] = self.groups.numpy()
+        files.write(Path(path), arrays)
+
+
+def _same_device(**values: Any) -> None:
+    devices = {name: value.device for name, value in values.items() if isinstance(value, Tensor)}
+    if len(set(devices.values())) > 1:
+        where = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"tensors must be on one device, got {where}")

@@ -1,0 +1,49 @@
+"""Names for the arrays that flow through the package: n examples, k classes, b bins."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, Int64
+from torch import Tensor
+
+Logits = Float[Tensor, "n k"]
+Labels = Int[Tensor, " n"]
+PerExample = Float[Tensor, " n"]
+Scalar = Float[Tensor, ""]
+
+# Right of Predictions there is no autograd, and sums per bin are faster in numpy.
+Values = Float64[np.ndarray, " n"]
+Index = Int64[np.ndarray, " n"]
+PerBin = Float64[np.ndarray, "... b"]
+PerClass = Float64[np.ndarray, " k"]
+
+
+def flatten_dense(
+    logits: Float[Tensor, "n k ..."], labels: Int[Tensor, "n ..."], *, ignore_index: int | None
+) -> tuple[Logits, Labels, Labels]:
+    """Turn images of pixels, or sentences of tokens, into rows: (n, k, ...) -> (m, k).
+
+    Positions whose label is `ignore_index` are left out. The third result says which of the n
+    images each row came from, so that resampling can keep an image's pixels together.
+    """
+    if logits.ndim < 3:
+        raise ValueError(
+            f"dense logits must be (n, k, ...) with 3 axes or more, got {shape(logits)}"
+        )
+    expected = (logits.shape[0], *logits.shape[2:])
+    if labels.shape != expected:
+        raise ValueError(
+            f"dense labels must be {expected} to match logits {shape(logits)}, got {shape(labels)}"
+        )
+    positions = labels[0].numel() if len(labels) else 0
+    image = torch.arange(len(labels)).repeat_interleave(positions)
+    rows = logits.movedim(1, -1).reshape(-1, logits.shape[1])
+    flat = labels.reshape(-1)
+    if ignore_index is None:
+        return rows, flat, image
+    keep = flat != ignore_index
+    return rows[keep], flat[keep], image[keep]
+
+
+def shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return a tensor's shape as a plain tuple, for messages."""
+    return tuple(tensor.shape)

@@ -1,0 +1,275 @@
+import io
+import struct
+import tracemalloc
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+
+from calibrant import files
+
+
+def npy(array, **changes):
+    """Bytes of an npy file, with some of its header's text replaced."""
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, allow_pickle=True)
+    data = stream.getvalue()
+    for old, new in changes.values():
+        assert old in data
+        data = data.replace(old, new.ljust(len(old)), 1)
+    return data
+
+
+def archive(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as target:
+        for name, data in members:
+            target.writestr(name, data)
+    return path
+
+
+def refused(path, words, wanted=("logits",), **limits):
+    with pytest.raises(ValueError, match=words) as caught:
+        files.read(path, list(wanted), **limits)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.npz"
+
+
+def test_reads_what_numpy_writes(path):
+    logits = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    for save in (np.savez, np.savez_compressed):
+        save(path, logits=logits, labels=np.arange(2, dtype=">i2"))
+        read = files.read(path, ["logits", "labels"])
+        np.testing.assert_array_equal(read["logits"], logits)
+        np.testing.assert_array_equal(read["labels"], [0, 1])
+        assert read["labels"].dtype == np.int16
+
+
+def test_numpy_reads_what_is_written(path):
+    files.write(path, {"logits": np.eye(3), "file": np.arange(3)})
+    with np.load(path, allow_pickle=False) as loaded:
+        np.testing.assert_array_equal(loaded["logits"], np.eye(3))
+        np.testing.assert_array_equal(loaded["file"], np.arange(3))
+
+
+def test_reads_an_array_of_many_blocks(path, monkeypatch):
+    monkeypatch.setattr("calibrant.files.npz.BLOCK", 1000)
+    array = np.arange(3000.0)
+    np.savez_compressed(path, logits=array)
+    np.testing.assert_array_equal(files.read(path, ["logits"])["logits"], array)
+
+
+def test_a_missing_name_lists_what_is_there(path):
+    np.savez(path, logits=np.eye(2), y=np.arange(2))
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["logits", "labels"])
+
+
+def test_object_arrays_are_refused_before_they_are_unpickled(path):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("code ran",))
+
+    data = npy(np.array([1, Bomb()], dtype=object))
+    archive(path, [("logits.npy", data)])
+    refused(path, "object arrays are refused .*can run code.*numeric")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a", "b"]),
+        np.array([b"a"]),
+        np.array([1j]),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+        np.zeros(2, dtype=[("a", "f8")]),
+        np.zeros(2, dtype=np.longdouble),
+    ],
+    ids=lambda array: array.dtype.str,
+)
+def test_arrays_that_are_no_numbers_are_refused(path, array):
+    if array.dtype == np.float64:
+        pytest.skip("here a long double is a double")
+    np.savez(path, logits=array)
+    refused(path, "logits: dtype .* is not supported; expected float, integer or bool")
+
+
+def test_a_structured_array_that_hides_an_object_is_refused(path):
+    data = npy(np.zeros(2, dtype=[("a", "f8"), ("b", "O")]))
+    archive(path, [("logits.npy", data)])
+    refused(path, "object arrays are refused")
+
+
+def test_arrays_that_are_not_wanted_are_not_looked_at(path):
+    data = npy(np.array([None]))
+    archive(path, [("labels.npy", npy(np.arange(3))), ("junk.npy", data)])
+    assert files.read(path, ["labels"])["labels"].tolist() == [0, 1, 2]
+
+
+def test_a_bomb_is_refused_and_read_when_trusted(path):
+    # 70 MB of zeros deflate to 70 kB.
+    archive(path, [("logits.npy", npy(np.zeros(70 * 2**20, "u1")))], zipfile.ZIP_DEFLATED)
+    words = (
+        r"member logits declares 70.0 MB, .* kB stored \(x\d+ > x100\); pass max_expansion=\.\.\."
+    )
+    refused(path, words)
+    assert len(files.read(path, ["logits"], max_expansion=2000)["logits"]) == 70 * 2**20
+
+
+def test_the_file_is_the_most_that_a_bomb_can_claim_to_store(path):
+    archive(path, [("logits.npy", npy(np.zeros(70 * 2**20, "u1")))], zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    entry = data.rindex(b"PK\x01\x02")
+    data[entry + 20 : entry + 24] = struct.pack("<I", 2**30)
+    path.write_bytes(data)
+    refused(path, r"x\d+ > x100")
+
+
+def test_a_small_array_may_expand_a_lot(path):
+    archive(path, [("logits.npy", npy(np.zeros(2**20, "u1")))], zipfile.ZIP_DEFLATED)
+    assert len(files.read(path, ["logits"])["logits"]) == 2**20
+
+
+def test_the_limit_on_bytes_holds(path):
+    np.savez(path, logits=np.zeros(1000))
+    refused(
+        path, r"member logits declares 7.9 kB, more than 1000 bytes; pass max_bytes", max_bytes=1000
+    )
+
+
+@pytest.mark.parametrize("shape", [b"(1000000000000,)", b"(4,)", b"(2,)", b"(-3,)", b"(3, 0)"])
+def test_a_lying_header_is_refused_without_the_memory_it_claims(path, shape):
+    data = npy(np.zeros(3), shape=(b"(3,), }" + b" " * 20, shape + b", }"))
+    archive(path, [("logits.npy", data)])
+    files.names(path)
+    tracemalloc.start()
+    try:
+        refused(path, r"declares \(.* float64, -?\d+ bytes, and holds 24")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_a_header_of_gigabytes_is_not_read(path):
+    data = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + b" " * (40 * 2**20)
+    archive(path, [("logits.npy", data)], zipfile.ZIP_DEFLATED)
+    tracemalloc.start()
+    try:
+        refused(path, "not a valid npz file: member logits: EOF")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x93NUMPY", b"\x93NUMPY\x03\x00", b"\x93NUMPY\x01\x00\x04\x00junk", b"\x80\x04K\x01."],
+    ids=["empty", "magic only", "version 3", "no dict", "pickle"],
+)
+def test_a_member_that_is_no_array_is_refused(path, data):
+    archive(path, [("logits.npy", data)])
+    refused(path, "not a valid npz file: member logits: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../logits.npy", "has a path in its name"),
+        ("/logits.npy", "has a path in its name"),
+        ("a\\logits.npy", "has a path in its name"),
+        ("logits.pkl", "is no .npy array"),
+        ("logits", "is no .npy array"),
+        (".npy", "is no .npy array"),
+        ("a\nb\x1b[31m.txt", "member 'a b \\[31m.txt' is no .npy array"),
+    ],
+)
+def test_odd_members_refuse_the_file(path, name, words):
+    archive(path, [("logits.npy", npy(np.eye(2))), (name, npy(np.eye(2)))])
+    refused(path, f"not a valid npz file: .*{words}")
+    with pytest.raises(ValueError, match=words):
+        files.names(path)
+
+
+def test_a_member_that_appears_twice_is_refused(path):
+    with pytest.warns(UserWarning, match="Duplicate"):
+        archive(path, [("logits.npy", npy(np.eye(2)))] * 2)
+    refused(path, "appears twice")
+
+
+def test_many_members_are_refused(path):
+    data = npy(np.eye(2))
+    archive(path, [(f"a{i}.npy", data) for i in range(64)])
+    assert len(files.names(path)) == 64
+    archive(path, [(f"a{i}.npy", data) for i in range(65)])
+    refused(path, "it has 65 members, at most 64")
+
+
+def test_a_long_table_of_contents_is_not_parsed(path, monkeypatch):
+    monkeypatch.setattr("calibrant.files.npz.MAX_CONTENTS", 10_000)
+    archive(path, [(f"a{i}.npy", b"") for i in range(500)])
+    refused(path, "table of contents is too long")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compression_that_numpy_never_writes_is_refused(path, compression):
+    archive(path, [("logits.npy", npy(np.eye(2)))], compression)
+    refused(path, "not a valid npz file: member logits has unsupported compression")
+
+
+def test_an_encrypted_member_is_refused(path):
+    archive(path, [("logits.npy", npy(np.eye(2)))])
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.rindex(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    refused(path, "not a valid npz file: member logits is encrypted")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_flipped_bit_fails_the_checksum(path, save):
+    save(path, logits=np.random.default_rng(0).normal(size=1000))
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    refused(path, "not a valid npz file: member logits: (Bad CRC|Error -3)")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"", "it is empty"), (b"PK", "not a zip file"), (b"\x93NUMPY" + b"0" * 99, "not a zip file")],
+)
+def test_a_file_that_is_no_archive_is_refused(path, data, words):
+    path.write_bytes(data)
+    refused(path, f"is not a valid npz file: .*{words}")
+
+
+def test_a_truncated_file_is_refused(path):
+    np.savez(path, logits=np.eye(3))
+    path.write_bytes(path.read_bytes()[:-10])
+    refused(path, "is not a valid npz file")
+
+
+def test_a_stream_that_ends_early_is_refused(path):
+    archive(path, [("logits.npy", npy(np.zeros(1000)))], zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(path) as source:
+        old = source.getinfo("logits.npy")
+        stored = zlib.compress(npy(np.zeros(1000))[:900], 9)[2:-4]
+    data = bytearray(path.read_bytes())
+    start = 30 + len("logits.npy")
+    data[start : start + old.compress_size] = stored.ljust(old.compress_size, b"\0")[
+        : old.compress_size
+    ]
+    path.write_bytes(data)
+    refused(path, "is not a valid npz file: member logits")
+
+
+def test_truth_values_other_than_0_and_1_are_refused(path):
+    data = npy(np.array([2, 1], dtype="u1"), dtype=(b"'|u1'", b"'|b1'"))
+    archive(path, [("logits.npy", data)])
+    refused(path, "bool array holds bytes other than 0 and 1")
