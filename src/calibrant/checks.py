@@ -25,15 +25,15 @@ def as_tensor(name: str, value: Any) -> Tensor:
             native = native.astype(np.int64)
         elif array.dtype == np.longdouble:
             native = native.astype(np.float64)
-        # torch warns about arrays it may not write to; nothing here writes.
-        value = torch.from_numpy(
-            np.ascontiguousarray(native) if native.flags.writeable else native.copy()
-        )
+        # torch warns about arrays it may not write to, and refuses negative strides.
+        plain = native.flags.writeable and min(native.strides, default=0) >= 0
+        value = torch.from_numpy(native if plain else native.copy())
     if value.is_complex():
         raise TypeError(f"{name}: dtype {value.dtype} is not supported, pass real numbers")
     if value.device.type == "meta":
         raise ValueError(f"{name} is on the meta device and holds no values")
-    return value.detach()
+    tensor: Tensor = value.detach()
+    return tensor
 
 
 def as_scores(name: str, value: Any) -> Tensor:

@@ -121,7 +121,7 @@ class Predictions:
             found = checks.as_tensor("labels", labels)
             if found.numel() and found.max() > 1:
                 raise ValueError(
-                    f"1-D scores mean two classes, labels have {len(found.unique())}; "
+                    f"1-D scores mean two classes, labels have {len(set(found.tolist()))}; "
                     "pass scores of shape (n, k)"
                 )
         extras = {"weights": weights, "groups": groups, "class_names": class_names}
@@ -386,13 +386,13 @@ class Predictions:
         scores = str(logits or probs)
         optional = [name for name in ("weights", "groups") if name in held]
         arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
-        extras = {name: arrays[name] for name in optional}
+        extras: dict[str, Any] = {name: arrays[name] for name in optional}
         array, truth = arrays[scores], arrays[labels]
         try:
             if array.ndim == 1:
                 kind: Literal["probs", "logits"] = "logits" if logits else "probs"
                 return cls.from_binary(array, truth, kind=kind, class_names=class_names, **extras)
-            make = cls if logits else cls.from_probs
+            make: Callable[..., Predictions] = cls if logits else cls.from_probs
             return make(array, truth, class_names=class_names, **extras)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from None

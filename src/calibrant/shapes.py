@@ -19,7 +19,7 @@ PerClass = Float64[np.ndarray, " k"]
 
 def flatten_dense(
     logits: Float[Tensor, "n k ..."], labels: Int[Tensor, "n ..."], *, ignore_index: int | None
-) -> tuple[Logits, Labels, Labels]:
+) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"], Int[Tensor, " m"]]:
     """Turn images of pixels, or sentences of tokens, into rows: (n, k, ...) -> (m, k).
 
     Positions whose label is `ignore_index` are left out. The third result says which of the n

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 from scipy import integrate, special, stats
 
 from calibrant.predictions import Predictions
-from calibrant.shapes import Logits, Values
+from calibrant.shapes import Index, Logits, Values
 
 Curve = Callable[[Values], Values]
 
@@ -58,26 +60,30 @@ class Synthetic:
 
     def true_error(self, norm: float = 1.0) -> float:
         r"""True calibration error $(\mathrm{E}\,|accuracy(r) - r|^{norm})^{1/norm}$, unbinned."""
-        return self._expect(lambda r: np.abs(self.accuracy(r) - r) ** norm, 0.0, 1.0) ** (1 / norm)
+        mean = self._expect(lambda r: np.abs(self.accuracy(r) - r) ** norm, 0.0, 1.0)
+        return float(mean ** (1 / norm))
 
     def true_binned_error(self, bins: int = 15) -> float:
         """What ECE with these bins tends to as n grows; never above the true error."""
         inner = np.arange(1, bins) / bins
         low = 1 / self.classes
         cuts = [0.0, *((inner[inner > low] - low) / (1 - low)).tolist(), 1.0]
-        pieces = zip(cuts[:-1], cuts[1:], strict=True)
-        return sum(abs(self._expect(lambda r: self.accuracy(r) - r, a, b)) for a, b in pieces)
+        gaps = [self._expect(lambda r: self.accuracy(r) - r, a, b) for a, b in pairwise(cuts)]
+        return sum(abs(gap) for gap in gaps)
 
     def _expect(self, value: Curve, low: float, high: float) -> float:
         """Expectation of value(r) over the stretch of u from low to high."""
         density = stats.beta(*self.shape).pdf
-        integrand = lambda u: float(value(self._confidence(np.array([u])))[0] * density(u))  # noqa: E731
+
+        def integrand(u: float) -> float:
+            return float(value(self._confidence(np.array([u])))[0] * density(u))
+
         return float(integrate.quad(integrand, low, high, limit=400)[0])
 
     def _confidence(self, u: Values) -> Values:
         return 1 / self.classes + (1 - 1 / self.classes) * u
 
-    def _vectors(self, top: Values, predicted: Values) -> Values:
+    def _vectors(self, top: Values, predicted: Index) -> Float64[np.ndarray, "n k"]:
         rest = (1 - top) / (self.classes - 1)
         vectors = np.repeat(rest[:, None], self.classes, 1)
         vectors[np.arange(len(top)), predicted] = top

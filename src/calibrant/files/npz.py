@@ -4,10 +4,10 @@ import io
 import math
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -108,71 +108,63 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     return members
 
 
+@contextmanager
+def _damage(path: Path, where: str) -> Iterator[None]:
+    """Damage ends zipfile, zlib and numpy in many ways; make it one, with the file's name."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ValueError(f"{path}: {where} does not fit in memory: {one_line(error)}") from error
+    except Exception as error:
+        raise _invalid(path, f"{where}: {error}") from error
+
+
 def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     where = f"member {entry.filename.removesuffix('.npy')}"
     if entry.flag_bits & 1:
         raise _invalid(path, f"{where} is encrypted")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise _invalid(path, f"{where} has unsupported compression {entry.compress_type}")
-    # Damage ends zipfile and zlib in many ways; the one ValueError of ours has the file's name.
-    try:
+    with _damage(path, where):
         stream = archive.open(entry)
-    except Exception as error:
-        raise _invalid(path, f"{where}: {error}") from error
     with stream:
-        prefix = _pull(path, where, stream, MAX_HEADER)
-        shape, fortran, dtype, start = _header(path, where, prefix)
+        with _damage(path, where):
+            prefix = stream.read(MAX_HEADER)
+            shape, fortran, dtype, start = _header(prefix)
         check_dtype(f"{path}: {where}", dtype)
         expected, held = math.prod(shape) * dtype.itemsize, entry.file_size - start
         if min(shape, default=0) < 0 or expected != held:
             reason = f"{where} declares {shape} {dtype}, {expected} bytes, and holds {held}"
             raise _invalid(path, reason)
-        raw = _fill(path, where, stream, prefix[start:], held)
-    try:
-        array = raw.view(dtype).reshape(shape, order="F" if fortran else "C")
-    except ValueError as error:
-        raise _invalid(path, f"{where}: {error}") from error
+        with _damage(path, where):
+            raw = _fill(stream.read, prefix[start:], held)
+            array = raw.view(dtype).reshape(shape, order="F" if fortran else "C")
     check_truth(f"{path}: {where}", array)
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _pull(path: Path, where: str, stream: IO[bytes], size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except Exception as error:
-        raise _invalid(path, f"{where}: {error}") from error
-
-
-def _header(
-    path: Path, where: str, prefix: bytes
-) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _header(prefix: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, whether in Fortran order, dtype, and where the data start."""
     # numpy reads the header before it looks at its length; a short stream stops it.
     stream = io.BytesIO(prefix)
-    try:
-        version = npy.read_magic(stream)
-        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        if version not in readers:
-            raise ValueError(f"npy version {version} is only for structured arrays")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            shape, fortran, dtype = readers[version](stream, max_header_size=MAX_HEADER)
-    except Exception as error:
-        raise _invalid(path, f"{where}: {error}") from error
+    version = npy.read_magic(stream)
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"npy version {version} is only for structured arrays")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shape, fortran, dtype = readers[version](stream, max_header_size=MAX_HEADER)
     return shape, fortran, dtype, stream.tell()
 
 
-def _fill(path: Path, where: str, stream: IO[bytes], first: bytes, size: int) -> NDArray[np.uint8]:
+def _fill(pull: Callable[[int], bytes], first: bytes, size: int) -> NDArray[np.uint8]:
     """Read exactly `size` bytes; memory is used block by block, as the data really come."""
-    try:
-        raw = np.empty(size, dtype=np.uint8)
-    except MemoryError as error:
-        raise ValueError(f"{path}: {where} does not fit in memory ({size} bytes)") from error
+    raw = np.empty(size, dtype=np.uint8)
     done, block = 0, first
     while block:
         raw[done : done + len(block)] = np.frombuffer(block, dtype=np.uint8)
         done += len(block)
-        block = _pull(path, where, stream, BLOCK)
+        block = pull(BLOCK)
     if done != size:
-        raise _invalid(path, f"{where} ends after {done} of {size} bytes")
+        raise ValueError(f"it ends after {done} of {size} bytes")
     return raw

@@ -16,8 +16,8 @@ MAX_PAGE_HEADER = 2**16
 
 # Field numbers of parquet.thrift.
 _ROW_GROUPS, _COLUMNS, _CHUNK_META = 4, 1, 3
-_PATH, _STORED, _DATA_AT, _DICTIONARY_AT = 3, 7, 9, 11
-_CHUNK: dict[int, Any] = {_PATH: {}, _STORED: {}, _DATA_AT: {}, _DICTIONARY_AT: {}}
+_PATH, _CLAIMED, _STORED, _DATA_AT, _DICTIONARY_AT = 3, 5, 7, 9, 11
+_CHUNK: dict[int, Any] = {_PATH: {}, _CLAIMED: {}, _STORED: {}, _DATA_AT: {}, _DICTIONARY_AT: {}}
 _FOOTER = {_ROW_GROUPS: {_COLUMNS: {_CHUNK_META: _CHUNK}}}
 _PAGE_STORED, _PAGE_V1, _PAGE_V2, _VALUES = 3, 5, 8, 1
 _PAGE: dict[int, Any] = {_PAGE_STORED: {}, _PAGE_V1: {_VALUES: {}}, _PAGE_V2: {_VALUES: {}}}
@@ -61,6 +61,9 @@ def _chunks(handle: BinaryIO, size: int) -> Iterator[Mapping[int, Any]]:
 
 def _page_values(handle: BinaryIO, chunk: Mapping[int, Any]) -> Iterator[int]:
     """How many values each page of a column chunk claims to hold."""
+    # pyarrow opens no page then, and writes none for a table without rows.
+    if chunk[_CLAIMED] == 0:
+        return
     at = chunk[_DATA_AT]
     # As pyarrow decides it: old writers put a 0 where there is no dictionary.
     if 0 < chunk.get(_DICTIONARY_AT, 0) < at:

@@ -1,5 +1,7 @@
 """Metrics: `Predictions -> float`."""
 
+from collections.abc import Callable
+
 from calibrant.metrics.binned import (
     adaptive_ece,
     calibration_error,
@@ -34,7 +36,7 @@ from calibrant.metrics.simplex import simplex_ece
 from calibrant.metrics.summary import Summary, summary
 from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
 
-METRICS = {
+METRICS: dict[str, Callable[..., float]] = {
     "accuracy": accuracy,
     "nll": nll,
     "brier": brier,

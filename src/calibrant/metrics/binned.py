@@ -14,7 +14,6 @@ from calibrant.metrics.bins import (
     bin_edges,
     bin_index,
     check_count,
-    equal_mass_index,
     warn_if_thin,
     weighted_sums,
 )
@@ -180,15 +179,19 @@ def adaptive_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Stati
     starts = tie_starts(confidence)
 
     def statistic(weights: Values) -> float:
-        ordered = weights[order]
-        runs = [
-            np.add.reduceat(v, starts) for v in (ordered, ordered * confidence, ordered * correct)
-        ]
-        index = equal_mass_index(runs[0], bins)
-        sums = (np.bincount(index, run, bins) for run in runs)
-        return BinSums(*sums, None).ece
+        return equal_mass_sums(confidence, correct, weights[order], starts, bins).ece
 
     return statistic
+
+
+def equal_mass_sums(
+    ordered: Values, correct: Values, weights: Values, starts: Int64[np.ndarray, " r"], bins: int
+) -> BinSums:
+    """Sums over equal-mass bins of values in rising order, whose runs of ties begin at `starts`."""
+    count, total, hits = (
+        np.add.reduceat(part, starts) for part in (weights, weights * ordered, weights * correct)
+    )
+    return BinSums(count, total, hits, None).equal_mass(bins)
 
 
 def tie_starts(ordered: Values) -> Int64[np.ndarray, " r"]:

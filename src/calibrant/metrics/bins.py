@@ -96,8 +96,12 @@ class BinSums:
     def equal_mass(self, bins: int = 15) -> "BinSums":
         """Join neighbouring cells into `bins` bins of about equal count; a cell is never split."""
         index = equal_mass_index(self.count, check_count(bins))
-        parts = (self.count, self.confidence, self.correct)
-        return BinSums(*(np.bincount(index, part, bins) for part in parts), None)
+        return BinSums(
+            segment_sum(index, self.count, bins),
+            segment_sum(index, self.confidence, bins),
+            segment_sum(index, self.correct, bins),
+            None,
+        )
 
     def __add__(self, other: "BinSums") -> "BinSums":
         """Sums of both sets of examples together."""
@@ -113,20 +117,21 @@ class BinSums:
     @property
     def bins(self) -> int:
         """Number of bins."""
-        return self.count.shape[-1]
+        return int(self.count.shape[-1])
 
     @property
     def gap(self) -> PerBin:
         """Mean confidence minus accuracy of each bin, zero where it is empty."""
-        return (self.confidence - self.correct) / np.where(self.count > 0, self.count, 1)
+        filled = np.where(self.count > 0, self.count, 1)
+        return np.asarray((self.confidence - self.correct) / filled)
 
     @property
     def share(self) -> PerBin:
         """Part of all examples that lies in each bin."""
-        return self.count / self.count.sum(-1, keepdims=True)
+        return np.asarray(self.count / self.count.sum(-1, keepdims=True))
 
     def error(self, norm: float) -> Float64[np.ndarray, "..."]:
-        r"""Calibration error $(\sum_b \frac{n_b}{n} |gap_b|^{norm})^{1/norm}$; inf is the maximum."""
+        r"""Calibration error $(\sum_b \frac{n_b}{n} |gap_b|^{norm})^{1/norm}$; inf: maximum."""
         gap = np.abs(self.gap)
         if norm == math.inf:
             return np.asarray(gap.max(-1))
@@ -191,7 +196,7 @@ def equal_mass_index(count: PerBin, bins: int) -> Index:
         cuts = np.cumsum(np.where(np.arange(bins) < larger, small + 1, small))[:-1]
     else:
         cuts = total * np.arange(1, bins) / bins
-    return np.searchsorted(cuts, before, side="right")
+    return np.asarray(np.searchsorted(cuts, before, side="right"))
 
 
 def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
@@ -217,6 +222,7 @@ def segment_sum(index: Index, values: Values, size: int) -> Float64[np.ndarray, 
 def weighted_sums(
     index: Index, confidence: Values, correct: Values, weights: Values | None, size: int
 ) -> tuple[PerBin, PerBin, PerBin]:
+    """Sum count, confidence and correctness of each bin, given each example's bin."""
     if weights is None:
         count = np.bincount(index, minlength=size).astype(np.float64)
         return count, segment_sum(index, confidence, size), segment_sum(index, correct, size)

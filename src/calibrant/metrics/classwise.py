@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from calibrant.metrics.binned import tie_starts
+from calibrant.metrics.binned import equal_mass_sums, tie_starts
 from calibrant.metrics.bins import (
     Bins,
     BinSums,
     bin_edges,
     bin_index,
     check_count,
-    equal_mass_index,
     warn_if_thin,
 )
 from calibrant.metrics.statistic import Statistic
@@ -180,12 +179,9 @@ def _adaptive_errors(
         if not weights[keep].any():
             continue
         order = keep[probs[keep, c].argsort(kind="stable")]
-        values, own = probs[order, c], weights[order]
-        starts = tie_starts(values)
-        parts = (own, own * values, own * (labels[order] == c))
-        runs = [np.add.reduceat(part, starts) for part in parts]
-        index = equal_mass_index(runs[0], bins)
-        errors[c] = BinSums(*(np.bincount(index, run, bins) for run in runs), None).ece
+        values, hits = probs[order, c], (labels[order] == c).astype(np.float64)
+        sums = equal_mass_sums(values, hits, weights[order], tie_starts(values), bins)
+        errors[c] = sums.ece
     return errors
 
 
@@ -193,7 +189,8 @@ def _errors(sums: BinSums) -> PerClass:
     """ECE of each class; NaN where nothing was counted."""
     used = sums.count.sum(-1) > 0
     gaps = np.abs(sums.confidence - sums.correct).sum(-1)
-    return np.divide(gaps, sums.count.sum(-1), out=np.full(len(gaps), np.nan), where=used)
+    empty = np.full(len(gaps), np.nan)
+    return np.asarray(np.divide(gaps, sums.count.sum(-1), out=empty, where=used))
 
 
 def _occurring(predictions: Predictions, weights: Values) -> Bool[np.ndarray, " k"]:

@@ -100,7 +100,7 @@ def _mend_isolated(
     weights: Values,
     bandwidth: float,
 ) -> None:
-    """Sum over all pairs for examples with hardly a neighbour, where the grid has no digits left."""
+    """Sum over all pairs for examples with hardly a neighbour: there the grid has no digits."""
     for i in np.flatnonzero((weights > 0) & (density < 1e-2)):
         others = weights.copy()
         others[i] -= 1

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from calibrant.metrics.intervals import Interval, Method, intervals
-from calibrant.metrics.statistics import Metric
 from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
 from calibrant.predictions import Predictions
 
@@ -76,7 +75,7 @@ def summary(
     # The dict is in the package's __init__, which imports this module.
     from calibrant.metrics import METRICS, WITH_BINS
 
-    chosen: dict[str, Metric] = {
+    chosen = {
         name: partial(metric, bins=bins) if name in WITH_BINS else metric
         for name, metric in METRICS.items()
     }

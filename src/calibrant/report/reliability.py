@@ -1,0 +1,193 @@
+"""Reliability diagrams of the top label."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from calibrant.metrics import BinSums
+from calibrant.metrics.bins import Bins
+from calibrant.predictions import Predictions
+from calibrant.report import panels
+from calibrant.report.points import FEW, Points, points_of, top_label_sums
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+STYLES = ("bars", "line")
+
+
+def reliability_diagram(
+    predictions: Predictions | Mapping[str, Predictions],
+    *,
+    bins: Bins = 15,
+    adaptive: bool = False,
+    style: Literal["bars", "line"] = "bars",
+    level: float = 0.95,
+    title: str | None = None,
+) -> "matplotlib.figure.Figure":
+    """Accuracy against confidence, and below it how often each confidence occurs.
+
+    A calibrated model lies on the diagonal; the shaded gap to it, weighted by the histogram, is
+    the ECE. A bin's point stands at its mean confidence, so its distance to the diagonal is
+    exactly that gap. Whiskers are Wilson intervals of the accuracy. Bins with fewer than 10
+    examples are faint.
+
+    Args:
+        predictions: what to draw; several by name are laid over one another as lines.
+        bins: how many bins ((b-1)/B, b/B], or their edges from 0 to 1.
+        adaptive: bins that hold equally many examples, as in `adaptive_ece`. The histogram keeps
+            bins of equal width: of equal mass, all its bars would be the same.
+        style: "bars", or "line" with a band for the intervals; several are always lines.
+        level: of the intervals.
+        title: a line above the figure.
+    """
+    if style not in STYLES:
+        raise ValueError(f"style must be one of {list(STYLES)}, got {style!r}")
+    named = {"": predictions} if isinstance(predictions, Predictions) else dict(predictions)
+    if not named:
+        raise ValueError("need at least one Predictions to draw, got none")
+    sums = {
+        name: top_label_sums(each, bins=bins, adaptive=adaptive) for name, each in named.items()
+    }
+    shares = {name: BinSums.of(each, bins) for name, each in named.items()}
+    points = {name: points_of(each, level=level) for name, each in sums.items()}
+    error = "adaptive ECE" if adaptive else "ECE"
+
+    figure = panels.new_figure(5.6, 6.4 + 0.18 * max(0, len(named) - 2))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.6, 1))
+    panels.dress(upper)
+    panels.dress(lower)
+    if len(named) == 1:
+        ((name, own),) = points.items()
+        title = title or name or None
+        (panels.draw_bars if style == "bars" else _draw_line)(upper, own)
+        _draw_histogram(lower, shares[name])
+        facts = _facts(sums[name], error)
+        panels.legend_below(figure, *panels.gap_legend([own], level=level), columns=4)
+    else:
+        handles = [
+            _draw_series(upper, lower, points[name], shares[name], at)
+            for at, name in enumerate(named)
+        ]
+        labels = [f"{error} {sums[name].ece:.4f}   {panels.shorten(name, 44)}" for name in named]
+        facts = f"{_sizes(named)}    bands: {100 * level:g}% intervals"
+        if any(each.few.any() for each in points.values()):
+            facts += f"    faint: under {FEW} examples"
+        panels.legend_below(figure, handles, labels, columns=1)
+    panels.unit_square(upper)
+    upper.set_ylabel("accuracy", color=panels.INK)
+    lower.set_ylabel("share", color=panels.INK)
+    lower.set_xlabel("confidence", color=panels.INK)
+    lower.set_ylim(bottom=0)
+    lower.locator_params(axis="y", nbins=3)
+    lower.yaxis.set_major_formatter("{x:g}")
+    figure.align_ylabels([upper, lower])
+    panels.head(upper, title, facts)
+    return figure
+
+
+def _facts(sums: BinSums, error: str) -> str:
+    accuracy = sums.correct.sum() / sums.count.sum()
+    return f"n = {sums.count.sum():,.10g}    accuracy {accuracy:.4f}    {error} {sums.ece:.4f}"
+
+
+def _sizes(named: Mapping[str, Predictions]) -> str:
+    sizes = sorted({len(each) for each in named.values()})
+    return f"n = {sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
+
+
+def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
+    """Join the points, and shade their gap to the diagonal."""
+    x, y = points.confidence, points.accuracy
+    for side, hue in ((y <= x, panels.OVER), (y >= x, panels.UNDER)):
+        # Twice, so that stretches next to a bin with few examples come out fainter.
+        for where in (side, side & ~points.few):
+            axes.fill_between(
+                x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
+            )
+    _draw_joined(axes, points, color=panels.INK)
+    panels.draw_whiskers(axes, points)
+
+
+def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **look: Any) -> Any:
+    """Draw a faint line through all bins, and a strong one through those with enough examples."""
+    x, y = points.confidence, points.accuracy
+    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, gid="every bin", **look)
+    strong = np.where(points.few, np.nan, y)
+    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **look)
+    return line
+
+
+def _draw_series(
+    upper: "matplotlib.axes.Axes",
+    lower: "matplotlib.axes.Axes",
+    points: Points,
+    shares: BinSums,
+    at: int,
+) -> Any:
+    """Draw one of several predictions as a line with a band, and its histogram as steps."""
+    turn, place = divmod(at, len(panels.SERIES))
+    hue, dashes = panels.SERIES[place], panels.LINES[turn % len(panels.LINES)]
+    enough = (~points.few).tolist()
+    upper.fill_between(
+        points.confidence,
+        points.low,
+        points.high,
+        where=enough,
+        color=hue,
+        alpha=0.14,
+        linewidth=0,
+    )
+    line = _draw_joined(
+        upper,
+        points,
+        color=hue,
+        linestyle=dashes,
+        marker=panels.MARKERS[place],
+        markersize=4,
+        markeredgewidth=0,
+    )
+    lower.stairs(shares.share, shares.edges, color=hue, linewidth=1.6, linestyle=dashes)
+    return line
+
+
+def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
+    """Draw the share of each bin, and lines at the mean confidence and the accuracy."""
+    edges = np.asarray(sums.edges)
+    axes.bar(
+        edges[:-1],
+        sums.share,
+        width=np.diff(edges),
+        align="edge",
+        color=panels.BAR,
+        edgecolor="white",
+        linewidth=0.8,
+    )
+    total = sums.count.sum()
+    means = {
+        "mean confidence": (float(sums.confidence.sum() / total), "-"),
+        "accuracy": (float(sums.correct.sum() / total), (0, (2, 1.5))),
+    }
+    for name, (value, dashes) in means.items():
+        axes.axvline(
+            value,
+            color=panels.INK,
+            linewidth=1.4,
+            linestyle=dashes,
+            label=f"{name} {value:.4f}",
+            zorder=4,
+        )
+    # Above the axes, where it can cover nothing.
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.97),
+        ncols=2,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=panels.INK,
+        handlelength=1.8,
+        columnspacing=1.5,
+        borderpad=0,
+    )

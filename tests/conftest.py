@@ -1,0 +1,26 @@
+"""Shared by all tests: fixed seeds, and where the real data are."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Return the folder of real logits; tests that need it are skipped where it is absent."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("CALIBRANT_DATA", default))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; set CALIBRANT_DATA to its folder")
+    return folder

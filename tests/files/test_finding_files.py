@@ -1,0 +1,136 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import files
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def part(name, **arrays):
+    files.write(Path(name), arrays)
+    return Path(name)
+
+
+def test_a_path_means_itself():
+    part("a.npz", labels=np.arange(3))
+    assert files.expand("a.npz") == [Path("a.npz")]
+    assert files.expand(Path("a.npz")) == [Path("a.npz")]
+
+
+def test_a_pattern_means_the_files_that_match_in_order():
+    os.makedirs("x/deep")
+    os.makedirs("x/folder.csv")
+    for name in ("x/c.csv", "x/a.csv", "x/b.npz", "x/deep/d.csv"):
+        part(name, labels=np.arange(3))
+    assert files.expand("x/*.csv") == [Path("x/a.csv"), Path("x/c.csv")]
+    assert files.expand("x/**/*.csv") == [Path("x/a.csv"), Path("x/c.csv"), Path("x/deep/d.csv")]
+
+
+def test_a_file_with_brackets_in_its_name_means_itself():
+    part("a[1].npz", labels=np.arange(3))
+    assert files.expand("a[1].npz") == [Path("a[1].npz")]
+
+
+def test_a_pattern_without_files_is_refused():
+    with pytest.raises(FileNotFoundError, match=r"^no files match 'x/\*\.parquet'$"):
+        files.expand("x/*.parquet")
+
+
+@pytest.mark.parametrize("use", [files.expand, files.names, lambda p: files.read(p, ["labels"])])
+def test_what_is_no_file_is_refused(use):
+    with pytest.raises(FileNotFoundError, match=r"^no such file: gone\.npz$"):
+        use(Path("gone.npz"))
+    Path("folder.npz").mkdir()
+    with pytest.raises(
+        IsADirectoryError, match=r"^folder\.npz is a folder; give a file, or a pattern"
+    ):
+        use(Path("folder.npz"))
+    os.mkfifo("pipe.npz")
+    with pytest.raises(OSError, match=r"^pipe\.npz is not a regular file$"):
+        use(Path("pipe.npz"))
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.pkl", "a", "a.npy"])
+def test_an_unknown_suffix_lists_the_known_ones(name):
+    Path(name).touch()
+    for use in (files.names, lambda p: files.read(p, ["labels"])):
+        with pytest.raises(ValueError, match=r"expected one of .npz, .parquet, .csv, .safetensors"):
+            use(Path(name))
+
+
+def test_parts_are_joined_in_their_order():
+    paths = [
+        part("a.npz", logits=np.zeros((2, 3), "f4"), labels=np.array([0, 1])),
+        part("b.parquet", logits=np.ones((1, 3), "f8"), labels=np.array([2], "i2")),
+    ]
+    read = files.read_parts(paths, ["logits", "labels"])
+    np.testing.assert_array_equal(read["logits"], [[0] * 3, [0] * 3, [1] * 3])
+    np.testing.assert_array_equal(read["labels"], [0, 1, 2])
+    assert read["logits"].dtype == np.float64
+    assert list(read) == ["logits", "labels"]
+
+
+def test_a_part_without_rows_adds_nothing():
+    schema = pa.schema({"logits": pa.list_(pa.float64())})
+    pq.write_table(schema.empty_table(), "a.parquet")
+    full = part("b.parquet", logits=np.eye(3))
+    read = files.read_parts([Path("a.parquet"), full, Path("a.parquet")], ["logits"])
+    np.testing.assert_array_equal(read["logits"], np.eye(3))
+    assert files.read_parts([Path("a.parquet")] * 2, ["logits"])["logits"].shape == (0, 0)
+
+
+def test_parts_that_differ_name_the_first_such_file_and_the_array():
+    first = part("a.npz", logits=np.eye(3), labels=np.arange(3))
+    same = part("b.npz", logits=np.eye(3), labels=np.arange(3))
+    wider = part("c.npz", logits=np.ones((3, 4)), labels=np.arange(3))
+    floats = part("d.npz", logits=np.eye(3), labels=np.arange(3.0))
+    bare = part("e.npz", logits=np.eye(3), y=np.arange(3))
+    for paths, words in (
+        (
+            [first, same, wider, floats],
+            r"c.npz: rows of 'logits' have shape \(4,\), \(3,\) in a.npz",
+        ),
+        ([first, floats, wider], "d.npz: 'labels' is float64, but int64 in a.npz"),
+        ([first, bare], r"e.npz has no 'labels'; it holds \['logits', 'y'\]"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            files.read_parts(paths, ["logits", "labels"])
+
+
+def test_rows_that_would_be_mispaired_across_parts_are_refused():
+    paths = [
+        part("a.npz", logits=np.ones((3, 2)), labels=np.arange(2)),
+        part("b.npz", logits=np.ones((2, 2)), labels=np.arange(3)),
+    ]
+    with pytest.raises(ValueError, match=r"a.npz: .* equal rows, got .*'logits': 3, 'labels': 2"):
+        files.read_parts(paths, ["logits", "labels"])
+
+
+def test_a_single_number_is_no_part():
+    with pytest.raises(ValueError, match=r"a\.npz: 'labels' is a single number"):
+        files.read_parts([part("a.npz", labels=np.array(3))], ["labels"])
+
+
+def test_no_parts_are_refused():
+    with pytest.raises(ValueError, match="at least 1 file"):
+        files.read_parts([], ["labels"])
+
+
+def test_the_limits_reach_every_part():
+    paths = [part("a.npz", labels=np.arange(3)), part("b.npz", labels=np.arange(300))]
+    with pytest.raises(ValueError, match=r"b\.npz: member labels declares 2.5 kB, more than"):
+        files.read_parts(paths, ["labels"], max_bytes=1000)
+
+
+def test_a_long_list_of_names_is_cut_short():
+    part("a.csv", **{f"name{i}x": np.arange(2) for i in range(30)})
+    with pytest.raises(ValueError, match=r"'name19x', and 10 more\]$"):
+        files.read(Path("a.csv"), ["labels"])

@@ -1,0 +1,260 @@
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import files
+from calibrant.files import thrift
+
+
+def refused(path, words, wanted=("logits",), **limits):
+    with pytest.raises(ValueError, match=words) as caught:
+        files.read(path, list(wanted), **limits)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def zigzag(value):
+    """A whole number as Thrift's compact encoding stores it."""
+    value, out = value << 1, b""
+    while value > 127:
+        value, out = value >> 7, out + bytes([value & 127 | 128])
+    return out + bytes([value])
+
+
+def lists(rows, width, kind):
+    flat = pa.array(np.zeros(rows * width, dtype=np.float32))
+    if kind == "numbers":
+        return flat
+    if kind == "fixed":
+        return pa.FixedSizeListArray.from_arrays(flat, width)
+    return pa.ListArray.from_arrays(np.arange(0, rows * width + 1, width, dtype=np.int32), flat)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.parquet"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 2)],
+    ids=str,
+)
+@pytest.mark.parametrize("row_group_size", [1, 2, 100])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_lists_of_numbers_become_rows(path, kind, row_group_size, version):
+    table = pa.table(
+        {"logits": pa.array([[1, 2], [3, 4], [5, 6]], type=kind), "id": ["a", "b", "c"]}
+    )
+    pq.write_table(table, path, row_group_size=row_group_size, data_page_version=version)
+    read = files.read(path, ["logits"])["logits"]
+    np.testing.assert_array_equal(read, [[1, 2], [3, 4], [5, 6]])
+    assert read.dtype == np.float32
+
+
+def test_numbered_columns_become_one_array_in_the_order_of_their_numbers(path):
+    columns = {f"logits_{i}": [float(i), i + 0.5] for i in reversed(range(11))}
+    pq.write_table(pa.table({**columns, "labels": [0, 1]}), path)
+    assert files.names(path) == ["logits", "labels"]
+    read = files.read(path, ["logits", "labels"])
+    np.testing.assert_array_equal(read["logits"], [np.arange(11), np.arange(11) + 0.5])
+    np.testing.assert_array_equal(read["labels"], [0, 1])
+
+
+def test_one_numbered_column_may_be_asked_for_by_its_own_name(path):
+    pq.write_table(pa.table({"logits_0": [1.0, 2.0], "logits_1": [3.0, 4.0]}), path)
+    np.testing.assert_array_equal(files.read(path, ["logits_1"])["logits_1"], [3, 4])
+
+
+def test_a_gap_in_the_numbers_names_the_missing_column(path):
+    pq.write_table(pa.table({"logits_0": [1.0], "logits_2": [1.0]}), path)
+    refused(path, "column 'logits_1' is missing, though 'logits_2' is there; number .* from 0")
+    pq.write_table(pa.table({"logits_1": [1.0], "logits_2": [1.0]}), path)
+    refused(path, "column 'logits_0' is missing")
+
+
+def test_two_readings_of_a_name_are_refused(path):
+    pq.write_table(pa.table({"logits": [1.0], "logits_0": [1.0]}), path)
+    refused(path, "has columns 'logits' and 'logits_0'; drop one")
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["logits", "logits"]), path)
+    refused(path, "column 'logits' appears 2 times")
+
+
+def test_names_that_pyarrow_would_read_together_are_refused(path):
+    pq.write_table(pa.table({"logits": [1.0], "logits.x": [[1.0] * 9]}), path)
+    refused(path, "'logits' and 'logits.x' cannot be told apart")
+    refused(path, "'logits' and 'logits.x' cannot be told apart", wanted=["logits.x"])
+
+
+def test_a_missing_name_lists_what_is_there(path):
+    pq.write_table(pa.table({"logits_0": [1.0], "logits_1": [1.0], "y": [1]}), path)
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["labels"])
+
+
+def test_nulls_are_counted(path):
+    pq.write_table(pa.table({"labels": [1, None, 2, None]}), path, row_group_size=2)
+    refused(path, "column 'labels' has 2 null values; fill them or drop", wanted=["labels"])
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 2)], ids=str)
+@pytest.mark.parametrize("rows", [[[1, 2], None], [[1, 2], [3, None]]])
+def test_nulls_in_lists_are_counted(path, kind, rows):
+    pq.write_table(pa.table({"logits": pa.array(rows, type=kind)}), path)
+    refused(path, "column 'logits' has 1 null values")
+
+
+@pytest.mark.parametrize("row_group_size", [1, 2, 100])
+def test_ragged_lists_name_the_row_and_both_lengths(path, row_group_size):
+    table = pa.table({"logits": [[1.0, 2.0], [3.0, 4.0], [5.0]]})
+    pq.write_table(table, path, row_group_size=row_group_size)
+    refused(path, "column 'logits' has lists of different lengths: row 0 has 2, row 2 has 1")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["a"], "string"),
+        ([["a"]], "list<.*string>"),
+        ([[[1.0]]], "list<.*list<"),
+        ([{"a": 1}], "struct<a: int64>"),
+        (pa.array([1], type=pa.timestamp("s")), "timestamp"),
+        (pa.array([1], type=pa.decimal128(9, 2)), "decimal128"),
+        (pa.array(["a"]).dictionary_encode(), "dictionary"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_columns_that_are_no_numbers_name_their_type(path, values, words):
+    pq.write_table(pa.table({"logits": values}), path)
+    refused(path, f"column 'logits' has type {words}.*; expected numbers")
+
+
+def test_numbered_columns_of_lists_are_refused(path):
+    pq.write_table(pa.table({"logits_0": [[1.0]], "logits_1": [[1.0]]}), path)
+    refused(path, "numbered column 'logits_0' holds lists")
+
+
+def test_files_are_written_with_lists_of_fixed_length(path):
+    files.write(path, {"logits": np.eye(3, dtype=np.float32), "labels": np.arange(3)})
+    schema = pq.read_schema(path)
+    assert schema.field("logits").type == pa.list_(pa.float32(), 3)
+    assert schema.field("labels").type == pa.int64()
+
+
+def test_a_flipped_bit_fails_the_page_checksum(path):
+    rng = np.random.default_rng(0)
+    files.write(path, {"logits": rng.normal(size=(1000, 3))})
+    data = bytearray(path.read_bytes())
+    data[5000] ^= 1
+    path.write_bytes(data)
+    refused(path, "page checksum failed in row group 0: file is damaged")
+
+
+def test_the_damaged_row_group_is_named(path):
+    table = pa.table({"logits": np.random.default_rng(0).normal(size=3000)})
+    pq.write_table(table, path, write_page_checksum=True, row_group_size=1000)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    refused(path, "page checksum failed in row group 1")
+
+
+@pytest.mark.parametrize("data", [b"", b"PA", b"PAR1 and more", b"PK\x03\x04" * 9])
+def test_a_file_without_the_last_4_bytes_is_refused(path, data):
+    path.write_bytes(data)
+    words = r"not a valid parquet file: .* \(last 4 bytes are not PAR1\)"
+    refused(path, words)
+    with pytest.raises(ValueError, match=words):
+        files.names(path)
+
+
+@pytest.mark.parametrize("data", [b"PAR1", b"PAR1PAR1", b"PAR1" + b"\xff" * 8 + b"PAR1"])
+def test_a_file_without_a_footer_is_refused(path, data):
+    path.write_bytes(data)
+    refused(path, "not a valid parquet file")
+
+
+def test_a_truncated_file_is_refused(path):
+    files.write(path, {"logits": np.eye(3)})
+    path.write_bytes(path.read_bytes()[:-1])
+    refused(path, r"last 4 bytes are not PAR1")
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed", "numbers"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_bomb_is_refused_and_read_when_trusted(path, kind, version):
+    # 17 million zeros take a few kB, and the footer calls that their uncompressed size.
+    table = pa.table({"logits": lists(17, 2**20, kind)})
+    pq.write_table(table, path, data_page_version=version, compression="zstd")
+    assert os.path.getsize(path) < 100_000
+    words = r"column data of \['logits'\] declares 68.0 MB, .* stored \(x\d+ > x100\); pass max_exp"
+    refused(path, words)
+    assert files.read(path, ["logits"], max_expansion=1e6)["logits"].size == 17 * 2**20
+
+
+@pytest.mark.parametrize("kind", ["list", "fixed"])
+def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
+    pq.write_table(pa.table({"logits": lists(1, 17 * 2**20, kind)}), path)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    true, lie = zigzag(17 * 2**20), zigzag(3 * 2**20)
+    assert true in data[footer:]
+    assert len(true) == len(lie)
+    path.write_bytes(data[:footer] + data[footer:].replace(true, lie))
+    refused(path, r"declares 68.0 MB")
+
+
+def test_the_limit_on_bytes_holds_for_all_columns_together(path):
+    files.write(path, {"logits": np.zeros((100, 3)), "labels": np.zeros(100)})
+    assert files.read(path, ["logits", "labels"], max_bytes=3200)
+    refused(path, "more than 3.1 kB; pass max_bytes", wanted=["logits", "labels"], max_bytes=3199)
+    assert files.read(path, ["labels"], max_bytes=800)
+
+
+def test_constant_arrays_that_were_written_here_are_no_bomb(path):
+    files.write(path, {"labels": np.zeros(9_000_000, dtype=np.int64)})
+    assert len(files.read(path, ["labels"])["labels"]) == 9_000_000
+
+
+def test_no_row_group_is_no_rows(path):
+    with pq.ParquetWriter(path, pa.schema({"logits": pa.list_(pa.float64()), "y": pa.int8()})):
+        pass
+    read = files.read(path, ["logits", "y"])
+    assert read["logits"].shape == (0, 0)
+    assert read["y"].shape == (0,)
+
+
+# Field 1 is the i32 3, field 2 a truth value, field 3 a list of the binaries `a` and `bc`.
+RECORD = b"\x15\x06\x11\x19\x28\x01a\x02bc\x00"
+
+
+def test_a_record_yields_the_fields_that_are_kept():
+    assert thrift.decode(RECORD + b"rest", {1: {}, 3: {}}) == (
+        {1: 3, 3: [b"a", b"bc"]},
+        len(RECORD),
+    )
+    assert thrift.decode(RECORD, {2: {}, 9: {}}) == ({2: True}, len(RECORD))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x15\x06\x05\x02\x08\x00", "appears twice"),
+        (b"\x15" + b"\xff" * 5 + b"\x01\x00", "more than 32 bits"),
+        (b"\x16" + b"\xff" * 11, "more than 64 bits"),
+        (b"\x1c" * 50, "nested too deeply"),
+        (b"\x19" * 50 + b"\x19", "nested too deeply"),
+        (b"\x1e\x00", "unknown type"),
+    ],
+)
+def test_a_record_that_readers_could_take_differently_is_refused(data, words):
+    with pytest.raises(ValueError, match=words):
+        thrift.decode(data, {1: {}})
+
+
+@pytest.mark.parametrize("length", range(len(RECORD)))
+def test_a_record_that_is_cut_off_is_refused(length):
+    with pytest.raises(IndexError):
+        thrift.decode(RECORD[:length], {})

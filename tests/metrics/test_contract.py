@@ -1,0 +1,118 @@
+"""What every metric promises, run over the whole dict."""
+
+import inspect
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant import Predictions
+from calibrant.data import SYNTHETIC
+from calibrant.metrics import METRICS, WITH_BINS, calibration_error, classwise_ece, sece
+from calibrant.metrics.statistics import STATISTICS, range_of, resampler
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(bins|class ).*:UserWarning")
+
+CASES = {
+    **METRICS,
+    "l3": partial(calibration_error, norm=3.0),
+    "custom_edges": partial(calibration_error, bins=(0.0, 0.3, 0.9, 1.0)),
+    "classwise_adaptive": partial(classwise_ece, adaptive=True),
+    "classwise_thresholded": partial(classwise_ece, threshold=0.01),
+    "sece_wide": partial(sece, bandwidth=0.2),
+    "sece_leave_one_out": partial(sece, form="leave_one_out", bandwidth=0.05),
+    "sece_grid": partial(sece, form="grid", bandwidth=0.05),
+}
+
+
+def sample(n, k, seed, *, ties=False):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator, dtype=torch.float64) * 2
+    if ties:
+        logits = logits.round()
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions(logits, labels)
+
+
+@pytest.mark.parametrize("metric", CASES.values(), ids=CASES)
+class TestEveryMetric:
+    @given(seed=st.integers(0, 500), n=st.integers(1, 40), k=st.integers(2, 4))
+    def test_the_order_of_examples_does_not_matter(self, metric, seed, n, k):
+        p = sample(n, k, seed, ties=seed % 2 == 0)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        assert metric(p.take(order)) == pytest.approx(metric(p), abs=1e-9)
+
+    @pytest.mark.parametrize("n", [30, 700])
+    @pytest.mark.parametrize("ties", [False, True])
+    def test_a_weight_of_three_is_three_examples(self, metric, n, ties):
+        p = sample(n, 3, 5, ties=ties)
+        counts = np.random.default_rng(1).integers(0, 4, n)
+        repeated = p.take(np.repeat(np.arange(n), counts))
+        assert metric(p.reweighted(counts)) == pytest.approx(metric(repeated), abs=1e-7)
+
+    def test_resampling_sees_the_same_metric(self, metric):
+        p = sample(800, 4, 2)
+        counts = np.random.default_rng(0).integers(0, 3, 800).astype(np.float64)
+        assert resampler(metric, p)(np.ones(800)) == pytest.approx(metric(p), abs=1e-9)
+        assert resampler(metric, p)(counts) == pytest.approx(metric(p.reweighted(counts)), abs=1e-9)
+
+    @given(seed=st.integers(0, 500), n=st.integers(1, 40), k=st.integers(2, 4))
+    def test_lies_in_its_range(self, metric, seed, n, k):
+        low, high = range_of(metric)
+        assert low - 1e-12 <= metric(sample(n, k, seed)) <= high + 1e-12
+
+    def test_the_names_of_the_classes_do_not_matter(self, metric):
+        p = sample(300, 4, 3)
+        order = torch.tensor([2, 0, 3, 1])
+        renamed = Predictions(p.logits[:, order], order.argsort()[p.labels])
+        assert metric(renamed) == pytest.approx(metric(p), abs=1e-12)
+
+    def test_single_precision_is_close_to_double(self, metric):
+        p = sample(500, 4, 4)
+        assert metric(Predictions(p.logits.float(), p.labels)) == pytest.approx(metric(p), abs=1e-5)
+
+    def test_probabilities_give_the_same_as_their_logits(self, metric):
+        p = sample(500, 4, 4)
+        assert metric(Predictions.from_probs(p.probs, p.labels)) == pytest.approx(metric(p))
+
+    def test_a_shift_of_the_logits_changes_nothing(self, metric):
+        p = sample(300, 4, 6)
+        assert metric(p.map(lambda z: z + 7.5)) == pytest.approx(metric(p), abs=1e-10)
+
+
+CALIBRATION_ERRORS = sorted(set(METRICS) - {"accuracy", "nll", "brier", "aurc", "simplex_ece"})
+
+
+@pytest.mark.parametrize("name", CALIBRATION_ERRORS)
+def test_goes_to_zero_on_calibrated_predictions_as_they_grow(name):
+    calibrated = SYNTHETIC["calibrated"]
+    small, large = (
+        np.mean([abs(METRICS[name](calibrated.sample(n, seed=s).predictions)) for s in range(5)])
+        for n in (300, 30_000)
+    )
+    assert large < 0.01 or (name == "mce" and large < 0.15)
+    assert large < small / 2
+
+
+@pytest.mark.parametrize("name", sorted(WITH_BINS))
+def test_warns_where_bins_outnumber_examples(name):
+    with pytest.warns(UserWarning, match="10 examples in 15 bins"):
+        METRICS[name](sample(10, 2, 0))
+
+
+def test_no_warning_where_there_are_enough_examples():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for metric in METRICS.values():
+            metric(sample(300, 3, 0))
+
+
+def test_every_metric_can_be_resampled_with_its_own_options():
+    for name, metric in METRICS.items():
+        own = set(inspect.signature(metric).parameters) - {"predictions"}
+        prepared = set(inspect.signature(STATISTICS[metric]).parameters)
+        assert own <= prepared, name
