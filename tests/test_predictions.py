@@ -33,7 +33,9 @@ def test_rows_agree_with_a_loop_over_examples():
 def test_rows_are_the_same_across_chunks_and_threads():
     k = 7
     whole = random_predictions(3 * CHUNK // k, k)
-    parts = [Predictions(whole.logits[i], whole.labels[i]) for i in torch.arange(len(whole)).chunk(5)]
+    parts = [
+        Predictions(whole.logits[i], whole.labels[i]) for i in torch.arange(len(whole)).chunk(5)
+    ]
     for name in ("predicted", "confidence", "label_prob", "label_log_prob", "squared_norm"):
         pieces = torch.cat([getattr(part.rows, name) for part in parts])
         assert torch.equal(pieces, getattr(whole.rows, name))
@@ -207,7 +209,9 @@ def test_save_and_load_round_trip(tmp_path, suffix, kind):
 def test_load_reads_the_names_it_is_told(tmp_path):
     p = random_predictions()
     np.savez(tmp_path / "x.npz", z=p.logits.numpy(), y=p.labels.numpy(), p=p.probs.numpy())
-    assert torch.equal(Predictions.load(tmp_path / "x.npz", logits="z", labels="y").logits, p.logits)
+    assert torch.equal(
+        Predictions.load(tmp_path / "x.npz", logits="z", labels="y").logits, p.logits
+    )
     assert torch.equal(Predictions.load(tmp_path / "x.npz", probs="p", labels="y").probs, p.probs)
 
 

@@ -109,10 +109,10 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
     if class_names is None:
         raise TypeError("labels are strings: pass class_names=[...] to say which class is which")
     position = {name: index for index, name in enumerate(class_names)}
-    unknown = sorted(set(array.flat) - set(position))
+    unknown = sorted({str(item) for item in array.flat} - set(position))
     if unknown:
         raise ValueError(f"label {unknown[0]!r} is not in class_names {list(class_names)}")
-    return np.array([position[item] for item in array.flat])
+    return np.array([position[str(item)] for item in array.flat])
 
 
 def as_weights(value: Any, *, examples: int) -> Tensor:
@@ -167,7 +167,9 @@ def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> No
         row, column = (int(i) for i in (probs == extreme).nonzero()[0])
         if high <= 0:
             hint = "these look like log-probabilities: use Predictions(log_probs, labels)"
-        elif low >= 0 and float((sums - 100).abs().max()) < 2:
+        elif low >= 0 and (
+            float((sums - 100).abs().max()) < 2 or (probs.shape[1] == 1 and 2 < high <= 100)
+        ):
             hint = "these look like percent: divide by 100"
         else:
             hint = "if these are logits use Predictions(logits, labels)"

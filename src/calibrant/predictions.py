@@ -1,5 +1,6 @@
 """The value every stage hands to the next one."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -126,6 +127,7 @@ class Predictions:
                 )
         extras = {"weights": weights, "groups": groups, "class_names": class_names}
         if kind == "probs":
+            checks.check_probs(one[:, None], tolerance=math.inf)
             return cls.from_probs(torch.stack([1 - one, one], 1), labels, **extras)
         return cls(torch.stack([torch.zeros_like(one), one], 1), labels, **extras)
 

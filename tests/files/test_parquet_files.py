@@ -182,28 +182,35 @@ def test_a_truncated_file_is_refused(path):
     refused(path, r"last 4 bytes are not PAR1")
 
 
+@pytest.fixture
+def _small_is_4_megabytes(monkeypatch):
+    monkeypatch.setattr("calibrant.files.checks.SMALL", 4 * 2**20)
+
+
 @pytest.mark.parametrize("kind", ["list", "fixed", "numbers"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.usefixtures("_small_is_4_megabytes")
 def test_a_bomb_is_refused_and_read_when_trusted(path, kind, version):
-    # 17 million zeros take a few kB, and the footer calls that their uncompressed size.
-    table = pa.table({"logits": lists(17, 2**20, kind)})
+    # A million zeros take a few kB, and the footer calls that their uncompressed size.
+    table = pa.table({"logits": lists(17, 2**16, kind)})
     pq.write_table(table, path, data_page_version=version, compression="zstd")
-    assert os.path.getsize(path) < 100_000
-    words = r"column data of \['logits'\] declares 68.0 MB, .* stored \(x\d+ > x100\); pass max_exp"
+    assert os.path.getsize(path) < 10_000
+    words = r"column data of \['logits'\] declares 4.2 MB, .* stored \(x\d+ > x100\); pass max_exp"
     refused(path, words)
-    assert files.read(path, ["logits"], max_expansion=1e6)["logits"].size == 17 * 2**20
+    assert files.read(path, ["logits"], max_expansion=1e6)["logits"].size == 17 * 2**16
 
 
 @pytest.mark.parametrize("kind", ["list", "fixed"])
+@pytest.mark.usefixtures("_small_is_4_megabytes")
 def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
-    pq.write_table(pa.table({"logits": lists(1, 17 * 2**20, kind)}), path)
+    pq.write_table(pa.table({"logits": lists(1, 2**21, kind)}), path)
     data = path.read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    true, lie = zigzag(17 * 2**20), zigzag(3 * 2**20)
+    true, lie = zigzag(2**21), zigzag(2**20)
     assert true in data[footer:]
     assert len(true) == len(lie)
     path.write_bytes(data[:footer] + data[footer:].replace(true, lie))
-    refused(path, r"declares 68.0 MB")
+    refused(path, r"declares 8.0 MB")
 
 
 def test_the_limit_on_bytes_holds_for_all_columns_together(path):

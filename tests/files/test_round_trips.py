@@ -71,6 +71,7 @@ def test_only_the_wanted_arrays_are_returned(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     files.write(path, {"logits": np.eye(3), "labels": np.arange(3)})
     assert list(files.read(path, ["labels"])) == ["labels"]
+    assert files.read(path, []) == {}
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

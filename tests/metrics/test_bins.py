@@ -14,7 +14,11 @@ from calibrant.metrics.bins import bin_edges, bin_index, equal_mass_index
 def naive_index(confidence, bins):
     """Bin ((b-1)/B, b/B] by looking at every bin in turn."""
     return [
-        next(b for b in range(bins) if (b / bins < r or b == 0) and (r <= (b + 1) / bins or b == bins - 1))
+        next(
+            b
+            for b in range(bins)
+            if (b / bins < r or b == 0) and (r <= (b + 1) / bins or b == bins - 1)
+        )
         for r in confidence
     ]
 
@@ -55,9 +59,7 @@ def test_any_partition_in_any_order_adds_up_to_the_whole(make, seed, cuts):
     confidence, correct = confidences(3000, seed)
     whole = make(confidence, correct)
     order = np.random.default_rng(seed).permutation(3000)
-    parts = [
-        make(confidence[i], correct[i]) for i in np.split(order, sorted(cuts)) if len(i)
-    ]
+    parts = [make(confidence[i], correct[i]) for i in np.split(order, sorted(cuts)) if len(i)]
     total = parts[0]
     for part in parts[1:]:
         total = part + total
@@ -94,7 +96,9 @@ def test_sums_over_different_bins_do_not_add():
 def test_equal_mass_bins_are_those_of_array_split_with_ties_kept_together(sizes, bins):
     first_position = np.cumsum([0, *sizes[:-1]])
     split = np.array_split(np.arange(sum(sizes)), bins)
-    expected = [next(b for b, part in enumerate(split) if position in part) for position in first_position]
+    expected = [
+        next(b for b, part in enumerate(split) if position in part) for position in first_position
+    ]
     assert equal_mass_index(np.array(sizes, dtype=np.float64), bins).tolist() == expected
 
 

@@ -28,7 +28,8 @@ def loop(p, bins, threshold=0.0):
             inside = [
                 i
                 for i in kept
-                if (probs[i, c] > b / bins or b == 0) and (probs[i, c] <= (b + 1) / bins or b == bins - 1)
+                if (probs[i, c] > b / bins or b == 0)
+                and (probs[i, c] <= (b + 1) / bins or b == bins - 1)
             ]
             gap = math.fsum(probs[i, c] - (labels[i] == c) for i in inside)
             total += abs(gap) / len(kept)

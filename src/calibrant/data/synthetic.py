@@ -109,7 +109,7 @@ SYNTHETIC = {
     "wavy": Synthetic(
         10,
         (2.0, 1.5),
-        lambda r: r + 0.25 * (1 - r) * np.sin(12 * math.pi * r),
+        lambda r: r + 0.6 * (1 - r) * (r - 0.1) * np.sin(12 * math.pi * r),
         "errors of both signs, some narrower than a bin",
     ),
     "saturated": Synthetic(

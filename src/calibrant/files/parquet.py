@@ -126,7 +126,7 @@ def _table(path: Path, file: Any, columns: list[str]) -> Any:
             ) from error
     table = pa.concat_tables(groups) if groups else file.schema_arrow.empty_table()
     table.validate()
-    if len(table) != file.metadata.num_rows:
+    if columns and len(table) != file.metadata.num_rows:
         raise ValueError(f"{path} declares {file.metadata.num_rows} rows and holds {len(table)}")
     return table
 

@@ -12,6 +12,8 @@ Form = Literal["points", "leave_one_out", "grid"]
 FORMS = ("points", "leave_one_out", "grid")
 # Grid points for each bandwidth; the fast metric interpolates between the same points.
 POINTS_PER_BANDWIDTH = 64
+# Wider than this all examples weigh the same to eight digits.
+WIDEST = 1e4
 
 
 def sece(
@@ -31,7 +33,7 @@ def sece(
     with confidence r, correctness c and bandwidth h. The gradient flows through r, also inside
     the kernel; c is a constant. As h grows it tends to mean |accuracy - r|; as h shrinks to mean
     |c - r|, which rewards over-confidence: h must span several examples. "Unbiased" does not
-    describe it: at h = 0.01 and 128 examples of a calibrated model it reads about 0.13, not 0.
+    describe it: at h = 0.01 and 128 examples of a calibrated model it reads above 0.1, not 0.
 
     Args:
         logits: (n, k).
@@ -65,20 +67,23 @@ def smooth_gap(
     own = torch.ones_like(confidence) if weights is None else weights.to(confidence.dtype)
     if form == "grid":
         at = grid_points(bandwidth).to(confidence)
-        kernel = _kernel(at, confidence, bandwidth) * own
+        distance = (at[:, None] - confidence) / min(bandwidth, WIDEST)
+        kernel = torch.exp(-(distance**2) / 2) * own
         density = kernel.sum(1)
-        density = density * torch.ones_like(at).index_fill(0, torch.tensor([0, len(at) - 1]), 0.5)
-        near = kernel @ correct / kernel.sum(1).clamp_min(torch.finfo(kernel.dtype).tiny)
-        return (density * (near - at).abs() ** power).sum() / density.sum()
-    exponent = -((confidence[:, None] - confidence) ** 2) / (2 * min(bandwidth, 1e4) ** 2)
+        near = kernel @ correct / density.clamp_min(torch.finfo(kernel.dtype).tiny)
+        # The trapezoidal rule: the end points stand for half a step each.
+        share = torch.cat([density[:1] / 2, density[1:-1], density[-1:] / 2])
+        return (share * (near - at).abs() ** power).sum() / share.sum()
+    distance = (confidence[:, None] - confidence) / min(bandwidth, WIDEST)
+    exponent = -(distance**2) / 2
     counts = own.expand(len(own), -1)
     if form == "leave_one_out":
-        counts = counts - torch.eye(len(own), dtype=own.dtype)
+        counts = (counts - torch.eye(len(own)).to(own)).clamp_min(0)
+    alone = counts.sum(1) == 0
     # A softmax over the exponents never divides zero by zero, however far the neighbours are.
-    shares = torch.softmax(exponent + counts.clamp_min(0).log(), 1)
+    shares = torch.softmax(exponent + (counts + alone[:, None]).log(), 1)
     gap = (shares @ correct - confidence).abs() ** power
-    alone = shares.isnan().any(1)
-    return (own * torch.where(alone, torch.zeros_like(gap), gap)).sum() / own.sum()
+    return (own * ~alone * gap).sum() / own.sum()
 
 
 def grid_points(bandwidth: float) -> Tensor:
@@ -93,7 +98,3 @@ def check_kernel(bandwidth: float, form: str) -> None:
         raise ValueError(f"bandwidth must be positive, got {bandwidth}")
     if form not in FORMS:
         raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
-
-
-def _kernel(at: PerExample, confidence: Tensor, bandwidth: float) -> Tensor:
-    return torch.exp(-((at[:, None] - confidence) ** 2) / (2 * min(bandwidth, 1e4) ** 2))

@@ -79,6 +79,12 @@ class BinSums:
         return cls(empty, empty, empty, tuple(edges))
 
     @classmethod
+    def grid_zero(cls) -> "BinSums":
+        """Sums of `on_grid` over no examples."""
+        empty = np.zeros(2 * GRID_HALF)
+        return cls(empty, empty, empty, None)
+
+    @classmethod
     def on_grid(
         cls, confidence: Values, correct: Values, *, weights: Values | None = None
     ) -> "BinSums":

@@ -74,7 +74,7 @@ def per_class_ece(
         errors = _adaptive_errors(predictions, weights, bins, threshold)
     else:
         sums = class_sums(predictions, bins=bins, threshold=threshold)
-        errors = _errors(sums)
+        errors = class_errors(sums)
     return np.where(_occurring(predictions, weights), errors, np.nan)
 
 
@@ -114,7 +114,7 @@ def classwise_ece_statistic(
         count, total = np.bincount(code, own, cells), np.bincount(code, own * values, cells)
         columns = _column_sums(dense, weights)
         sums = _assemble(count, total, hits(weights), weights.sum(), columns, edges, threshold)
-        return _mean_of_occurring(predictions, weights, _errors(sums))
+        return _mean_of_occurring(predictions, weights, class_errors(sums))
 
     return statistic
 
@@ -185,7 +185,7 @@ def _adaptive_errors(
     return errors
 
 
-def _errors(sums: BinSums) -> PerClass:
+def class_errors(sums: BinSums) -> PerClass:
     """ECE of each class; NaN where nothing was counted."""
     used = sums.count.sum(-1) > 0
     gaps = np.abs(sums.confidence - sums.correct).sum(-1)

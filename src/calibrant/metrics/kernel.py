@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy import fft, optimize, signal, sparse
 
-from calibrant.losses.sece import Form, check_kernel, grid_points, smooth_gap
+from calibrant.losses.sece import WIDEST, Form, check_kernel, grid_points, smooth_gap
 from calibrant.metrics.statistic import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
@@ -29,8 +29,9 @@ def sece(predictions: Predictions, *, bandwidth: float = 0.01, form: Form = "poi
     the two sums are formed on a grid 64 times finer than the bandwidth with cubic weights and a
     Fourier transform: time grows with n, and the result is within 1e-5 of the sum over pairs.
 
-    It is not unbiased in the statistical sense: noise in a_i counts as error, most at small n or
-    small bandwidth, and smoothing hides errors narrower than the bandwidth.
+    It is not unbiased in the statistical sense. At a small bandwidth the noise in a_i counts as
+    error; at a large one a_i is pulled towards the mean accuracy, and the spread of r counts as
+    error however many examples there are. docs/bias.md shows by how much.
 
     Args:
         predictions: what to measure.
@@ -62,7 +63,7 @@ def sece_statistic(
         )
     if bandwidth < 1e-5:
         raise ValueError(f"bandwidth must be at least 1e-5 for {len(predictions)} examples")
-    return _gridded(confidence.numpy(), correct.numpy(), min(bandwidth, 1e4), form)
+    return _gridded(confidence.numpy(), correct.numpy(), min(bandwidth, WIDEST), form)
 
 
 def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) -> Statistic:
@@ -109,7 +110,7 @@ def _mend_isolated(
         if top == -math.inf:
             density[i] = 0
             continue
-        share = others * np.exp(exponent - top)
+        share = others * np.exp(np.where(others > 0, exponent - top, -math.inf))
         density[i], hits[i] = share.sum(), share @ correct
 
 

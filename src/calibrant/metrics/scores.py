@@ -18,7 +18,10 @@ def mean_statistic(
 ) -> Statistic:
     """Prepare any mean over examples for resampling."""
     values = of_example(predictions)
-    return lambda weights: float(weights @ values / weights.sum())
+    if np.isfinite(values).all():
+        return lambda weights: float(weights @ values / weights.sum())
+    # An infinite value that was not drawn adds nothing, and zero times infinity is not zero.
+    return lambda weights: float((weights[weights > 0] @ values[weights > 0]) / weights.sum())
 
 
 def nll_values(predictions: Predictions) -> Values:

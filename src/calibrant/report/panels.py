@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.extras import need
 from calibrant.report.points import FEW, Points
 
 if TYPE_CHECKING:
@@ -24,15 +25,13 @@ LINES = ("-", "--", ":")
 
 def new_figure(width: float, height: float) -> "matplotlib.figure.Figure":
     """Make a figure of its own, without pyplot and so without global state."""
-    from calibrant.extras import need
-
     need("matplotlib", extra="report", what="drawing figures")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
-    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.07)
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.1)
     return figure
 
 
@@ -51,7 +50,7 @@ def dress(axes: "matplotlib.axes.Axes", *, small: bool = False) -> None:
 
 def unit_square(axes: "matplotlib.axes.Axes", *, small: bool = False) -> None:
     """Set both axes to [0, 1] and draw the diagonal, on which predictions are calibrated."""
-    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=3, gid="ideal")
+    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=3)
     ticks = [0, 0.5, 1] if small else np.linspace(0, 1, 6).tolist()
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=ticks, yticks=ticks)
     axes.set_xticklabels([f"{tick:g}" for tick in ticks])
@@ -67,9 +66,7 @@ def draw_bars(axes: "matplotlib.axes.Axes", points: Points, *, small: bool = Fal
     line = 0.4 if small else 0.8
     place: dict[str, Any] = {"width": width, "align": "edge", "edgecolor": "white"}
     axes.bar(points.left, base, **place, color=_fade(BAR, points), linewidth=line)
-    axes.bar(
-        points.left, gap, bottom=base, **place, color=_fade(hue, points, 0.55), linewidth=line
-    )
+    axes.bar(points.left, gap, bottom=base, **place, color=_fade(hue, points, 0.55), linewidth=line)
     draw_whiskers(axes, points, small=small)
 
 
@@ -80,9 +77,7 @@ def draw_whiskers(
     colors = _fade(color, points)
     x = points.confidence
     width, size = (0.7, 4) if small else (1.1, 14)
-    axes.vlines(
-        x, points.low, points.high, colors=colors, linewidth=width, zorder=4, clip_on=False
-    )
+    axes.vlines(x, points.low, points.high, colors=colors, linewidth=width, zorder=4, clip_on=False)
     axes.scatter(x, points.accuracy, s=size, c=colors, zorder=5, linewidths=0, clip_on=False)
 
 
@@ -153,7 +148,6 @@ def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str) -> None:
         color=INK,
         parse_math=False,
         bbox={"boxstyle": "round,pad=0.45", "facecolor": BOX, "edgecolor": "none"},
-        gid="facts",
     )
     if title is not None:
         axes.set_title(

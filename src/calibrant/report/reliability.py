@@ -114,7 +114,7 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **look: Any) -> Any:
     """Draw a faint line through all bins, and a strong one through those with enough examples."""
     x, y = points.confidence, points.accuracy
-    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, gid="every bin", **look)
+    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, **look)
     strong = np.where(points.few, np.nan, y)
     (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **look)
     return line

@@ -1,0 +1,90 @@
+"""The commands put together, and how their notes and refusals are shown."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from calibrant import __version__
+from calibrant.cli import one_line
+from calibrant.cli.audit import audit
+from calibrant.cli.compare import compare
+from calibrant.cli.doctor import doctor
+from calibrant.cli.listing import listing
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "audit": audit,
+    "compare": compare,
+    "list": listing,
+    "doctor": doctor,
+}
+
+app = typer.Typer(
+    name="calibrant",
+    help="Does a classifier's confidence mean what it says?",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"calibrant {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    # Both are dealt with before a command runs: here they are declared, for --help.
+    pass
+
+
+# typer keeps click's exceptions in different places from release to release.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def run(args: Sequence[str]) -> int:
+    """Parse the arguments and run the command they name; without any, show the help."""
+    try:
+        with notes():
+            code = app(list(args) or ["--help"], prog_name="calibrant", standalone_mode=False)
+    except _UsageError as error:
+        print(f"calibrant: {_usage(error)}", file=sys.stderr)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Exception) -> str:
+    message = one_line(ValueError(error.format_message()))  # type: ignore[attr-defined]
+    context = error.ctx  # type: ignore[attr-defined]
+    return message if context is None else f"{message} (see {context.command_path} --help)"
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """Show what the library warns of as `note: ...` on stderr, each once; hide the rest."""
+    seen = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        text = " ".join(str(message).split())
+        if text not in seen:
+            seen.add(text)
+            print(f"note: {text}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield

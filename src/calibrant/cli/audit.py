@@ -1,0 +1,207 @@
+"""`calibrant audit`: every metric of one file of predictions, a figure, a verdict."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.audit_output import default_figure, show
+
+if TYPE_CHECKING:
+    import calibrant.predictions
+
+EXAMPLE, EXAMPLES = "overconfident", 10_000
+
+
+def audit(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="npz, csv, parquet or safetensors; a quoted pattern joins several.",
+            show_default=False,
+        ),
+    ] = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example",
+            help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
+            rich_help_panel=options.READING,
+        ),
+    ] = False,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    labels: options.Labels = "labels",
+    max_expansion: options.Expansion = 100.0,
+    bins: options.Bins = 15,
+    intervals: Annotated[
+        bool, typer.Option(help="Intervals and tests.", rich_help_panel=options.MEASURING)
+    ] = True,
+    resamples: options.Resamples = 1000,
+    level: options.Level = 0.95,
+    method: Annotated[
+        options.Method,
+        typer.Option(
+            metavar="KIND",
+            help=f"Of interval: {', '.join(options.Method)}.",
+            rich_help_panel=options.MEASURING,
+        ),
+    ] = options.Method.basic,
+    seed: options.Seed = 0,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Reliability diagram, png, svg or pdf. Default: a png in this folder.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    no_figure: Annotated[
+        bool, typer.Option("--no-figure", help="Draw none.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    classwise: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Also a diagram of every class.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    adaptive: Annotated[
+        bool,
+        typer.Option(
+            "--adaptive",
+            help="Bins of equal mass in the diagram.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = False,
+    as_json: options.Json = False,
+    max_ece: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Exit with code 1 if ece is above X.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+) -> None:
+    """Measure how well confidence matches accuracy: metrics, tests, a diagram, a verdict."""
+    if not example and file is None:
+        raise ValueError("give a file to audit, or --example")
+    if max_ece is not None and not max_ece >= 0:
+        raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
+    source = EXAMPLE if file is None else file
+    figure = figure_path(source, figure, wanted=not no_figure)
+    if example:
+        predictions, truth = load_example(source, bins)
+    else:
+        from calibrant.predictions import Predictions
+
+        truth = None
+        predictions = Predictions.load(
+            source, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+        )
+    # Figures first: one that cannot be written should be known before the long part.
+    _draw(predictions, source, figure, classwise, bins=bins, level=level, adaptive=adaptive)
+    settings: dict[str, Any] = {"source": source, "bins": bins, "level": level}
+    if intervals:
+        settings |= {"method": str(method), "resamples": resamples, "seed": seed}
+        found = _with_intervals(
+            predictions, bins=bins, level=level, method=str(method), resamples=resamples, seed=seed
+        )
+    else:
+        found = _values(predictions, bins)
+    ece = found["metrics"]["ece"]["value"]
+    passed = max_ece is None or ece <= max_ece
+    record = settings | found
+    record["truth"] = truth
+    record["figure"] = None if figure is None else str(figure)
+    record["classwise_figure"] = None if classwise is None else str(classwise)
+    record["limit"] = None if max_ece is None else {"max_ece": max_ece, "passed": passed}
+    (screen.show_json if as_json else show)(record)
+    if not passed:
+        print(f"calibrant: ece {ece:.4f} is above --max-ece {max_ece:g}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def figure_path(source: str, figure: Path | None, *, wanted: bool) -> Path | None:
+    """Where the diagram goes; nowhere, with a note, if none was named and none can be drawn."""
+    if not wanted:
+        if figure is not None:
+            raise ValueError("give --figure or --no-figure, not both")
+        return None
+    if figure is not None:
+        return figure
+    if find_spec("matplotlib") is None:
+        print("note: no figure; it needs pip install 'calibrant[report]'", file=sys.stderr)
+        return None
+    return default_figure(source)
+
+
+def load_example(
+    name: str, bins: int
+) -> tuple["calibrant.predictions.Predictions", dict[str, float]]:
+    """Draw from an embedded example, and work out its true calibration error."""
+    from calibrant.data import SYNTHETIC
+
+    if name not in SYNTHETIC:
+        raise ValueError(f"no example {name!r}; expected one of {', '.join(SYNTHETIC)}")
+    synthetic = SYNTHETIC[name]
+    truth = {"error": synthetic.true_error(), "binned_error": synthetic.true_binned_error(bins)}
+    return synthetic.sample(EXAMPLES, seed=0).predictions, truth
+
+
+def _with_intervals(
+    predictions: "calibrant.predictions.Predictions", *, resamples: int, **settings: Any
+) -> dict[str, Any]:
+    from calibrant.metrics import summary
+
+    with screen.progress(resamples, f"resampling {resamples} times") as step:
+        found = summary(predictions, resamples=resamples, progress=step, **settings)
+    return found.as_dict()
+
+
+def _values(predictions: "calibrant.predictions.Predictions", bins: int) -> dict[str, Any]:
+    from calibrant.metrics import METRICS, WITH_BINS
+
+    values = {
+        name: metric(predictions, **({"bins": bins} if name in WITH_BINS else {}))
+        for name, metric in METRICS.items()
+    }
+    return {
+        "examples": len(predictions),
+        "classes": predictions.classes,
+        "mean_confidence": values["accuracy"] + values["overconfidence"],
+        "metrics": {name: {"value": value} for name, value in values.items()},
+    }
+
+
+def _draw(
+    predictions: "calibrant.predictions.Predictions",
+    source: str,
+    figure: Path | None,
+    classwise: Path | None,
+    *,
+    bins: int,
+    level: float,
+    adaptive: bool,
+) -> None:
+    from calibrant import report
+
+    title = Path(source).name
+    if figure is not None:
+        drawn = report.reliability_diagram(
+            predictions, bins=bins, level=level, adaptive=adaptive, title=title
+        )
+        report.save(drawn, figure)
+    if classwise is not None:
+        report.save(
+            report.classwise_diagrams(predictions, bins=bins, level=level, title=title), classwise
+        )

@@ -1,0 +1,98 @@
+"""What `calibrant audit` prints, from a record of plain values."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from calibrant.cli.screen import p_text, range_text, say, show_table
+from calibrant.cli.wording import TESTS, hint
+
+
+def show(record: dict[str, Any]) -> None:
+    """Print the tables, the verdict, and where the figures are."""
+    say(
+        f"{record['source']}: {record['examples']:,} examples, {record['classes']:,} classes, "
+        f"mean confidence {record['mean_confidence']:.4f}"
+    )
+    say("")
+    interval = [f"{100 * record['level']:g}% interval"] if "verdict" in record else []
+    heads = ["metric", "value", *interval, "what it is; lower is better"]
+    show_table(heads, metric_rows(record["metrics"]), numbers=["value"])
+    if record.get("tests"):
+        heads = ["test", "p-value", "asks"]
+        show_table(heads, test_rows(record["tests"]), numbers=["p-value"])
+    for line in remarks(record):
+        say(line)
+    if "verdict" in record:
+        say(record["verdict"], style="bold")
+    for key in ("figure", "classwise_figure"):
+        if record[key] is not None:
+            say(f"{key.replace('_', ' ')}: {record[key]}")
+
+
+def metric_rows(metrics: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Name, value, interval if there is one, and a few words."""
+    from calibrant.metrics import METRICS
+
+    return [
+        [
+            name,
+            f"{found['value']:.4f}",
+            *([range_text(found["low"], found["high"])] if "low" in found else []),
+            hint(name, METRICS[name]),
+        ]
+        for name, found in metrics.items()
+    ]
+
+
+def test_rows(tests: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Name, p-value, and the question that the test asks."""
+    return [[name, p_text(found["p_value"]), TESTS.get(name, "")] for name, found in tests.items()]
+
+
+def remarks(record: dict[str, Any]) -> list[str]:
+    """What a reader of the tables should know besides: surprises, and the truth of an example."""
+    metrics, truth = record["metrics"], record["truth"]
+    lines = []
+    if math.isinf(metrics["nll"]["value"]):
+        lines.append("nll is infinite: some label was given probability zero")
+    outside = [
+        name
+        for name, found in metrics.items()
+        if "low" in found and (found["value"] < found["low"] or found["value"] > found["high"])
+    ]
+    if outside:
+        names = ", ".join(outside)
+        lines.append(f"{names}: so biased by noise that the interval leaves out the value")
+    if truth is not None:
+        lines.append(truth_line(truth, metrics["ece"], record["bins"]))
+    return lines
+
+
+def truth_line(truth: dict[str, float], ece: dict[str, float], bins: int) -> str:
+    """Say the true error of an example, and whether the interval of the ECE holds it."""
+    line = (
+        f"true calibration error {truth['error']:.4f}, over {bins} bins {truth['binned_error']:.4f}"
+    )
+    if "low" not in ece:
+        return line
+    held = [ece["low"] <= truth[name] <= ece["high"] for name in ("error", "binned_error")]
+    words = {
+        (True, True): "contains both",
+        (True, False): "contains the first",
+        (False, True): "contains the second",
+        (False, False): "contains neither",
+    }
+    return f"{line}; the interval of ece {words[held[0], held[1]]}"
+
+
+def default_figure(source: str) -> Path:
+    """Name the figure of a file, a pattern or an example, in the current folder.
+
+    >>> str(default_figure("runs/test.npz")), str(default_figure("parts/*.parquet"))
+    ('test.reliability.png', 'parts.reliability.png')
+    """
+    path = Path(source)
+    names = (re.sub(r"[*?!\[\]]", "", name).strip(" -_.") for name in (path.stem, path.parent.name))
+    return Path(f"{next(filter(None, names), 'predictions')}.reliability.png")

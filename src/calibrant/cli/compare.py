@@ -1,0 +1,119 @@
+"""`calibrant compare`: is one model really better than another on the same examples?"""
+
+import math
+import sys
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.compare_output import Row, show, verdict
+
+if TYPE_CHECKING:
+    import calibrant.predictions
+
+METRICS_COMPARED = ("ece", "nll", "brier", "accuracy", "classwise_ece", "smece")
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Predictions of one model.")],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="Those of another, same examples in the same order.")
+    ],
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    labels: options.Labels = "labels",
+    max_expansion: options.Expansion = 100.0,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"May be repeated. Default: {', '.join(METRICS_COMPARED)}.",
+            show_default=False,
+            rich_help_panel=options.MEASURING,
+        ),
+    ] = None,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 1000,
+    level: options.Level = 0.95,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Compare two models on the same examples: paired differences, A minus B."""
+    names = list(dict.fromkeys(metric or METRICS_COMPARED))
+    from calibrant.metrics import METRICS
+    from calibrant.predictions import Predictions
+
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
+    load = partial(
+        Predictions.load, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+    )
+    one, two = load(first), load(second)
+    if resamples < enough_resamples(len(names), level):
+        print(
+            f"note: {resamples} resamples cannot show a difference in any of {len(names)} metrics; "
+            f"use at least {enough_resamples(len(names), level)}",
+            file=sys.stderr,
+        )
+    rows = _rows(one, two, names, bins=bins, resamples=resamples, level=level, seed=seed)
+    record: dict[str, Any] = {
+        "a": first,
+        "b": second,
+        "examples": len(one),
+        "bins": bins,
+        "level": level,
+        "resamples": resamples,
+        "seed": seed,
+        "metrics": {name: asdict(row) | {"better": row.better} for name, row in rows.items()},
+        "verdict": verdict(rows, len(one)),
+    }
+    if as_json:
+        screen.show_json(record)
+    else:
+        show(record, rows)
+
+
+def enough_resamples(metrics: int, level: float) -> int:
+    """Fewest resamples whose smallest p-value, 2 / (resamples + 1), survives the correction.
+
+    >>> enough_resamples(6, 0.95)
+    240
+    """
+    return math.floor(2 * metrics / (1 - level) + 1e-9)
+
+
+def _rows(
+    one: "calibrant.predictions.Predictions",
+    two: "calibrant.predictions.Predictions",
+    names: list[str],
+    *,
+    bins: int,
+    resamples: int,
+    level: float,
+    seed: int,
+) -> dict[str, Row]:
+    """Difference of each metric; p-values are corrected for the number of metrics."""
+    from calibrant import metrics
+
+    rows = {}
+    what = f"resampling {len(names)} metrics {resamples} times"
+    with screen.progress(len(names) * resamples, what) as step:
+        for name in names:
+            plain = metrics.METRICS[name]
+            metric = partial(plain, bins=bins) if name in metrics.WITH_BINS else plain
+            found = metrics.compare(
+                metric, one, two, resamples=resamples, level=level, seed=seed, progress=step
+            )
+            # Infinite for both: there is no difference to test.
+            p_value = 1.0 if math.isnan(found.value) else found.p_value
+            ends = (found.low, found.high)
+            rows[name] = Row(name, metric(one), metric(two), found.value, *ends, p_value, level)
+    corrected = metrics.holm([row.p_value for row in rows.values()])
+    return {
+        name: replace(row, p_value=p_value)
+        for (name, row), p_value in zip(rows.items(), corrected, strict=True)
+    }

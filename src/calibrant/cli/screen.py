@@ -1,0 +1,116 @@
+"""What commands print: tables, numbers, JSON, progress."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Away from a terminal nothing forces a line to be short, and a cut one could not be searched.
+UNLIMITED = 10_000
+# Seconds of silence after which a plain line says what is going on.
+PATIENCE = 3.0
+
+
+def console() -> Console:
+    """Where results go: as wide as the terminal, or as wide as they are."""
+    return Console(width=None if sys.stdout.isatty() else UNLIMITED, highlight=False, markup=False)
+
+
+def say(line: str, style: str = "") -> None:
+    """Print a line of the result; terminals wrap it, nothing cuts it."""
+    console().print(Text(line, style=style), soft_wrap=True)
+
+
+def show_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> None:
+    """Print a table; `numbers` are the columns to align at the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for head in heads:
+        table.add_column(
+            Text(head),
+            justify="right" if head in numbers else "left",
+            overflow="fold",
+            no_wrap=head != heads[-1],
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    screen = console()
+    # A number cut short is a wrong number: only the last column may be broken into lines.
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    screen.width = max(screen.width, sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], 24))
+    with screen.capture() as drawn:
+        screen.print(table)
+    # Cells are padded to the width of their column; nobody wants that in a file.
+    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), end="\n\n")
+
+
+def show_json(record: object) -> None:
+    """Print a record as JSON that every parser takes: no NaN, no infinity."""
+    print(json.dumps(finite(record), indent=2, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    """Copy plain values, with null in place of numbers that JSON does not have.
+
+    >>> finite({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def range_text(low: float, high: float, sign: str = "") -> str:
+    """Both ends of an interval; a dash where there is none.
+
+    >>> range_text(0.1, 0.25), range_text(float("nan"), float("nan"))
+    ('0.1000 to 0.2500', '-')
+    """
+    return "-" if math.isnan(low + high) else f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
+def p_text(p_value: float) -> str:
+    """A p-value to four digits.
+
+    >>> p_text(0.25), p_text(1e-9)
+    ('0.2500', '<0.0001')
+    """
+    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
+
+
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
+    """Yield a function to call once per step; moves a bar, or says one line if it takes long."""
+    if not sys.stderr.isatty():
+        yield _announcer(f"{what} ...")
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _announcer(line: str) -> Callable[[], None]:
+    start, pending = time.monotonic(), [line]
+
+    def step() -> None:
+        if pending and time.monotonic() - start > PATIENCE:
+            print(pending.pop(), file=sys.stderr, flush=True)
+
+    return step

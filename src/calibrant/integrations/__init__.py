@@ -1,0 +1,1 @@
+"""Faces for other libraries: each thin, each optional."""

@@ -1,0 +1,76 @@
+"""SECE as a loss: gradients, limits, invariances."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from calibrant.losses import sece
+
+LOGITS = torch.tensor([[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2, 2, 1])
+
+
+def batch(n=30, k=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(k, (n,), generator=generator)
+
+
+@pytest.mark.parametrize("form", ["points", "leave_one_out", "grid"])
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_gradient_matches_finite_differences(form, power):
+    logits, labels = batch(8)
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda z: sece(z, labels, bandwidth=0.2, form=form, power=power), logits, eps=1e-7
+    )
+
+
+def test_golden_values():
+    assert_close(sece(LOGITS, LABELS).item(), 0.2899133963, atol=1e-9, rtol=0)
+    assert_close(sece(LOGITS, LABELS, bandwidth=0.1).item(), 0.2487733271, atol=1e-9, rtol=0)
+    assert_close(sece(LOGITS, LABELS, bandwidth=1e6).item(), 0.3281489659, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("form", ["points", "grid"])
+def test_order_and_repeats_do_not_matter(form):
+    logits, labels = batch()
+    order = torch.randperm(len(labels))
+    value = sece(logits, labels, form=form)
+    assert_close(sece(logits[order], labels[order], form=form), value)
+    assert_close(sece(logits.repeat(2, 1), labels.repeat(2), form=form), value)
+
+
+def test_ignores_a_shift_of_the_logits():
+    logits, labels = batch()
+    assert_close(sece(logits + 7, labels), sece(logits, labels))
+
+
+@pytest.mark.parametrize("form", ["points", "leave_one_out", "grid"])
+@pytest.mark.parametrize("scale", [1e-30, 1e4])
+def test_value_and_gradient_stay_finite(form, scale):
+    logits, labels = batch()
+    logits = (logits * scale).float().requires_grad_()
+    sece(logits, labels, form=form).backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_one_example_left_out_has_no_error_and_no_gradient():
+    logits = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    value = sece(logits, torch.tensor([0]), form="leave_one_out")
+    value.backward()
+    assert value == 0
+    assert (logits.grad == 0).all()
+
+
+def test_descending_it_repairs_an_overconfident_scale():
+    generator = torch.Generator().manual_seed(0)
+    true_logits = torch.randn(1000, 3, generator=generator)
+    labels = torch.multinomial(true_logits.softmax(1), 1, generator=generator)[:, 0]
+    log_scale = torch.tensor(1.0, requires_grad=True)
+    optimizer = torch.optim.Adam([log_scale], lr=0.1)
+    for _ in range(40):
+        optimizer.zero_grad()
+        sece(true_logits * log_scale.exp(), labels, bandwidth=0.05).backward()
+        optimizer.step()
+    assert abs(log_scale.item()) < 0.2

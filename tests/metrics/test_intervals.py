@@ -1,0 +1,189 @@
+"""Error bars: repeatable, of the right width, and paired where two models are compared."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant import Predictions, metrics
+from calibrant.data import SYNTHETIC
+from calibrant.metrics.intervals import draws_of
+
+WAVY = SYNTHETIC["wavy"].sample(400, seed=0).predictions
+
+
+def test_the_seed_repeats_and_another_differs():
+    one, two = (metrics.interval(metrics.ece, WAVY, resamples=50) for _ in range(2))
+    assert one == two
+    assert metrics.interval(metrics.ece, WAVY, resamples=50, seed=1) != one
+
+
+@pytest.mark.parametrize("method", ["percentile", "basic", "bca"])
+def test_width_of_a_mean_is_that_of_the_normal(method):
+    p = SYNTHETIC["overconfident"].sample(4000, seed=0).predictions
+    found = metrics.interval(metrics.accuracy, p, resamples=2000, method=method)
+    half = 1.96 * np.sqrt(found.value * (1 - found.value) / 4000)
+    assert found.low == pytest.approx(found.value - half, abs=0.15 * half)
+    assert found.high == pytest.approx(found.value + half, abs=0.15 * half)
+
+
+def test_percentile_and_basic_are_mirror_images():
+    percentile = metrics.interval(metrics.nll, WAVY, resamples=200, method="percentile")
+    basic = metrics.interval(metrics.nll, WAVY, resamples=200, method="basic")
+    assert basic.low == pytest.approx(2 * percentile.value - percentile.high)
+    assert basic.high == pytest.approx(2 * percentile.value - percentile.low)
+
+
+def test_bca_agrees_with_scipy_on_a_skewed_mean():
+    values = -WAVY.rows.label_log_prob.numpy()
+    ours = metrics.interval(metrics.nll, WAVY, resamples=4000, method="bca")
+    theirs = stats.bootstrap(
+        (values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(0)
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert ours.low == pytest.approx(theirs.low, abs=0.06 * width)
+    assert ours.high == pytest.approx(theirs.high, abs=0.06 * width)
+
+
+@pytest.mark.parametrize("metric", [metrics.ece, partial(metrics.ece, bins=7), metrics.smece])
+def test_reweighting_equals_drawing_the_examples(metric):
+    fast = metrics.interval(metric, WAVY, resamples=30, method="percentile")
+    slow = metrics.interval(lambda p: metric(p), WAVY, resamples=30, method="percentile")
+    assert (fast.low, fast.high) == pytest.approx((slow.low, slow.high), abs=1e-9)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("name", ["overconfident", "saturated"])
+def test_basic_intervals_of_ece_cover_the_truth(name):
+    synthetic = SYNTHETIC[name]
+    truth = synthetic.true_binned_error(15)
+    covered = 0
+    for seed in range(100):
+        p = synthetic.sample(3000, seed=seed).predictions
+        found = metrics.interval(metrics.ece, p, resamples=200, seed=seed)
+        covered += found.low <= truth <= found.high
+    assert covered >= 86  # 95 aimed at; four standard errors of 100 trials below
+
+
+def test_groups_are_drawn_whole():
+    p = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 40)
+    for counts in draws_of(p, 20, seed=0):
+        assert all(len(set(group)) == 1 for group in counts.reshape(10, 40).tolist())
+
+
+def test_dependent_examples_need_wider_intervals():
+    repeated = WAVY.take(np.repeat(np.arange(400), 25))
+    grouped = Predictions(repeated.logits, repeated.labels, groups=np.repeat(np.arange(400), 25))
+    honest, naive, plain = (
+        metrics.interval(metrics.nll, p, resamples=300) for p in (grouped, repeated, WAVY)
+    )
+    assert naive.high - naive.low < (plain.high - plain.low) / 4
+    assert honest.high - honest.low == pytest.approx(plain.high - plain.low, rel=0.15)
+
+
+def test_weights_are_kept_while_resampling():
+    weighted = WAVY.reweighted(np.where(WAVY.correct.numpy() == 1, 1.0, 0.0))
+    found = metrics.interval(metrics.accuracy, weighted, resamples=50)
+    assert (found.value, found.low, found.high) == (1, 1, 1)
+
+
+def test_intervals_stay_inside_the_range_of_the_metric():
+    p = SYNTHETIC["calibrated"].sample(100, seed=0).predictions
+    found = metrics.interval(metrics.smece, p, resamples=100)
+    assert 0 <= found.low <= found.high
+    sure = Predictions([[9.0, 0.0]] * 50, [0] * 49 + [1])
+    assert metrics.interval(metrics.accuracy, sure, resamples=100).high <= 1
+
+
+def test_an_infinite_score_does_not_break_the_interval():
+    p = Predictions.from_probs([[0.5, 0.5]] * 20 + [[1.0, 0.0]], [0] * 20 + [1])
+    found = metrics.interval(metrics.nll, p, resamples=100, method="percentile")
+    assert found.value == found.high == np.inf
+    assert np.isfinite(found.low)
+
+
+def test_a_model_does_not_differ_from_itself():
+    found = metrics.compare(metrics.ece, WAVY, WAVY, resamples=50)
+    assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_pairing_sees_a_difference_that_separate_intervals_hide():
+    sharp = SYNTHETIC["overconfident"].sample(2000, seed=0).predictions
+    softer = sharp.map(lambda z: z / 1.1)
+    found = metrics.compare(metrics.nll, sharp, softer, resamples=500)
+    one, two = (metrics.interval(metrics.nll, p) for p in (sharp, softer))
+    assert found.value == pytest.approx(one.value - two.value)
+    assert max(one.low, two.low) < min(one.high, two.high)
+    assert found.p_value < 0.01
+    assert found.low > 0 or found.high < 0
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_compare_holds_its_level_where_both_are_equally_wrong():
+    false_alarms = 0
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        chance = generator.uniform(0.6, 0.9, 500)
+        labels = (generator.random(500) < chance).astype(int)
+        over, under = (
+            Predictions.from_binary(chance + shift, labels, kind="probs") for shift in (0.08, -0.08)
+        )
+        difference = metrics.compare(metrics.ece, over, under, resamples=200, seed=seed)
+        false_alarms += difference.p_value < 0.05
+    assert false_alarms <= 20  # 10 expected; three standard errors above
+
+
+def test_compare_wants_the_same_examples():
+    with pytest.raises(ValueError, match="same examples in the same order"):
+        metrics.compare(metrics.ece, WAVY, WAVY.take(range(399, -1, -1)))
+
+
+def test_several_comparisons_are_corrected():
+    others = {f"t{t}": WAVY.map(lambda z, t=t: z / t) for t in (0.7, 1.0, 1.5)}
+    found = metrics.compare_many(metrics.nll, WAVY, others, resamples=200)
+    alone = {
+        name: metrics.compare(metrics.nll, p, WAVY, resamples=200) for name, p in others.items()
+    }
+    assert found["t1.0"].p_value == 1
+    smallest = min(d.p_value for d in alone.values())
+    assert min(d.p_value for d in found.values()) == pytest.approx(3 * smallest)
+    assert all(found[name].p_value >= alone[name].p_value for name in found)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 1.0}, "level must lie strictly between 0 and 1"),
+        ({"resamples": 0}, "resamples must be an int >= 1"),
+        ({"method": "normal"}, "method must be one of"),
+    ],
+)
+def test_bad_settings_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        metrics.interval(metrics.ece, WAVY, **options)
+
+
+def test_summary_has_every_metric_and_prints_as_a_table():
+    found = metrics.summary(WAVY, resamples=20)
+    assert list(found.metrics) == list(metrics.METRICS)
+    for name, interval in found.metrics.items():
+        assert interval.value == pytest.approx(metrics.METRICS[name](WAVY))
+        assert f"\n{name} " in f"\n{found}"
+    assert "400 examples, 10 classes" in str(found)
+    assert found.mean_confidence == pytest.approx(float(WAVY.confidence.mean()))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("overconfident", "over-confident: confidence is 7.9 points above accuracy"),
+        ("underconfident", "under-confident: confidence is 4"),
+        ("calibrated", "no miscalibration found that 20,000 examples could show"),
+        ("wavy", "right on average, but"),
+    ],
+)
+def test_the_verdict_says_what_is_wrong(name, words):
+    p = SYNTHETIC[name].sample(20_000, seed=1).predictions
+    assert words in metrics.summary(p, resamples=40).verdict

@@ -1,0 +1,188 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from calibrant import BinSums, Predictions, metrics
+from calibrant.data import SYNTHETIC
+from calibrant.report import panels, reliability_diagram
+from calibrant.report.points import points_of, top_label_sums
+
+
+def drawn(name, n=1500, seed=0):
+    return SYNTHETIC[name].sample(n, seed=seed).predictions
+
+
+@pytest.fixture(scope="module")
+def over():
+    return drawn("overconfident")
+
+
+def words(figure):
+    """All that is written in the figure, legends included."""
+    from matplotlib.text import Text
+
+    return " | ".join(text.get_text() for text in figure.findobj(Text))
+
+
+def bars(axes):
+    """Left end, width, bottom and height of each bar, one row for each call of bar."""
+    return [
+        np.array([(b.get_x(), b.get_width(), b.get_y(), b.get_height()) for b in container])
+        for container in axes.containers
+    ]
+
+
+def test_bars_points_and_whiskers_are_the_sums_per_bin(over):
+    upper, _ = reliability_diagram(over, bins=10).axes
+    points = points_of(BinSums.of(over, 10))
+    base, gap = bars(upper)
+    np.testing.assert_allclose(base[:, 0], points.left)
+    np.testing.assert_allclose(base[:, 1], 0.1)
+    np.testing.assert_allclose(base[:, 3], np.minimum(points.accuracy, points.confidence))
+    np.testing.assert_allclose(gap[:, 2], base[:, 3])
+    np.testing.assert_allclose(gap[:, 3], np.abs(points.accuracy - points.confidence))
+    whiskers, marks = upper.collections
+    np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
+    ends = np.array(whiskers.get_segments())
+    np.testing.assert_allclose(ends[:, 0], np.c_[points.confidence, points.low])
+    np.testing.assert_allclose(ends[:, 1], np.c_[points.confidence, points.high])
+
+
+def test_gaps_are_coloured_by_their_side():
+    p = drawn("wavy", 3000)
+    upper, _ = reliability_diagram(p).axes
+    points = points_of(BinSums.of(p, 15))
+    hues = [to_hex(patch.get_facecolor()) for patch in upper.containers[1]]
+    expected = [panels.OVER if over else panels.UNDER for over in points.over]
+    assert hues == expected
+    assert len(set(hues)) == 2
+
+
+def test_bins_with_few_examples_are_faint(over):
+    upper, _ = reliability_diagram(over).axes
+    points = points_of(BinSums.of(over, 15))
+    alphas = np.array([patch.get_facecolor()[3] for patch in upper.containers[0]])
+    assert points.few.any()
+    assert (alphas[points.few] < 0.5).all()
+    assert (alphas[~points.few] == 1).all()
+
+
+def test_the_histogram_shows_shares_and_both_means(over):
+    _, lower = reliability_diagram(over, bins=8).axes
+    np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 8).share)
+    confidence, accuracy = (line.get_xdata()[0] for line in lower.lines)
+    assert confidence == pytest.approx(float(over.confidence.mean()))
+    assert accuracy == pytest.approx(metrics.accuracy(over))
+
+
+def test_the_box_holds_size_accuracy_and_ece(over):
+    text = words(reliability_diagram(over, title="my model"))
+    for part in (
+        "n = 1,500",
+        f"accuracy {metrics.accuracy(over):.4f}",
+        f"ECE {metrics.ece(over):.4f}",
+        "my model",
+        "over-confident",
+        "95% interval",
+    ):
+        assert part in text
+
+
+def test_adaptive_bins_stand_at_their_mean_confidence(over):
+    figure = reliability_diagram(over, adaptive=True, bins=6)
+    upper, lower = figure.axes
+    points = points_of(top_label_sums(over, bins=6, adaptive=True))
+    _, marks = upper.collections
+    np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
+    assert f"adaptive ECE {metrics.adaptive_ece(over, bins=6):.4f}" in words(figure)
+    np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 6).share)
+
+
+def test_line_style_joins_the_points(over):
+    upper, _ = reliability_diagram(over, style="line").axes
+    points = points_of(BinSums.of(over, 15))
+    faint, strong, _ = upper.lines
+    np.testing.assert_allclose(faint.get_xydata(), np.c_[points.confidence, points.accuracy])
+    np.testing.assert_allclose(strong.get_ydata(), np.where(points.few, np.nan, points.accuracy))
+    assert not upper.containers
+
+
+def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(over):
+    models = {"first": over, "second": drawn("underconfident"), "third": drawn("calibrated")}
+    figure = reliability_diagram(models, bins=10)
+    upper, lower = figure.axes
+    lines = upper.lines[:-1]
+    assert len({line.get_color() for line in lines}) == 3
+    assert len({line.get_marker() for line in lines}) == 3
+    for line, p in zip(lines[::2], models.values(), strict=True):
+        points = points_of(BinSums.of(p, 10))
+        np.testing.assert_allclose(line.get_xydata(), np.c_[points.confidence, points.accuracy])
+    for steps, p in zip(lower.patches, models.values(), strict=True):
+        np.testing.assert_allclose(steps.get_data().values, BinSums.of(p, 10).share)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [f"ECE {metrics.ece(p, bins=10):.4f}   {m}" for m, p in models.items()]
+
+
+def test_one_named_prediction_is_titled_by_its_name(over):
+    assert "resnet" in words(reliability_diagram({"resnet": over}))
+
+
+def test_edges_of_ones_own_are_drawn(over):
+    upper, lower = reliability_diagram(over, bins=[0.0, 0.5, 0.9, 1.0]).axes
+    np.testing.assert_allclose(bars(lower)[0][:, 1], [0.5, 0.4, 0.1])
+    np.testing.assert_allclose(bars(upper)[0][:, 0], [0, 0.5, 0.9])
+
+
+def test_weights_count_as_examples():
+    once = Predictions.from_binary(
+        [0.8, 0.7, 0.9], [1, 0, 1], kind="probs", weights=[2.0, 3.0, 1.5]
+    )
+    assert "n = 6.5 " in words(reliability_diagram(once))
+
+
+@pytest.mark.parametrize(
+    ("predictions", "options"),
+    [
+        (drawn("overconfident"), {"title": "over"}),
+        (drawn("overconfident"), {"style": "line"}),
+        (drawn("saturated"), {"adaptive": True, "title": "adaptive"}),
+        (drawn("tempered"), {"title": "two classes"}),
+        (drawn("overconfident", 20), {"title": "tiny"}),
+        (drawn("calibrated", 1), {}),
+        (Predictions([[1.0, 1.0]] * 30, [0, 1] * 15), {"adaptive": True}),
+        ({name: drawn(name) for name in SYNTHETIC}, {"title": "a very long title " * 6}),
+        ({f"runs/some/folder/{i}/$x_{i}$_" * 3: drawn("wavy", 99 + i) for i in range(9)}, {}),
+    ],
+    ids=["bars", "line", "adaptive", "two", "tiny", "one", "ties", "overlay", "many"],
+)
+def test_no_text_is_covered_or_cut(predictions, options, assert_clean_layout):
+    assert_clean_layout(reliability_diagram(predictions, **options))
+
+
+def test_names_are_not_read_as_mathematics(over):
+    figure = reliability_diagram({"$a_": over, "b$ \\frac{": over}, title="cost in $ or $x^")
+    figure.draw(figure.canvas.get_renderer())
+    assert "cost in $ or $x^" in words(figure)
+
+
+def test_wrong_style_and_nothing_to_draw_are_refused(over):
+    from jaxtyping import TypeCheckError
+
+    with pytest.raises((ValueError, TypeCheckError), match="style"):
+        reliability_diagram(over, style="pie")
+    with pytest.raises(ValueError, match="at least one Predictions"):
+        reliability_diagram({})
+
+
+def test_pyplot_is_never_touched(over):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from calibrant.data import SYNTHETIC; from calibrant import report;"
+        "p = SYNTHETIC['wavy'].sample(50, seed=0).predictions;"
+        "assert 'matplotlib' not in sys.modules;"
+        "report.reliability_diagram(p); report.classwise_diagrams(p);"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

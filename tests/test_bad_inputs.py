@@ -1,0 +1,503 @@
+"""The catalogue of bad inputs: what goes in, what is raised, which words the message must hold.
+
+Numbers are those of the project's list of promises about bad input. A message is one line that
+says what is wrong, where, and what to do. Warnings are rows too: their kind is UserWarning.
+"""
+
+import warnings
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, metrics
+
+pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
+
+LABELS = [0, 1, 1]
+PROBS = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9]])
+LOGITS = np.log(PROBS)
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+    what: str
+    call: object
+    kind: type[BaseException]
+    words: tuple[str, ...]
+
+
+def with_value(array, value, row=1, column=0):
+    changed = np.array(array, dtype=np.float64)
+    changed[row, column] = value
+    return changed
+
+
+def many(n=60, k=3):
+    generator = np.random.default_rng(0)
+    return Predictions(generator.normal(size=(n, k)), generator.integers(0, k, n))
+
+
+def weighted(weights):
+    return lambda _: Predictions(LOGITS, LABELS, weights=weights)
+
+
+def ece_with(**options):
+    return lambda _: metrics.calibration_error(many(), **options)
+
+
+ARRAYS = [
+    Row(
+        1,
+        "probs with NaN",
+        lambda _: Predictions.from_probs(with_value(PROBS, np.nan), LABELS),
+        ValueError,
+        ("probs contains 1 NaN", "row 1, class 0", "mend or drop"),
+    ),
+    Row(
+        1,
+        "logits with NaN",
+        lambda _: Predictions(with_value(LOGITS, np.nan), LABELS),
+        ValueError,
+        ("logits contains 1 NaN", "row 1, class 0"),
+    ),
+    Row(
+        2,
+        "probs with inf",
+        lambda _: Predictions.from_probs(with_value(PROBS, np.inf), LABELS),
+        ValueError,
+        ("probs contains 1 inf", "row 1, class 0"),
+    ),
+    Row(
+        2,
+        "logits with +inf",
+        lambda _: Predictions(with_value(LOGITS, np.inf), LABELS),
+        ValueError,
+        ("logits contains 1 inf", "row 1, class 0"),
+    ),
+    Row(
+        2,
+        "a row of -inf",
+        lambda _: Predictions([[0.0, 1.0], [-np.inf, -np.inf]], [0, 1]),
+        ValueError,
+        ("row 1 is -inf for every class",),
+    ),
+    Row(
+        3,
+        "a probability below zero",
+        lambda _: Predictions.from_probs(with_value(PROBS, -0.02), LABELS),
+        ValueError,
+        ("probs outside [0, 1]: min -0.02 (row 1, class 0)", "Predictions(logits, labels)"),
+    ),
+    Row(
+        3,
+        "a probability above one",
+        lambda _: Predictions.from_probs(with_value(PROBS, 1.1), LABELS),
+        ValueError,
+        ("probs outside [0, 1]: max 1.1 (row 1, class 0)",),
+    ),
+    Row(
+        4,
+        "rows that do not sum to one",
+        lambda _: Predictions.from_probs(with_value(PROBS, 0.27), LABELS),
+        ValueError,
+        ("1 of 3 rows", "do not sum to 1 within 0.001 (row 1: 0.87)", "normalize=True"),
+    ),
+    Row(
+        4,
+        "a row of zeros to normalise",
+        lambda _: Predictions.from_probs([[0.0, 0.0], [1.0, 1.0]], [0, 1], normalize=True),
+        ValueError,
+        ("1 of 2 rows", "row 0: 0"),
+    ),
+    Row(
+        5,
+        "logits passed as probs",
+        lambda _: Predictions.from_probs([[3.1, -1.0], [0.2, 4.0]], [0, 1]),
+        ValueError,
+        ("probs outside [0, 1]", "if these are logits use Predictions(logits, labels)"),
+    ),
+    Row(
+        6,
+        "log-probabilities passed as probs",
+        lambda _: Predictions.from_probs(LOGITS, LABELS),
+        ValueError,
+        ("look like log-probabilities", "Predictions(log_probs, labels)"),
+    ),
+    Row(
+        7,
+        "no examples",
+        lambda _: Predictions(np.zeros((0, 3)), []),
+        ValueError,
+        ("need at least 1 example", "(0, 3)"),
+    ),
+    Row(
+        8,
+        "fewer examples than bins",
+        lambda _: metrics.ece(many(10)),
+        UserWarning,
+        ("10 examples in 15 bins", "bins<=3", "debiased_ece"),
+    ),
+    Row(
+        9,
+        "lengths that differ",
+        lambda _: Predictions(np.zeros((1000, 2)), np.zeros(999)),
+        ValueError,
+        ("logits has 1000 rows, labels 999",),
+    ),
+    Row(
+        10,
+        "labels that are not whole",
+        lambda _: Predictions(LOGITS, [0, 1, 0.5]),
+        ValueError,
+        ("labels must be integers, got 0.5 at row 2",),
+    ),
+    Row(
+        10,
+        "labels that are NaN",
+        lambda _: Predictions(LOGITS, [0, 1, np.nan]),
+        ValueError,
+        ("labels must be integers, got nan at row 2",),
+    ),
+    Row(
+        12,
+        "labels counted from one",
+        lambda _: Predictions(np.zeros((10, 10)), np.arange(1, 11)),
+        ValueError,
+        ("label 10 at row 9", "10 classes (0..9)", "1-based"),
+    ),
+    Row(
+        13,
+        "a negative label",
+        lambda _: Predictions(LOGITS, [0, -1, 1]),
+        ValueError,
+        ("label -1 at row 1", "ignore_index=-1"),
+    ),
+    Row(
+        14,
+        "one-hot labels",
+        lambda _: Predictions(LOGITS, np.eye(2)[LABELS]),
+        ValueError,
+        ("labels have shape (3, 2)", "labels.argmax(1)", "soft labels"),
+    ),
+    Row(
+        15,
+        "labels that are words",
+        lambda _: Predictions(LOGITS, ["cat", "dog", "dog"]),
+        TypeError,
+        ("labels are strings", "class_names"),
+    ),
+    Row(
+        15,
+        "a word that is no class",
+        lambda _: Predictions(LOGITS, ["cat", "cow", "dog"], class_names=["cat", "dog"]),
+        ValueError,
+        ("'cow' is not in class_names",),
+    ),
+    Row(
+        15,
+        "too few class names",
+        lambda _: Predictions(LOGITS, LABELS, class_names=["cat"]),
+        ValueError,
+        ("class_names must be 2 different names",),
+    ),
+    Row(
+        16,
+        "one column",
+        lambda _: Predictions.from_probs(PROBS[:, 1:], LABELS),
+        ValueError,
+        ("shape (3, 1)", "from_binary", "(n, 2)"),
+    ),
+    Row(
+        16,
+        "scores without their kind",
+        lambda _: Predictions.from_binary(PROBS[:, 1], LABELS, kind="scores"),
+        ValueError,
+        ("kind must be 'probs' or 'logits', got 'scores'",),
+    ),
+    Row(
+        17,
+        "one score and many classes",
+        lambda _: Predictions.from_binary(np.full(7, 0.5), np.arange(7), kind="probs"),
+        ValueError,
+        ("1-D scores mean two classes, labels have 7",),
+    ),
+    Row(
+        18,
+        "transposed",
+        lambda _: Predictions(np.zeros((10, 1000)), np.zeros(1000)),
+        ValueError,
+        ("logits has 10 rows, labels 1000", "transposed?"),
+    ),
+    Row(
+        19,
+        "three axes",
+        lambda _: Predictions(np.zeros((2, 3, 4)), np.zeros((2, 4))),
+        ValueError,
+        ("must be (n, k), got (2, 3, 4)", "from_dense"),
+    ),
+    Row(
+        19,
+        "dense labels of another shape",
+        lambda _: Predictions.from_dense(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 5).int()),
+        ValueError,
+        ("dense labels must be (2, 4, 4)", "got (2, 4, 5)"),
+    ),
+    Row(
+        20,
+        "objects",
+        lambda _: Predictions(np.array([[1, None]], dtype=object), [0]),
+        TypeError,
+        ("logits: dtype object is not supported",),
+    ),
+    Row(
+        20,
+        "complex numbers",
+        lambda _: Predictions(np.array([[1j, 0]]), [0]),
+        TypeError,
+        ("dtype complex128 is not supported",),
+    ),
+    Row(
+        20,
+        "text",
+        lambda _: Predictions(np.array([["1", "0"]]), [0]),
+        TypeError,
+        ("logits: dtype <U1 is not supported",),
+    ),
+    Row(
+        22,
+        "two devices",
+        lambda _: Predictions(torch.zeros(1, 2, device="meta"), torch.zeros(1)),
+        ValueError,
+        ("one device", "logits on meta, labels on cpu"),
+    ),
+    Row(24, "negative weight", weighted([1, -1, 1]), ValueError, ("negative, got -1 at row 1",)),
+    Row(24, "no weight at all", weighted([0, 0, 0]), ValueError, ("weights are all zero",)),
+    Row(24, "weight NaN", weighted([1, np.nan, 1]), ValueError, ("finite, got nan at row 1",)),
+    Row(24, "too few weights", weighted([1, 1]), ValueError, ("weights must be (3,), got (2,)",)),
+    *(
+        Row(25, f"bins={bins!r}", ece_with(bins=bins), ValueError, ("bins must be an int >= 1",))
+        for bins in (0, -3, 1.5, True)
+    ),
+    Row(
+        26,
+        "edges that fall",
+        ece_with(bins=[0, 0.6, 0.5, 1]),
+        ValueError,
+        ("must increase, got 0.6 then 0.5",),
+    ),
+    Row(
+        26,
+        "edges that do not cover",
+        ece_with(bins=[0.1, 1]),
+        ValueError,
+        ("must cover [0, 1], got 0.1 to 1",),
+    ),
+    Row(27, "norm below one", ece_with(norm=0.5), ValueError, ("['l1', 'l2', 'max']", "0.5")),
+    Row(27, "unknown norm", ece_with(norm="l3"), ValueError, ("['l1', 'l2', 'max']", "'l3'")),
+    Row(
+        28,
+        "a class that never occurs",
+        lambda _: metrics.classwise_ece(Predictions(np.zeros((20, 3)), [0, 1] * 10)),
+        UserWarning,
+        ("class 2: no example", "left out of the mean (2 of 3 classes used)"),
+    ),
+    Row(
+        29,
+        "all predictions alike",
+        lambda _: metrics.adaptive_ece(Predictions(np.zeros((20, 3)), [0, 1] * 10)),
+        UserWarning,
+        ("15 equal-mass bins requested, 1 distinct",),
+    ),
+]
+
+
+def saved(folder, **arrays):
+    np.savez(folder / "preds.npz", **arrays)
+    return Predictions.load(folder / "preds.npz")
+
+
+def bomb(folder):
+    path = folder / "preds.npz"
+    np.savez_compressed(path, logits=np.zeros((5_000_000, 2)), labels=np.zeros(5_000_000, dtype=int))
+    return Predictions.load(path)
+
+
+def cut(folder, name, keep):
+    path = folder / name
+    Predictions(LOGITS, LABELS).save(path)
+    path.write_bytes(path.read_bytes()[:keep])
+    return Predictions.load(path)
+
+
+def flipped(folder):
+    path = folder / "preds.parquet"
+    many(500).save(path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    return Predictions.load(path)
+
+
+def lying_header(folder):
+    path = folder / "preds.npz"
+    np.savez(path, logits=LOGITS, labels=np.array(LABELS))
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["logits.npy"] = members["logits.npy"].replace(b"(3, 2)", b"(9, 9)")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return Predictions.load(path)
+
+
+def parts_that_differ(folder):
+    many(20, 3).save(folder / "part-0.parquet")
+    many(20, 4).save(folder / "part-1.parquet")
+    return Predictions.load(f"{folder}/part-*.parquet")
+
+
+def table(folder, **columns):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), folder / "preds.parquet")
+    return Predictions.load(folder / "preds.parquet")
+
+
+FILES = [
+    Row(
+        42,
+        "npz without the key",
+        lambda folder: saved(folder, scores=LOGITS, y=LABELS),
+        ValueError,
+        ("preds.npz has ['scores', 'y']", "'labels'", "'logits' or 'probs'"),
+    ),
+    Row(
+        42,
+        "both logits and probs",
+        lambda folder: saved(folder, logits=LOGITS, probs=PROBS, labels=LABELS),
+        ValueError,
+        ("one of 'logits' or 'probs'", "say which"),
+    ),
+    Row(
+        43,
+        "pickled objects",
+        lambda folder: saved(folder, logits=np.array([[1, None]], dtype=object), labels=[0]),
+        ValueError,
+        ("preds.npz", "object arrays are refused"),
+    ),
+    Row(44, "npz bomb", bomb, ValueError, ("preds.npz", "declares", "> x100", "max_expansion")),
+    Row(44, "lying header", lying_header, ValueError, ("preds.npz", "logits", "declares")),
+    Row(
+        45,
+        "truncated parquet",
+        lambda folder: cut(folder, "preds.parquet", 200),
+        ValueError,
+        ("not a valid parquet file", "preds.parquet", "last 4 bytes are not PAR1"),
+    ),
+    Row(
+        45,
+        "truncated npz",
+        lambda folder: cut(folder, "preds.npz", 100),
+        ValueError,
+        ("not a valid npz file", "preds.npz"),
+    ),
+    Row(
+        45,
+        "truncated safetensors",
+        lambda folder: cut(folder, "preds.safetensors", 60),
+        ValueError,
+        ("preds.safetensors",),
+    ),
+    *(
+        Row(
+            45,
+            f"zero-byte {suffix}",
+            lambda folder, suffix=suffix: cut(folder, f"preds.{suffix}", 0),
+            ValueError,
+            (f"preds.{suffix}",),
+        )
+        for suffix in ("npz", "parquet", "safetensors", "csv")
+    ),
+    Row(46, "a flipped bit", flipped, ValueError, ("preds.parquet", "checksum", "damaged")),
+    Row(
+        47,
+        "parts that differ",
+        parts_that_differ,
+        ValueError,
+        ("part-1.parquet", "logits"),
+    ),
+    Row(
+        48,
+        "nulls",
+        lambda folder: table(folder, logits_0=[1.0, None], logits_1=[0.0, 1.0], labels=[0, 1]),
+        ValueError,
+        ("preds.parquet", "logits_0", "1 null"),
+    ),
+    Row(
+        49,
+        "percent",
+        lambda folder: saved(
+            folder, probs=np.array([97, 55], dtype=np.int8), labels=np.array([1, 0])
+        ),
+        ValueError,
+        ("preds.npz", "look like percent", "divide by 100"),
+    ),
+    Row(
+        50,
+        "ragged lists",
+        lambda folder: table(folder, logits=[[1.0, 2.0], [1.0, 2.0, 3.0]], labels=[0, 1]),
+        ValueError,
+        ("preds.parquet", "row 1", "2", "3"),
+    ),
+    Row(
+        51,
+        "a pattern that matches nothing",
+        lambda folder: Predictions.load(f"{folder}/none-*.parquet"),
+        FileNotFoundError,
+        ("no files match",),
+    ),
+]
+
+CATALOGUE = ARRAYS + FILES
+
+
+@pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: f"{row.number}-{row.what}")
+def test_the_message_says_what_is_wrong(row, tmp_path):
+    expects = pytest.warns if issubclass(row.kind, Warning) else pytest.raises
+    with expects(row.kind) as caught:
+        row.call(tmp_path)
+    message = str(caught[0].message if issubclass(row.kind, Warning) else caught.value)
+    for words in row.words:
+        assert words in message
+    assert "\n" not in message.strip()
+
+
+def test_every_number_of_the_list_is_here():
+    # 11, 21, 23 and 30 are accepted, not refused: the tests below.
+    listed = {*range(1, 31), *range(42, 52)} - {11, 21, 23, 30}
+    assert {row.number for row in CATALOGUE} == listed
+
+
+def test_11_whole_floats_are_accepted_as_labels():
+    assert Predictions(LOGITS, [0.0, 1.0, 1.0]).labels.dtype == torch.int64
+
+
+def test_21_half_precision_is_accepted_with_a_wider_sum():
+    probs = torch.tensor([[0.3333, 0.3333, 0.3333]] * 4).half()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Predictions.from_probs(probs, [0, 1, 2, 0])) == 4
+
+
+def test_23_gradients_are_dropped():
+    logits = torch.zeros(20, 2, requires_grad=True)
+    assert not Predictions(logits, [0] * 20).confidence.requires_grad
+
+
+def test_30_confidence_on_an_edge_follows_the_rule():
+    p = Predictions.from_binary([1.0, 0.6, 0.8], [1, 1, 1], kind="probs")
+    assert metrics.BinSums.of(p, 5).count.tolist() == [0, 0, 1, 1, 1]
