@@ -1,5 +1,6 @@
 import struct
 
+import matplotlib
 import pytest
 
 from calibrant.data import SYNTHETIC
@@ -66,8 +67,6 @@ def test_a_failure_leaves_the_old_file_and_no_draft(predictions, tmp_path, monke
 
 
 def test_saving_leaves_matplotlib_settings_alone(predictions, tmp_path):
-    import matplotlib
-
     before = matplotlib.rcParams["svg.hashsalt"]
     save(reliability_diagram(predictions), tmp_path / "a.svg")
     assert matplotlib.rcParams["svg.hashsalt"] == before

@@ -33,10 +33,11 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         print(f"calibrant {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -72,9 +72,7 @@ def remarks(record: dict[str, Any]) -> list[str]:
 
 def truth_line(truth: dict[str, float], ece: dict[str, float], bins: int) -> str:
     """Say the true error of an example, and whether the interval of the ECE holds it."""
-    line = (
-        f"true calibration error {truth['error']:.4f}, over {bins} bins {truth['binned_error']:.4f}"
-    )
+    line = f"true error {truth['error']:.4f}, over {bins} bins {truth['binned_error']:.4f}"
     if "low" not in ece:
         return line
     held = [ece["low"] <= truth[name] <= ece["high"] for name in ("error", "binned_error")]

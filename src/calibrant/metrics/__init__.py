@@ -14,6 +14,7 @@ from calibrant.metrics.binned import (
 from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.intervals import (
+    METHODS,
     Difference,
     Interval,
     compare,
@@ -60,6 +61,7 @@ WITH_BINS = frozenset(
 )
 
 __all__ = [
+    "METHODS",
     "METRICS",
     "WITH_BINS",
     "BinSums",

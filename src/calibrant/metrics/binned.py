@@ -121,8 +121,9 @@ def debiased_ece(predictions: Predictions, *, bins: Bins = 15) -> float:
     $$\sum_b \frac{n_b}{n} \Bigl(2 |g_b| - \mathrm{E}\,|N(g_b, s_b^2)|\Bigr)$$
 
     The expectation is taken in closed form, so there is no resampling noise. It removes most of
-    the bias, not all: near zero gap the correction uses a noisy estimate of the gap. Not clipped:
-    a value slightly below zero says that no error can be told from noise.
+    the bias where there is a real error and about 40 % of it on calibrated predictions, because
+    there the gap it starts from is itself noise: see docs/bias.md. Not clipped: a value below
+    zero says that no error can be told from noise.
 
     References:
         Kumar et al., Verified Uncertainty Calibration, NeurIPS 2019, arXiv:1909.10155.

@@ -1,0 +1,79 @@
+"""Run the benchmarks: `python -m benchmarks [name ...]`; all of them also rewrite the page."""
+
+import argparse
+import sys
+import time
+
+import torch
+
+from benchmarks import (
+    every_metric,
+    from_logits,
+    kernels,
+    per_class,
+    resampling,
+    streaming,
+)
+from benchmarks.inputs import SEED
+from benchmarks.measure import HEAD, Section
+from benchmarks.pages import machine, table, versions
+from benchmarks.real_data import ROOT
+
+BENCHMARKS = {
+    "logits": from_logits.run,
+    "classwise": per_class.run,
+    "sece": kernels.run_sece,
+    "smece": kernels.run_smece,
+    "interval": resampling.run,
+    "stream": streaming.run,
+    "metrics": every_metric.run,
+}
+PAGE = ROOT / "docs" / "benchmarks.md"
+ABOUT = f"""# Speed and memory, side by side
+
+Written by `make bench`. Both sides run in the same process, in turns, after one run to warm up; the
+best of several runs counts. Read the ratios: times depend on the machine and on what else it does.
+All data is drawn with seed {SEED}."""
+
+
+def main() -> int:
+    """Run what was asked for, print one table; 1 if a bar was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    parser.add_argument("--threads", type=int, help="for torch; its own default if not given")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown {sorted(unknown)}; choose from {list(BENCHMARKS)}")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    sections = []
+    for name in options.names or BENCHMARKS:
+        start = time.perf_counter()
+        sections.append(BENCHMARKS[name]())
+        took = time.perf_counter() - start
+        print(f"{name}: measured in {took:.0f} s", file=sys.stderr, flush=True)
+    lines = [line for section in sections for line in section.lines]
+    missed = [line for line in lines if line.passed is False]
+    print(machine(), versions(), sep="\n")
+    print(table(HEAD, [line.cells() for line in lines]))
+    held = sum(line.passed is True for line in lines)
+    print(f"{held} bars held, {len(missed)} missed")
+    if not options.names and not options.threads:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(page(sections))
+        print(f"written: {PAGE.relative_to(ROOT)}")
+    return 1 if missed else 0
+
+
+def page(sections: list[Section]) -> str:
+    """Compose the page of results."""
+    parts = [ABOUT, f"{machine()}.", f"{versions()}."]
+    for section in sections:
+        cells = table(HEAD, [line.cells() for line in section.lines])
+        parts += [f"## {section.title}", section.about, cells]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

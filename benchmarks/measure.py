@@ -1,0 +1,142 @@
+"""How time and memory are measured, and what one line of the results holds."""
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison, and the bar it has to clear if it has one.
+
+    Attributes:
+        what: what was measured, on how much data.
+        ours: the measured value of calibrant.
+        rival: that of the other side, if there is one.
+        unit: of both.
+        value: the number that is held against the bar.
+        bar: "at least 3x faster" and the like; empty where nothing is promised.
+        passed: None where there is no bar.
+    """
+
+    what: str
+    ours: float
+    rival: float | None
+    unit: str
+    value: str
+    bar: str = ""
+    passed: bool | None = None
+
+    def cells(self) -> list[str]:
+        """Return the line as text, for the table."""
+        verdict = "" if self.passed is None else "PASS" if self.passed else "FAIL"
+        rival = "" if self.rival is None else _shown(self.rival, self.unit)
+        return [self.what, _shown(self.ours, self.unit), rival, self.value, self.bar, verdict]
+
+
+HEAD = ["what", "calibrant", "rival", "measured", "bar", ""]
+
+
+@dataclass
+class Section:
+    """Lines that belong together, with a few sentences on how they were measured."""
+
+    title: str
+    about: str
+    lines: list[Line] = field(default_factory=list)
+
+    def faster(self, what: str, ours: float, rival: float, *, at_least: float | None) -> None:
+        """Add a comparison of seconds; the bar is on the ratio."""
+        ratio = rival / ours
+        bar, passed = "", None
+        if at_least is not None:
+            bar = "no slower" if at_least == 1 else f"at least {at_least:g}x faster"
+            passed = ratio >= at_least
+        self.lines.append(Line(what, ours, rival, "s", f"{ratio:.1f}x", bar, passed))
+
+    def below(
+        self, what: str, ours: float, unit: str, *, bar: float, rival: float | None = None
+    ) -> None:
+        """Add a measured value with an upper bound."""
+        text = f"under {bar:g} {unit}".strip()
+        self.lines.append(Line(what, ours, rival, unit, _shown(ours, unit), text, ours < bar))
+
+    def note(self, what: str, ours: float, unit: str) -> None:
+        """Add a measured value that nothing is promised about."""
+        self.lines.append(Line(what, ours, None, unit, _shown(ours, unit)))
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit == "s" and value < 1:
+        return f"{1000 * value:.3g} ms"
+    digits = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{digits} {unit}".strip()
+
+
+def alternate(
+    ours: Callable[[], Any],
+    rival: Callable[[], Any],
+    *,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
+    """Best seconds of each, run in turns after one run to warm up.
+
+    Turns, because a neighbour's load then falls on both; the best, because load only adds time.
+    """
+    ours(), rival()
+    best = [math.inf, math.inf]
+    for _ in range(repeats):
+        for side, call in enumerate((ours, rival)):
+            best[side] = min(best[side], seconds(call, clock=clock))
+    return best[0], best[1]
+
+
+def best_of(
+    call: Callable[[], Any],
+    *,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Best seconds of several runs, after one to warm up."""
+    call()
+    return min(seconds(call, clock=clock) for _ in range(repeats))
+
+
+def seconds(call: Callable[[], Any], *, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds that one call takes."""
+    start = clock()
+    call()
+    return clock() - start
+
+
+def resident() -> float:
+    """Megabytes of memory that this process holds now."""
+    return _status("VmRSS")
+
+
+def extra_memory(call: Callable[[], Any]) -> float:
+    """Megabytes by which memory rises above its level before the call, at the highest."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident()
+    call()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> float:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) / 1024
+
+
+def in_fresh_process(module: str, *arguments: str) -> list[float]:
+    """Run a module of ours in a new process, and read the numbers that it prints last."""
+    command = [sys.executable, "-m", module, *arguments]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    return [float(number) for number in printed.splitlines()[-1].split()]

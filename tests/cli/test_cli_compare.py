@@ -1,0 +1,131 @@
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, metrics
+from calibrant.cli.compare import METRICS_COMPARED, enough_resamples
+from calibrant.cli.compare_output import Row, verdict
+
+QUICK = ("--resamples", 240)
+
+
+def row(metric="ece", low=0.02, high=0.04, p_value=0.001):
+    return Row(metric, 0.1, 0.07, (low + high) / 2, low, high, p_value, 0.95)
+
+
+def test_the_better_calibrated_model_is_named(run, pair):
+    code, out, err = run("compare", *pair, *QUICK)
+    assert (code, err) == (0, "")
+    assert "2,000 examples, paired" in out
+    for name in METRICS_COMPARED:
+        assert re.search(rf"^{name} ", out, re.MULTILINE)
+    last = out.splitlines()[-1]
+    assert re.fullmatch(
+        r"B is better calibrated: ece lower by 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]", last
+    )
+    assert "\x1b" not in out
+    table = [line for line in out.splitlines() if not line.startswith(("A:", "B:"))]
+    assert max(map(len, table)) <= 80
+
+
+def test_order_of_the_models_turns_the_signs(run, pair):
+    _, one, _ = run("compare", *pair, *QUICK, "--json", "--metric", "ece")
+    _, two, _ = run("compare", *reversed(pair), *QUICK, "--json", "--metric", "ece")
+    one, two = (json.loads(text)["metrics"]["ece"] for text in (one, two))
+    assert one["difference"] == pytest.approx(-two["difference"])
+    assert (one["better"], two["better"]) == ("B", "A")
+
+
+def test_values_are_those_of_the_library_corrected_for_their_number(run, pair):
+    given = ("--bins", 8, "--level", 0.9, "--seed", 2, "--resamples", 60)
+    chosen = ("--metric", "ece", "--metric", "accuracy", "--metric", "ece")
+    _, out, _ = run("compare", *pair, *given, *chosen, "--json")
+    record = json.loads(out)
+    one, two = (Predictions.load(path) for path in pair)
+    options = {"level": 0.9, "seed": 2, "resamples": 60}
+    expected = {
+        "ece": metrics.compare(partial(metrics.ece, bins=8), one, two, **options),
+        "accuracy": metrics.compare(metrics.accuracy, one, two, **options),
+    }
+    assert list(record["metrics"]) == list(expected)
+    corrected = metrics.holm([each.p_value for each in expected.values()])
+    for (name, each), p_value in zip(expected.items(), corrected, strict=True):
+        found = record["metrics"][name]
+        assert found["difference"] == each.value
+        assert (found["low"], found["high"]) == (each.low, each.high)
+        assert found["p_value"] == p_value
+    assert record["metrics"]["ece"]["a"] == metrics.ece(one, bins=8)
+    assert (record["bins"], record["level"], record["seed"]) == (8, 0.9, 2)
+
+
+def test_a_model_does_not_differ_from_itself(run, pair):
+    _, out, _ = run("compare", pair[0], pair[0], *QUICK, "--metric", "ece")
+    assert out.endswith("no difference in ece that 2,000 examples could show\n")
+
+
+def test_names_of_arrays_are_passed_on(run, tmp_path):
+    generator = np.random.default_rng(0)
+    np.savez(tmp_path / "n.npz", z=generator.normal(size=(60, 2)), y=generator.integers(0, 2, 60))
+    tail = ("--labels", "y", "--resamples", 40, "--metric", "nll", "--max-expansion", 5)
+    assert run("compare", "n.npz", "n.npz", "--logits", "z", *tail)[0] == 0
+    code, _, err = run("compare", "n.npz", "n.npz", "--probs", "z", *tail)
+    assert code == 2
+    assert "probs" in err
+
+
+def test_different_examples_cannot_be_compared(run, pair, file):
+    code, _, err = run("compare", pair[0], file, *QUICK)
+    assert code == 2
+    assert "same examples in the same order" in err
+
+
+def test_too_few_resamples_are_pointed_out(run, pair):
+    _, _, err = run("compare", *pair, "--resamples", 20, "--metric", "ece", "--metric", "nll")
+    assert err == (
+        "note: 20 resamples cannot show a difference in any of 2 metrics; use at least 80\n"
+    )
+
+
+@pytest.mark.parametrize(("count", "level"), [(1, 0.95), (6, 0.95), (6, 0.99), (3, 0.9)])
+def test_enough_resamples_is_the_fewest_that_can_pass(count, level):
+    fewest = enough_resamples(count, level)
+    assert count * 2 / (fewest + 1) < 1 - level
+    assert not count * 2 / fewest < 1 - level - 1e-12
+
+
+def test_infinite_scores_of_both_do_not_differ(run, tmp_path):
+    for name in ("a", "b"):
+        Predictions.from_probs([[1.0, 0.0]] * 20, [1, 0] * 10).save(tmp_path / f"{name}.npz")
+    code, out, _ = run("compare", "a.npz", "b.npz", "--resamples", 50, "--metric", "nll", "--json")
+    assert code == 0
+    found = json.loads(out)["metrics"]["nll"]
+    assert (found["difference"], found["p_value"], found["better"]) == (None, 1.0, None)
+    _, out, _ = run("compare", "a.npz", "b.npz", "--resamples", 50, "--metric", "nll")
+    assert re.search(r"^nll +inf +inf +- +- +1\.0000  -$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (row(), "B is better calibrated: ece lower by 0.0300 [0.0200, 0.0400]"),
+        (
+            row(low=-0.04, high=-0.02),
+            "A is better calibrated: ece lower by 0.0300 [0.0200, 0.0400]",
+        ),
+        (row("accuracy"), "A is better: accuracy higher by 0.0300 [0.0200, 0.0400]"),
+        (row("nll"), "B is better: nll lower by 0.0300 [0.0200, 0.0400]"),
+        (row("overconfidence"), "overconfidence of A is higher by 0.0300 [0.0200, 0.0400]"),
+        (row(low=-0.01), "no difference in ece that 1,000 examples could show"),
+        (row(p_value=0.06), "no difference in ece that 1,000 examples could show"),
+    ],
+)
+def test_the_verdict_is_a_sentence(found, sentence):
+    assert verdict({found.metric: found}, 1000) == sentence
+
+
+def test_the_verdict_is_on_the_ece_where_it_was_asked_for():
+    rows = {"nll": row("nll"), "ece": row("ece", low=-0.01)}
+    assert "ece" in verdict(rows, 10)

@@ -1,0 +1,57 @@
+import pytest
+
+from calibrant.cli.listing import FAMILIES
+from calibrant.cli.wording import HIGHER_IS_BETTER, HINTS, SCORES, SIGNED, TESTS, hint
+from calibrant.data import SYNTHETIC
+from calibrant.losses import LOSSES
+from calibrant.metrics import METRICS
+
+MEMBERS = {"metrics": METRICS, "losses": LOSSES, "datasets": SYNTHETIC}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_member_is_listed_with_its_meaning(run, family):
+    code, out, err = run("list", family)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == family
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    for name in MEMBERS[family]:
+        assert len(lines[name].split()) > 2
+    assert "\x1b" not in out
+    assert "$" not in out
+
+
+def test_datasets_say_what_they_mean(run):
+    _, out, _ = run("list", "datasets")
+    assert SYNTHETIC["overconfident"].meaning in out
+
+
+def test_without_a_family_all_are_listed(run):
+    _, out, _ = run("list")
+    for family in MEMBERS:
+        assert f"{family}\n" in out
+
+
+def test_an_unknown_family_lists_those_there_are(run):
+    assert run("list", "models") == (
+        2,
+        "",
+        "calibrant: no family 'models'; expected one of metrics, losses, datasets\n",
+    )
+
+
+def test_words_are_about_metrics_that_exist_and_fit_the_table():
+    assert set(HINTS) <= set(METRICS)
+    assert set(METRICS) >= HIGHER_IS_BETTER | SIGNED | SCORES
+    assert max(map(len, HINTS.values())) <= 36
+    assert max(map(len, TESTS.values())) <= 52
+
+
+def test_a_metric_without_words_is_described_by_its_docstring():
+    def new(predictions):
+        """Something new.
+
+        More of it.
+        """
+
+    assert hint("new", new) == "Something new."

@@ -1,0 +1,138 @@
+import errno
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from calibrant import __version__
+from calibrant.cli import audit, main, one_line
+from calibrant.cli.app import COMMANDS, notes
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = f"""
+import sys, time
+from calibrant.cli import main
+for command in ([], {[[name] for name in COMMANDS]!r}):
+    for args in (command if command else [[]]):
+        assert main([*args, "--help"]) == 0
+heavy = set(sys.modules) & {{"torch", "numpy", "scipy", "matplotlib", "calibrant.metrics"}}
+assert not heavy, heavy
+assert time.process_time() < 1.5, time.process_time()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_one_help_takes_well_under_a_second():
+    code = (
+        "import time; from calibrant.cli import main; main(['audit', '--help']);"
+        "assert time.process_time() < 0.7, time.process_time()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("module", ["calibrant", "calibrant.cli"])
+def test_runs_as_a_module(module):
+    command = [sys.executable, "-m", module, "--version"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert found.stdout == f"calibrant {__version__}\n"
+
+
+@pytest.mark.parametrize("module", ["typer", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(module, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    code, out, err = run("audit", "--example")
+    assert (code, out) == (2, "")
+    assert err == f"calibrant: the command line needs {module}: pip install 'calibrant[cli]'\n"
+
+
+def test_without_arguments_the_help_is_shown(run):
+    code, out, _ = run()
+    assert code == 0
+    for name in COMMANDS:
+        assert name in out
+
+
+def test_version(run):
+    assert run("--version") == (0, f"calibrant {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["adit"], "No such command 'adit'"),
+        (["audit", "--bims", "3"], "No such option: --bims"),
+        (["audit", "--bins", "many"], "--bins"),
+        (["audit", "--method", "magic"], "magic"),
+        (["compare", "a.npz"], "Missing argument"),
+        (["audit", "nowhere.npz"], "no such file: nowhere.npz"),
+        (["audit", "."], "is a folder"),
+        (["compare", "a.npz", "b.npz", "--metric", "eca"], "no metric 'eca'; expected one of"),
+    ],
+)
+def test_every_error_is_one_line_without_a_traceback(run, args, words):
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith("calibrant: ")
+    assert err.count("\n") == 1
+    assert words in err
+
+
+@pytest.mark.parametrize("args", [["--debug", "audit", "x.npz"], ["audit", "x.npz", "--debug"]])
+def test_debug_shows_the_traceback(run, args):
+    code, _, err = run(*args)
+    assert code == 2
+    assert "Traceback (most recent call last)" in err
+    assert "FileNotFoundError: no such file: x.npz" in err
+
+
+def test_other_errors_are_not_hidden(run, file, monkeypatch):
+    def broken(*_):
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(audit, "_values", broken)
+    with pytest.raises(KeyError):
+        run("audit", file, "--no-intervals", "--no-figure")
+
+
+def test_ctrl_c_is_quiet(run, file, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(audit, "_values", interrupt)
+    assert run("audit", file, "--no-intervals", "--no-figure") == (130, "", "")
+
+
+def test_ctrl_c_while_starting_is_quiet(monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrant.cli.need", interrupt)
+    assert main(["doctor"]) == 130
+
+
+def test_warnings_become_notes_once_and_on_one_line(capsys):
+    with notes():
+        for _ in range(2):
+            warnings.warn("too few\nexamples", stacklevel=1)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        warnings.warn("0 * inf", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err == "note: too few examples\n"
+
+
+def test_messages_are_one_printable_line():
+    assert one_line(ValueError("a\n  b\x1b[31m")) == "a b [31m"
+    assert one_line(FileNotFoundError(2, "No such file", "x.npz")) == "No such file: x.npz"
+    assert one_line(MemoryError()) == "MemoryError"
+
+
+def test_a_reader_that_stops_early_gets_no_traceback(run, monkeypatch):
+    def closed(*_, **__):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setattr("calibrant.cli.listing.say", closed)
+    with pytest.raises(SystemExit):
+        run("list", "datasets")

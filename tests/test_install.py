@@ -1,0 +1,103 @@
+"""The wheel on a machine that has nothing else: the light core works, a missing extra says so."""
+
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+# What each extra lets a user do, as the import that shows it.
+PROMISES = {
+    "cli": ["calibrant.cli.app"],
+    "report": ["matplotlib", "calibrant.report.reliability"],
+    "audit": ["calibrant.cli.audit", "calibrant.report", "pyarrow.parquet", "safetensors"],
+    "torchmetrics": ["calibrant.integrations.torchmetrics"],
+    "all": ["calibrant.cli.app", "calibrant.integrations.torchmetrics"],
+    "dev": ["pytest", "hypothesis", "beartype", "sklearn", "mypy", "hatchling"],
+}
+
+USE_THE_CORE = """
+import calibrant
+from calibrant import Predictions, metrics
+p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 20, [0, 0] * 20)
+assert abs(metrics.ece(p) - 0.4251) < 1e-3, metrics.ece(p)
+print(metrics.interval(metrics.ece, p, resamples=20))
+p.save("p.npz")
+assert len(Predictions.load("p.npz")) == 40
+p.save("p.csv")
+assert len(Predictions.load("p.csv")) == 40
+"""
+
+MISSING = {
+    "p.save('p.parquet')": ("pyarrow", "calibrant[audit]"),
+    "p.save('p.safetensors')": ("safetensors", "calibrant[audit]"),
+    "from calibrant.report import reliability_diagram as draw; draw(p)": (
+        "matplotlib",
+        "calibrant[report]",
+    ),
+    "import calibrant.integrations.torchmetrics": ("torchmetrics", "calibrant[torchmetrics]"),
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_extra_brings_what_it_promises(extra):
+    for module in PROMISES[extra]:
+        importlib.import_module(module)
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory):
+    """Build the wheel and install it, without extras, in an environment of its own."""
+    folder = tmp_path_factory.mktemp("install")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT]
+    subprocess.run([*pip, *build], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    install = ["install", "--quiet", "-c", ROOT / "constraints.txt", wheel]
+    subprocess.run([python, "-m", "pip", *install], check=True, capture_output=True)
+    return python
+
+
+def run(python, folder, *arguments):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [python, *arguments], cwd=folder, capture_output=True, text=True, env=environment
+    )
+
+
+def test_the_light_core_needs_no_extra(bare_python, tmp_path):
+    done = run(bare_python, tmp_path, "-c", USE_THE_CORE)
+    assert done.returncode == 0, done.stderr
+    found = run(bare_python, tmp_path, "-m", "pip", "list", "--format=freeze").stdout
+    assert "torch==" in found
+    for package in ("matplotlib", "typer", "rich", "pyarrow", "torchmetrics", "torchvision"):
+        assert f"\n{package}==" not in f"\n{found}"
+
+
+@pytest.mark.parametrize(("code", "words"), MISSING.items(), ids=[w[0] for w in MISSING.values()])
+def test_a_missing_extra_says_what_to_install(bare_python, tmp_path, code, words):
+    setup = "from calibrant import Predictions; p = Predictions([[2.0, 0.0]], [0])\n"
+    done = run(bare_python, tmp_path, "-c", setup + code)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    for word in words:
+        assert word in last
+
+
+def test_the_command_line_says_what_it_needs(bare_python, tmp_path):
+    done = run(bare_python.with_name("calibrant"), tmp_path, "--help")
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert "pip install 'calibrant[cli]'" in done.stderr
+
+
+def test_the_wheel_carries_its_types(bare_python, tmp_path):
+    code = "import calibrant, pathlib; print(*pathlib.Path(calibrant.__file__).parent.iterdir())"
+    assert "py.typed" in run(bare_python, tmp_path, "-c", code).stdout
