@@ -166,7 +166,7 @@ def _label_hits(
 def _column_sums(probs: Logits, weights: Values | None) -> PerClass:
     if weights is None:
         return probs.sum(0, dtype=torch.float64).numpy()
-    return (torch.from_numpy(weights) @ probs.double()).numpy()
+    return np.asarray(weights @ probs.double().numpy())
 
 
 def _adaptive_errors(

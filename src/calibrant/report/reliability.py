@@ -72,7 +72,7 @@ def reliability_diagram(
             for at, name in enumerate(named)
         ]
         labels = [f"{error} {sums[name].ece:.4f}   {panels.shorten(name, 44)}" for name in named]
-        facts = f"{_sizes(named)}    bands: {100 * level:g}% intervals"
+        facts = f"{_sizes(sums)}    bands: {100 * level:g}% intervals"
         if any(each.few.any() for each in points.values()):
             facts += f"    faint: under {FEW} examples"
         panels.legend_below(figure, handles, labels, columns=1)
@@ -93,9 +93,9 @@ def _facts(sums: BinSums, error: str) -> str:
     return f"n = {sums.count.sum():,.10g}    accuracy {accuracy:.4f}    {error} {sums.ece:.4f}"
 
 
-def _sizes(named: Mapping[str, Predictions]) -> str:
-    sizes = sorted({len(each) for each in named.values()})
-    return f"n = {sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
+def _sizes(sums: Mapping[str, BinSums]) -> str:
+    sizes = sorted({float(each.count.sum()) for each in sums.values()})
+    return f"n = {sizes[0]:,.10g}" + (f" to {sizes[-1]:,.10g}" if len(sizes) > 1 else "")
 
 
 def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
@@ -114,7 +114,7 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **look: Any) -> Any:
     """Draw a faint line through all bins, and a strong one through those with enough examples."""
     x, y = points.confidence, points.accuracy
-    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, **look)
+    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, clip_on=False, **look)
     strong = np.where(points.few, np.nan, y)
     (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **look)
     return line
