@@ -1,18 +1,20 @@
 """The value every stage hands to the next one."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant import checks, files
-from calibrant.rows import Rows, chunks, rows_of
+from calibrant.rows import Rows, Scale, Scores, exponentials, map_chunks, rows_of
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
+
+T = TypeVar("T")
 
 
 class Predictions:
@@ -247,13 +249,31 @@ class Predictions:
     @property
     def probs(self) -> Logits:
         """Class probabilities, (n, k); computed when asked, not kept."""
-        return self._scores if self._are_probs else torch.softmax(self._scores, 1)
+        if self._are_probs:
+            return self._scores
+        probs = torch.empty_like(self._scores)
 
-    def prob_chunks(self) -> Iterator[tuple[slice, Logits]]:
-        """Probabilities a few rows at a time, so that nothing of size (n, k) is allocated."""
-        for part in chunks(self._scores):
-            scores = self._scores[part]
-            yield part, scores if self._are_probs else torch.softmax(scores, 1)
+        def fill(part: slice, scaled: Scores, total: Scale) -> None:
+            np.divide(scaled, total[:, None], out=probs.numpy()[part])
+
+        self.map_scaled(fill)
+        return probs
+
+    def map_scaled(self, work: Callable[[slice, Scores, Scale], T]) -> list[T]:
+        """Apply `work` to a few rows at a time, in threads; results in the order of the rows.
+
+        It gets which rows they are, (m, k) positive numbers and their sums (m,): probabilities are
+        the quotient, which is left to `work` because most of them need not be formed.
+        """
+        given, best = self._scores.numpy(), self.predicted.numpy()
+
+        def of_chunk(part: slice) -> T:
+            if self._are_probs:
+                return work(part, given[part], np.ones(len(given[part]), dtype=given.dtype))
+            scaled, total, _ = exponentials(given[part], best[part])
+            return work(part, scaled, total)
+
+        return map_chunks(of_chunk, self._scores)
 
     @property
     def confidence(self) -> PerExample:

@@ -1,17 +1,27 @@
-"""What every metric needs of each example, from one pass over the logits."""
+"""What every metric needs of each example, from one pass over the logits.
 
-from collections.abc import Iterator
+Chunks are worked on by plain threads, each running single-threaded numpy: unlike a parallel
+operation inside torch, a thread that has to wait for its core does not hold up the other.
+"""
+
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from calibrant.shapes import Labels, Logits, PerExample
+from calibrant.shapes import Index, Labels, Logits, PerExample
 
 # Elements a chunk may hold: one chunk of probabilities stays in a core's cache.
 CHUNK = 1 << 18
+
+T = TypeVar("T")
+Scores = Float[np.ndarray, "n k"]
+Scale = Float[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +49,15 @@ class Rows:
         )
 
 
-def chunks(scores: Logits) -> Iterator[slice]:
-    """Slices of rows that fit in cache, in order."""
+def map_chunks(work: Callable[[slice], T], scores: Logits) -> list[T]:
+    """Apply `work` to slices of rows that fit in cache; results in the order of the rows."""
     step = max(1, CHUNK // scores.shape[1])
-    return (slice(start, start + step) for start in range(0, len(scores), step))
+    parts = [slice(start, start + step) for start in range(0, len(scores), step)]
+    workers = min(len(parts), torch.get_num_threads())
+    if workers == 1:
+        return [work(part) for part in parts]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, parts))
 
 
 def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
@@ -50,31 +65,49 @@ def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
 
     A NaN in a row makes its confidence NaN, and so does a row of nothing but -inf.
     """
-    predicted = _argmax(scores)
-    best, label = predicted[:, None], labels[:, None].long()
-    columns = torch.cat([best, label], 1)
-    picked = scores.new_empty(len(scores), 2)
-    norm = scores.new_empty(len(scores))
-    for part in chunks(scores):
-        probs = scores[part] if are_probs else torch.softmax(scores[part], 1)
-        torch.gather(probs, 1, columns[part], out=picked[part])
-        torch.linalg.vector_norm(probs, dim=1, out=norm[part])
-    confidence, label_prob = picked.T.double().contiguous()
-    if are_probs:
-        label_log_prob = label_prob.log()
-    else:
-        # The gap of two logits cannot underflow as the label's own probability can.
-        top, own = scores.gather(1, columns).T.double().contiguous()
-        label_log_prob = own - top + confidence.log()
-    return Rows(predicted, confidence, label_prob, label_log_prob, norm.double().square())
+    given, truth = scores.numpy(), labels.numpy()
+    predicted = np.empty(len(given), dtype=np.int64)
+    found = np.empty((4, len(given)))
+
+    def fill(part: slice) -> None:
+        make = _rows_of_probs if are_probs else _rows_of_logits
+        # inf - inf is NaN, which marks a row that has to be refused; the log of 0 is -inf.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            predicted[part], *found[:, part] = make(given[part], truth[part])
+
+    map_chunks(fill, scores)
+    confidence, label_prob, label_log_prob, squared_norm = torch.from_numpy(found)
+    return Rows(torch.from_numpy(predicted), confidence, label_prob, label_log_prob, squared_norm)
 
 
-def _argmax(scores: Logits) -> Labels:
-    """First class of the highest score; numpy's argmax is vectorised where torch's is not."""
-    array = scores.numpy()
-    workers = torch.get_num_threads()
-    if array.size < CHUNK or workers == 1:
-        return torch.from_numpy(array.argmax(1))
-    with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(lambda part: part.argmax(1), np.array_split(array, workers * 4))
-        return torch.from_numpy(np.concatenate(list(parts)))
+def exponentials(scores: Scores, best: Index) -> tuple[Scores, Scale, Scale]:
+    """Return exp(z - max z), its sum over the classes, and max z, given the class of the maximum.
+
+    The first divided by the second are the probabilities.
+    """
+    top = scores[np.arange(len(scores)), best]
+    shifted = scores - top[:, None]
+    np.exp(shifted, out=shifted)
+    return shifted, shifted.sum(1), top
+
+
+def _rows_of_logits(scores: Scores, labels: Index) -> tuple[np.ndarray, ...]:
+    best = scores.argmax(1)
+    shifted, total, top = exponentials(scores, best)
+    at = np.arange(len(scores))
+    # The gap of two logits cannot underflow as the label's own probability can.
+    gap = scores[at, labels].astype(np.float64) - top
+    return (
+        best,
+        1 / total,
+        shifted[at, labels] / total,
+        gap - np.log(total.astype(np.float64)),
+        np.einsum("nk,nk->n", shifted, shifted) / total.astype(np.float64) ** 2,
+    )
+
+
+def _rows_of_probs(probs: Scores, labels: Index) -> tuple[np.ndarray, ...]:
+    at = np.arange(len(probs))
+    best, own = probs.argmax(1), probs[at, labels]
+    log_own = np.log(own.astype(np.float64))
+    return best, probs[at, best], own, log_own, np.einsum("nk,nk->n", probs, probs)

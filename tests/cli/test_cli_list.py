@@ -26,6 +26,11 @@ def test_datasets_say_what_they_mean(run):
     assert SYNTHETIC["overconfident"].meaning in out
 
 
+def test_away_from_a_terminal_no_line_is_broken(run):
+    _, out, _ = run("list", "metrics")
+    assert METRICS["aurc"].__doc__.partition("\n")[0] in out
+
+
 def test_without_a_family_all_are_listed(run):
     _, out, _ = run("list")
     for family in MEMBERS:

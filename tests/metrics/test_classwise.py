@@ -44,9 +44,10 @@ def test_equals_a_loop(threshold, bins, dtype):
     p = sample(dtype=dtype)
     expected = loop(p, bins, threshold)
     found = metrics.per_class_ece(p, bins=bins, threshold=threshold)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    digits = 1e-12 if dtype == torch.float64 else 1e-8  # the loop adds up rounded numbers
+    np.testing.assert_allclose(found, expected, atol=digits)
     assert metrics.classwise_ece(p, bins=bins, threshold=threshold) == pytest.approx(
-        np.mean(expected), abs=1e-12
+        np.mean(expected), abs=digits
     )
 
 

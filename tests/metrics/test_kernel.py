@@ -46,7 +46,7 @@ def test_the_sum_over_pairs_equals_two_loops():
 
 
 def test_limits_of_the_bandwidth():
-    p = SYNTHETIC["overconfident"].sample(300, seed=0).predictions
+    p = SYNTHETIC["overconfident"].sample(100, seed=0).predictions
     r, c = p.confidence, p.correct
     assert metrics.sece(p, bandwidth=1e5) == pytest.approx(float((c.mean() - r).abs().mean()))
     assert metrics.sece(p, bandwidth=1e-9) == pytest.approx(float((c - r).abs().mean()))

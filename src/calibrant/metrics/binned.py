@@ -17,7 +17,7 @@ from calibrant.metrics.bins import (
     warn_if_thin,
     weighted_sums,
 )
-from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
 from calibrant.shapes import PerBin, Values
 
@@ -159,7 +159,7 @@ def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
         Nguyen and O'Connor, Posterior calibration and exploratory analysis for natural language
             processing models, EMNLP 2015, arXiv:1508.05154.
     """
-    statistic = adaptive_ece_statistic(predictions, bins=bins)
+    sums = adaptive_sums(predictions, bins=bins)
     warn_if_thin(len(predictions), bins)
     distinct = len(np.unique(predictions.confidence.numpy()))
     if distinct < min(bins, len(predictions)):
@@ -168,21 +168,27 @@ def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
             f"confidence value{'s' if distinct > 1 else ''}: fewer bins are used",
             stacklevel=2,
         )
-    return at_own_weights(predictions, statistic)
+    return sums.ece
+
+
+def adaptive_sums(predictions: Predictions, *, bins: int = 15) -> BinSums:
+    """Sums of the top label over the equal-mass bins of `adaptive_ece`."""
+    return _adaptive(predictions, bins)(predictions.row_weights)
 
 
 def adaptive_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:
     """Prepare `adaptive_ece` for resampling."""
+    sums = _adaptive(predictions, bins)
+    return lambda weights: sums(weights).ece
+
+
+def _adaptive(predictions: Predictions, bins: int) -> Callable[[Values], BinSums]:
     check_count(bins)
     order = predictions.by_confidence
     confidence = predictions.confidence.numpy()[order]
     correct = predictions.correct.numpy()[order]
     starts = tie_starts(confidence)
-
-    def statistic(weights: Values) -> float:
-        return equal_mass_sums(confidence, correct, weights[order], starts, bins).ece
-
-    return statistic
+    return lambda weights: equal_mass_sums(confidence, correct, weights[order], starts, bins)
 
 
 def equal_mass_sums(

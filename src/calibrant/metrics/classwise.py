@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float64, Int64
 
 from calibrant.metrics.binned import equal_mass_sums, tie_starts
@@ -15,11 +14,16 @@ from calibrant.metrics.bins import (
     bin_edges,
     bin_index,
     check_count,
+    segment_sum,
     warn_if_thin,
 )
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
-from calibrant.shapes import Logits, PerClass, Values
+from calibrant.rows import Scale, Scores
+from calibrant.shapes import PerClass, Values
+
+# A cell is a class and a bin.
+PerCell = Float64[np.ndarray, " cells"]
 
 
 def classwise_ece(
@@ -83,13 +87,15 @@ def class_sums(predictions: Predictions, *, bins: Bins = 15, threshold: float = 
     edges = bin_edges(bins)
     cells = predictions.classes * (len(edges) - 1)
     weights = predictions.row_weights
-    count, total, columns = np.zeros(cells), np.zeros(cells), np.zeros(predictions.classes)
-    for part, probs in predictions.prob_chunks():
-        rows, code, values = _large_entries(probs, edges, threshold)
-        own = weights[part]
-        count += np.bincount(code, own[rows], cells)
-        total += np.bincount(code, own[rows] * values, cells)
-        columns += _column_sums(probs, own if predictions.weights is not None else None)
+
+    def of_chunk(part: slice, scaled: Scores, scale: Scale) -> tuple[PerCell, PerCell, PerClass]:
+        rows, code, values = _large_entries(scaled, scale, edges, threshold)
+        own = weights[part][rows]
+        count, total = segment_sum(code, own, cells), segment_sum(code, own * values, cells)
+        return count, total, (weights[part] / scale) @ scaled.astype(np.float64)
+
+    chunks = zip(*predictions.map_scaled(of_chunk), strict=True)
+    count, total, columns = (np.sum(parts, axis=0) for parts in chunks)
     hits = _label_hits(predictions, edges, threshold)
     return _assemble(count, total, hits(weights), weights.sum(), columns, edges, threshold)
 
@@ -105,14 +111,15 @@ def classwise_ece_statistic(
         )
     edges = bin_edges(bins)
     cells = predictions.classes * (len(edges) - 1)
-    probs = predictions.probs
-    rows, code, values = _large_entries(probs, edges, threshold)
-    hits, dense = _label_hits(predictions, edges, threshold), probs.double()
+    probs = predictions.probs.numpy()
+    one = np.ones(len(probs), dtype=probs.dtype)
+    rows, code, values = _large_entries(probs, one, edges, threshold)
+    hits, dense = _label_hits(predictions, edges, threshold), probs.astype(np.float64)
 
     def statistic(weights: Values) -> float:
         own = weights[rows]
-        count, total = np.bincount(code, own, cells), np.bincount(code, own * values, cells)
-        columns = _column_sums(dense, weights)
+        count, total = segment_sum(code, own, cells), segment_sum(code, own * values, cells)
+        columns = weights @ dense
         sums = _assemble(count, total, hits(weights), weights.sum(), columns, edges, threshold)
         return _mean_of_occurring(predictions, weights, class_errors(sums))
 
@@ -120,24 +127,28 @@ def classwise_ece_statistic(
 
 
 def _large_entries(
-    probs: Logits, edges: Float64[np.ndarray, " e"], threshold: float
+    scaled: Scores, scale: Scale, edges: Float64[np.ndarray, " e"], threshold: float
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " m"], Float64[np.ndarray, " m"]]:
     """Row, class-and-bin code and value of the probabilities outside the first bin.
 
     Few probabilities of a row can be large, so almost all of the binning is never done: what is
     left over belongs to the first bin. With a threshold, every entry above it is listed instead.
     """
-    flat = probs.numpy().ravel()
-    at = np.flatnonzero(flat > (threshold or edges[1]))
-    values = flat[at].astype(np.float64)
-    rows, column = np.divmod(at, probs.shape[1])
+    # A little too low, so that rounding leaves none out; what is not above is dropped again.
+    level = ((threshold or edges[1]) * (1 - 1e-5) * scale).astype(scaled.dtype)
+    at = np.flatnonzero(scaled > level[:, None])
+    rows, column = np.divmod(at, scaled.shape[1])
+    values = (scaled.ravel()[at] / scale[rows]).astype(np.float64)
+    if threshold:
+        above = values > threshold
+        rows, column, values = rows[above], column[above], values[above]
     return rows, column * (len(edges) - 1) + bin_index(values, edges), values
 
 
 def _assemble(
-    count: Values,
-    total: Values,
-    hits: Values,
+    count: PerCell,
+    total: PerCell,
+    hits: PerCell,
     weight: float,
     columns: PerClass,
     edges: Float64[np.ndarray, " e"],
@@ -153,20 +164,14 @@ def _assemble(
 
 def _label_hits(
     predictions: Predictions, edges: Float64[np.ndarray, " e"], threshold: float
-) -> Callable[[Values], Values]:
+) -> Callable[[Values], PerCell]:
     """Prepare the sums of 1[y = c]: every example counts once, at its own label's probability."""
     b = len(edges) - 1
     labels = predictions.labels.numpy()
     own = predictions.label_probs.numpy()
     code = labels * b + bin_index(own, edges)
     counted = (own > threshold).astype(np.float64) if threshold else np.ones(len(own))
-    return lambda weights: np.bincount(code, weights * counted, predictions.classes * b)
-
-
-def _column_sums(probs: Logits, weights: Values | None) -> PerClass:
-    if weights is None:
-        return probs.sum(0, dtype=torch.float64).numpy()
-    return np.asarray(weights @ probs.double().numpy())
+    return lambda weights: segment_sum(code, weights * counted, predictions.classes * b)
 
 
 def _adaptive_errors(

@@ -152,7 +152,8 @@ def compare(
         if progress is not None:
             progress()
     low, high = _quantiles(draws, level)
-    tail = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
+    # Not (draws <= 0): a difference of two infinite scores is NaN and speaks for neither side.
+    tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
     return Difference(metric(first) - metric(second), low, high, p_value, level)
 

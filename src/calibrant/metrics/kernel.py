@@ -12,7 +12,7 @@ from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 
 # Up to here all pairs are cheaper than the grid.
-ALL_PAIRS = 512
+ALL_PAIRS = 128
 # Beyond this many standard deviations a Gaussian is below double precision.
 REACH = 8.5
 SMECE_CELLS = 1 << 13

@@ -46,7 +46,9 @@ def excess_values(predictions: Predictions) -> Values:
 
 
 def nll(predictions: Predictions) -> float:
-    r"""Negative log-likelihood, the mean of $-\log p_y$ in nats.
+    r"""Negative log-likelihood of the labels, in nats.
+
+    $$-\frac1n \sum_i \log p_{i y_i}$$
 
     A proper score: lower means better calibrated or sharper. Infinite if a label was given
     probability zero; nothing is clipped.
@@ -60,7 +62,9 @@ def nll(predictions: Predictions) -> float:
 
 
 def brier(predictions: Predictions) -> float:
-    r"""Brier score, the mean of $\sum_k (p_k - 1[y = k])^2$, between 0 and 2.
+    r"""Brier score: squared distance of the probabilities from the label, between 0 and 2.
+
+    $$\frac1n \sum_i \sum_k (p_{ik} - 1[y_i = k])^2$$
 
     Summed over all classes. For two classes many libraries report the square of one probability
     only, which is half of this. `brier_split` says how much of it is miscalibration.

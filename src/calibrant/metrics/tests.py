@@ -38,9 +38,10 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
     _refuse_weights(predictions)
     if every_class:
         square = predictions.rows.squared_norm.numpy()
-        cube = np.concatenate(
-            [(probs.double() ** 3).sum(1).numpy() for _, probs in predictions.prob_chunks()]
+        cubes = predictions.map_scaled(
+            lambda _, scaled, total: ((scaled / total[:, None]).astype(np.float64) ** 3).sum(1)
         )
+        cube = np.concatenate(cubes)
         surprise = 2 * (square - predictions.rows.label_prob.numpy())
         variance = 4 * (cube - square**2).clip(0)
     else:

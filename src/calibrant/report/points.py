@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float64
 from scipy import special
 
 from calibrant.metrics import BinSums
-from calibrant.metrics.bins import Bins, weighted_sums
+from calibrant.metrics.binned import adaptive_sums
+from calibrant.metrics.bins import Bins
 from calibrant.predictions import Predictions
 
 # A bin with fewer examples says next to nothing; it is drawn faintly.
@@ -86,12 +87,7 @@ def top_label_sums(predictions: Predictions, *, bins: Bins = 15, adaptive: bool 
         return BinSums.of(predictions, bins)
     if not isinstance(bins, int):
         raise ValueError(f"adaptive bins are a number of bins, got edges {bins!r}")
-    confidence = predictions.confidence.numpy()
-    distinct, run = np.unique(confidence, return_inverse=True)
-    runs = weighted_sums(
-        run, confidence, predictions.correct.numpy(), predictions.row_weights, len(distinct)
-    )
-    return BinSums(*runs, None).equal_mass(bins)
+    return adaptive_sums(predictions, bins=bins)
 
 
 def _around(centres: Filled) -> tuple[Filled, Filled]:
