@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.shapes import shape
+
+Kind = Literal["probs", "logits"]
 
 # How far a row of probabilities may be from summing to one, by the type it came in.
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -185,3 +188,19 @@ def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> No
             f"{tolerance:g} (row {row}: {float(sums[row]):.4g}); pass normalize=True to divide "
             "by the sum, or use Predictions(logits, labels) if these are logits"
         )
+
+
+def which_scores(
+    path: Path, held: Sequence[str], logits: str | None, probs: str | None, labels: str
+) -> tuple[Kind, str]:
+    """Decide by name, never by value, which array of a file holds the scores, and what they are."""
+    if logits and probs:
+        raise ValueError("pass logits=... or probs=..., not both")
+    if logits or probs:
+        return ("logits", logits) if logits else ("probs", str(probs))
+    if ("logits" in held) == ("probs" in held) or labels not in held:
+        raise ValueError(
+            f"{path} has {list(held)}; need {labels!r} and one of 'logits' or 'probs', "
+            "or say which names to read (logits=, probs=, labels=)"
+        )
+    return ("logits", "logits") if "logits" in held else ("probs", "probs")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ class Predictions:
         scores: Any,
         labels: Any,
         *,
-        kind: Literal["probs", "logits"],
+        kind: checks.Kind,
         weights: Any = None,
         groups: Any = None,
         class_names: Sequence[str] | None = None,
@@ -395,27 +395,16 @@ class Predictions:
         """
         paths = files.expand(path)
         held = files.names(paths[0])
-        if logits and probs:
-            raise ValueError("pass logits=... or probs=..., not both")
-        if not logits and not probs:
-            named = [name for name in ("logits", "probs") if name in held]
-            if len(named) != 1 or labels not in held:
-                raise ValueError(
-                    f"{paths[0]} has {held}; need {labels!r} and one of 'logits' or 'probs', "
-                    "or say which names to read (logits=, probs=, labels=)"
-                )
-            logits, probs = (named[0], None) if named == ["logits"] else (None, named[0])
-        scores = str(logits or probs)
+        kind, scores = checks.which_scores(paths[0], held, logits, probs, labels)
         optional = [name for name in ("weights", "groups") if name in held]
         arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
         extras: dict[str, Any] = {name: arrays[name] for name in optional}
-        array, truth = arrays[scores], arrays[labels]
+        extras["class_names"] = class_names
         try:
-            if array.ndim == 1:
-                kind: Literal["probs", "logits"] = "logits" if logits else "probs"
-                return cls.from_binary(array, truth, kind=kind, class_names=class_names, **extras)
-            make: Callable[..., Predictions] = cls if logits else cls.from_probs
-            return make(array, truth, class_names=class_names, **extras)
+            if arrays[scores].ndim == 1:
+                return cls.from_binary(arrays[scores], arrays[labels], kind=kind, **extras)
+            make: Callable[..., Predictions] = cls if kind == "logits" else cls.from_probs
+            return make(arrays[scores], arrays[labels], **extras)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{path}: {error}") from None
 
