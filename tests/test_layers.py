@@ -13,6 +13,7 @@ LAYERS = [
     {"metrics"},
     {"losses"},
     {"predictions"},
+    {"scores"},
     {"rows", "checks", "files"},
     {"shapes", "extras"},
 ]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant import checks, files
-from calibrant.rows import Rows, Scale, Scores, exponentials, map_chunks, rows_of
+from calibrant.rows import Chunk, Rows, Scale
+from calibrant.scores import Scores
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 
 T = TypeVar("T")
@@ -46,8 +47,7 @@ class Predictions:
     groups: Labels | None
     class_names: tuple[str, ...] | None
     rows: Rows
-    _scores: Logits
-    _are_probs: bool
+    _scores: Scores
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Predictions:
         class_names: Sequence[str] | None = None,
     ) -> None:
         _same_device(logits=logits, labels=labels)
-        scores = checks.as_scores("logits", logits).cpu()
-        self._fill(scores, labels, weights, groups, class_names, are_probs=False)
+        scores = Scores(checks.as_scores("logits", logits).cpu(), "logits")
+        self._fill(scores, labels, weights, groups, class_names)
 
     @classmethod
     def from_probs(
@@ -80,13 +80,14 @@ class Predictions:
         """
         _same_device(probs=probs, labels=labels)
         given = checks.as_tensor("probs", probs)
-        scores = checks.as_scores("probs", given).cpu()
+        values = checks.as_scores("probs", given).cpu()
         checks.check_probs(
-            scores, tolerance=checks.SUM_TOLERANCE.get(given.dtype, 1e-3), any_sum=normalize
+            values, tolerance=checks.SUM_TOLERANCE.get(given.dtype, 1e-3), any_sum=normalize
         )
         if normalize:
-            scores = scores / scores.sum(1, keepdim=True)
-        return cls.__new__(cls)._fill(scores, labels, weights, groups, class_names, are_probs=True)
+            values = values / values.sum(1, keepdim=True)
+        scores = Scores(values, "probs")
+        return cls.__new__(cls)._fill(scores, labels, weights, groups, class_names)
 
     @classmethod
     def from_binary(
@@ -166,7 +167,7 @@ class Predictions:
         first = parts[0]
         if any(part.classes != first.classes for part in parts):
             raise ValueError(f"parts differ in classes: {[part.classes for part in parts]}")
-        if len({part._are_probs for part in parts}) > 1:
+        if len({part._scores.kind for part in parts}) > 1:
             parts = [part.map(lambda logits: logits) for part in parts]
         weights = groups = None
         if any(part.weights is not None for part in parts):
@@ -181,36 +182,32 @@ class Predictions:
                     if part.groups is not None
                 ]
             )
-        scores = torch.cat([part._scores for part in parts])
+        values = torch.cat([part._scores.values for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        return cls.__new__(cls)._fill(
-            scores, labels, weights, groups, first.class_names, are_probs=parts[0]._are_probs
-        )
+        scores = Scores(values, parts[0]._scores.kind)
+        return cls.__new__(cls)._fill(scores, labels, weights, groups, first.class_names)
 
     def _fill(
         self,
-        scores: Logits,
+        scores: Scores,
         labels: Any,
         weights: Any,
         groups: Any,
         class_names: Sequence[str] | None,
-        *,
-        are_probs: bool,
         rows: Rows | None = None,
     ) -> "Predictions":
         """Check what belongs to the scores and set the fields; they are never set again."""
-        n, k = scores.shape
-        name = "probs" if are_probs else "logits"
+        n, k = scores.values.shape
         if class_names is not None and len(set(class_names)) != k:
             raise ValueError(f"class_names must be {k} different names, got {list(class_names)}")
         checked = checks.as_labels(
-            labels, examples=n, classes=k, name=name, class_names=class_names
+            labels, examples=n, classes=k, name=scores.kind, class_names=class_names
         ).cpu()
         if rows is None:
-            rows = rows_of(scores, checked, are_probs=are_probs)
+            rows = scores.rows(checked)
             bad = rows.confidence.isnan()
             if bad.any():
-                checks.refuse_non_finite(name, scores, rows=bad)
+                checks.refuse_non_finite(scores.kind, scores.values, rows=bad)
         self.__dict__.update(
             labels=checked,
             weights=None if weights is None else checks.as_weights(weights, examples=n).cpu(),
@@ -218,7 +215,6 @@ class Predictions:
             class_names=None if class_names is None else tuple(class_names),
             rows=rows,
             _scores=scores,
-            _are_probs=are_probs,
         )
         return self
 
@@ -234,46 +230,30 @@ class Predictions:
     @property
     def classes(self) -> int:
         """Number of classes k, also of those that never occur."""
-        return self._scores.shape[1]
+        return self._scores.values.shape[1]
 
     @property
     def logits(self) -> Logits:
         """Logits as given; the log of the probabilities if those were given, (n, k)."""
-        return self._scores.log() if self._are_probs else self._scores
+        return self._scores.logits
 
     @property
     def log_probs(self) -> Logits:
         """Log-probabilities, (n, k); computed when asked, not kept."""
-        return self._scores.log() if self._are_probs else torch.log_softmax(self._scores, 1)
+        return self._scores.log_probs
 
     @property
     def probs(self) -> Logits:
         """Class probabilities, (n, k); computed when asked, not kept."""
-        if self._are_probs:
-            return self._scores
-        probs = torch.empty_like(self._scores)
+        return self._scores.probs(self.predicted.numpy())
 
-        def fill(part: slice, scaled: Scores, total: Scale) -> None:
-            np.divide(scaled, total[:, None], out=probs.numpy()[part])
-
-        self.map_scaled(fill)
-        return probs
-
-    def map_scaled(self, work: Callable[[slice, Scores, Scale], T]) -> list[T]:
+    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T]) -> list[T]:
         """Apply `work` to a few rows at a time, in threads; results in the order of the rows.
 
         It gets which rows they are, (m, k) positive numbers and their sums (m,): probabilities are
         the quotient, which is left to `work` because most of them need not be formed.
         """
-        given, best = self._scores.numpy(), self.predicted.numpy()
-
-        def of_chunk(part: slice) -> T:
-            if self._are_probs:
-                return work(part, given[part], np.ones(len(given[part]), dtype=given.dtype))
-            scaled, total, _ = exponentials(given[part], best[part])
-            return work(part, scaled, total)
-
-        return map_chunks(of_chunk, self._scores)
+        return self._scores.map_scaled(work, self.predicted.numpy())
 
     @property
     def confidence(self) -> PerExample:
@@ -312,26 +292,19 @@ class Predictions:
             at = at.nonzero()[:, 0]
         if not len(at):
             raise ValueError("need at least 1 example, the index selects none")
-        return self.__class__.__new__(self.__class__)._fill(
-            self._scores[at],
+        return Predictions.__new__(Predictions)._fill(
+            self._scores.take(at),
             self.labels[at],
             None if self.weights is None else self.weights[at],
             None if self.groups is None else self.groups[at],
             self.class_names,
-            are_probs=self._are_probs,
-            rows=self.rows.take(at),
+            self.rows.take(at),
         )
 
     def reweighted(self, weights: Any) -> "Predictions":
         """Return the same examples, each standing for `weights` examples."""
-        return self.__class__.__new__(self.__class__)._fill(
-            self._scores,
-            self.labels,
-            weights,
-            self.groups,
-            self.class_names,
-            are_probs=self._are_probs,
-            rows=self.rows,
+        return Predictions.__new__(Predictions)._fill(
+            self._scores, self.labels, weights, self.groups, self.class_names, self.rows
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple["Predictions", "Predictions"]:
@@ -413,7 +386,7 @@ class Predictions:
 
         Names: `logits` (`probs` if made from those), `labels`, and `weights`, `groups` if there.
         """
-        arrays = {"probs" if self._are_probs else "logits": self._scores.numpy()}
+        arrays = {str(self._scores.kind): self._scores.values.numpy()}
         arrays["labels"] = self.labels.numpy()
         if self.weights is not None:
             arrays["weights"] = self.weights.numpy()

@@ -20,7 +20,7 @@ from calibrant.shapes import Index, Labels, Logits, PerExample
 CHUNK = 1 << 18
 
 T = TypeVar("T")
-Scores = Float[np.ndarray, "n k"]
+Chunk = Float[np.ndarray, "n k"]
 Scale = Float[np.ndarray, " n"]
 
 
@@ -80,7 +80,7 @@ def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
     return Rows(torch.from_numpy(predicted), confidence, label_prob, label_log_prob, squared_norm)
 
 
-def exponentials(scores: Scores, best: Index) -> tuple[Scores, Scale, Scale]:
+def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale, Scale]:
     """Return exp(z - max z), its sum over the classes, and max z, given the class of the maximum.
 
     The first divided by the second are the probabilities.
@@ -91,7 +91,7 @@ def exponentials(scores: Scores, best: Index) -> tuple[Scores, Scale, Scale]:
     return shifted, shifted.sum(1), top
 
 
-def _rows_of_logits(scores: Scores, labels: Index) -> tuple[np.ndarray, ...]:
+def _rows_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     best = scores.argmax(1)
     shifted, total, top = exponentials(scores, best)
     at = np.arange(len(scores))
@@ -106,7 +106,7 @@ def _rows_of_logits(scores: Scores, labels: Index) -> tuple[np.ndarray, ...]:
     )
 
 
-def _rows_of_probs(probs: Scores, labels: Index) -> tuple[np.ndarray, ...]:
+def _rows_of_probs(probs: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     at = np.arange(len(probs))
     best, own = probs.argmax(1), probs[at, labels]
     log_own = np.log(own.astype(np.float64))

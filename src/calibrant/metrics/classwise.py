@@ -19,7 +19,7 @@ from calibrant.metrics.bins import (
 )
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
-from calibrant.rows import Scale, Scores
+from calibrant.rows import Chunk, Scale
 from calibrant.shapes import PerClass, Values
 
 # A cell is a class and a bin.
@@ -88,7 +88,7 @@ def class_sums(predictions: Predictions, *, bins: Bins = 15, threshold: float = 
     cells = predictions.classes * (len(edges) - 1)
     weights = predictions.row_weights
 
-    def of_chunk(part: slice, scaled: Scores, scale: Scale) -> tuple[PerCell, PerCell, PerClass]:
+    def of_chunk(part: slice, scaled: Chunk, scale: Scale) -> tuple[PerCell, PerCell, PerClass]:
         rows, code, values = _large_entries(scaled, scale, edges, threshold)
         own = weights[part][rows]
         count, total = segment_sum(code, own, cells), segment_sum(code, own * values, cells)
@@ -127,7 +127,7 @@ def classwise_ece_statistic(
 
 
 def _large_entries(
-    scaled: Scores, scale: Scale, edges: Float64[np.ndarray, " e"], threshold: float
+    scaled: Chunk, scale: Scale, edges: Float64[np.ndarray, " e"], threshold: float
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " m"], Float64[np.ndarray, " m"]]:
     """Row, class-and-bin code and value of the probabilities outside the first bin.
 
