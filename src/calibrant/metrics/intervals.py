@@ -82,7 +82,7 @@ def interval(
         >>> from calibrant.metrics import accuracy
         >>> p = Predictions([[2.0, 0.0]] * 100, [0] * 80 + [1] * 20)
         >>> print(interval(accuracy, p))
-        0.8000 [0.7200, 0.8700]
+        0.8000 [0.7200, 0.8800]
     """
     found = intervals(
         {"": metric},
