@@ -30,8 +30,20 @@ ESTIMATORS: dict[str, Callable[[Predictions], float]] = {
     "sece h=0.01, leave one out": partial(metrics.sece, form="leave_one_out"),
 }
 COVERAGE_SIZES = (500, 5000)
-COVERAGE_REPEATS = 200
-COVERED = {"ece": metrics.ece, "debiased_ece": metrics.debiased_ece}
+COVERAGE_REPEATS = 100
+COVERED = {
+    "ece": metrics.ece,
+    "debiased_ece": metrics.debiased_ece,
+    "smece": metrics.smece,
+}
+COMPARED = {
+    "nll": metrics.nll,
+    "debiased_ece": metrics.debiased_ece,
+    "ece": metrics.ece,
+    "smece": metrics.smece,
+    "sece": metrics.sece,
+}
+COMPARE_SIZES = (300, 3000)
 
 
 def repeats(n: int) -> int:
@@ -52,15 +64,18 @@ def readings() -> dict[tuple[str, str, int], tuple[float, float]]:
 
 
 def coverage() -> dict[tuple[str, str, str, int], float]:
-    """How often a 95 % interval holds the true binned error, by (distribution, metric, method, n)."""
+    """How often a 95 % interval holds the truth, by (distribution, metric, method, n)."""
     found = {}
     cells = [(name, n) for name in NAMES for n in COVERAGE_SIZES]
     for name, n in track(cells, description="coverage"):
-        truth = SYNTHETIC[name].true_binned_error(15)
+        many = SYNTHETIC[name].sample(1_000_000, seed=10**6).predictions
         samples = [
             SYNTHETIC[name].sample(n, seed=seed).predictions for seed in range(COVERAGE_REPEATS)
         ]
         for title, metric in COVERED.items():
+            truth = SYNTHETIC[name].true_binned_error(15)
+            if title == "smece" and name != "calibrated":
+                truth = metric(many)
             for method in metrics.METHODS:
                 hits = 0
                 for seed, p in enumerate(samples):
@@ -96,6 +111,55 @@ def coverage_table(found: dict[tuple[str, str, str, int], float]) -> str:
     return "\n".join(lines)
 
 
+def sharp_and_coarse(n: int, seed: int) -> tuple[Predictions, Predictions]:
+    """Two calibrated models on the same labels: one tells examples apart, one hardly does."""
+    generator = np.random.default_rng(seed)
+    chance = generator.beta(0.5, 0.5, n)
+    labels = (generator.random(n) < chance).astype(np.int64)
+    mean = 0.5 + 1 / np.pi  # of Beta(1/2, 1/2) above one half
+    sharp = Predictions.from_binary(chance, labels, kind="probs")
+    coarse = np.where(chance > 0.5, mean, 1 - mean)
+    return sharp, Predictions.from_binary(coarse, labels, kind="probs")
+
+
+def over_and_under(n: int, seed: int) -> tuple[Predictions, Predictions]:
+    """Two models that are wrong by 0.08, one upwards and one downwards."""
+    generator = np.random.default_rng(seed)
+    chance = generator.uniform(0.6, 0.9, n)
+    labels = (generator.random(n) < chance).astype(np.int64)
+    over = Predictions.from_binary(chance + 0.08, labels, kind="probs")
+    return over, Predictions.from_binary(chance - 0.08, labels, kind="probs")
+
+
+PAIRS = {
+    "both calibrated, one sharper": sharp_and_coarse,
+    "over- and under-confident by 0.08": over_and_under,
+}
+
+
+def alarm_table() -> str:
+    """How often `compare` calls two models different whose true errors are equal."""
+    lines = [
+        "| the two models | n | " + " | ".join(COMPARED) + " |",
+        "|---|---|" + "---|" * len(COMPARED),
+    ]
+    cells = [(title, n) for title in PAIRS for n in COMPARE_SIZES]
+    for title, n in track(cells, description="comparisons"):
+        row = []
+        for name, metric in COMPARED.items():
+            if name == "nll" and PAIRS[title] is sharp_and_coarse:
+                row.append("(differ)")
+                continue
+            alarms = 0
+            for seed in range(COVERAGE_REPEATS):
+                pair = PAIRS[title](n, seed)
+                difference = metrics.compare(metric, *pair, resamples=200, seed=seed)
+                alarms += difference.p_value < 0.05
+            row.append(f"{100 * alarms / COVERAGE_REPEATS:.0f} %")
+        lines.append(f"| {title} | {n:,} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
 def draw(found: dict[tuple[str, str, int], tuple[float, float]], path: Path) -> None:
     """Mean readings against n, one panel for each distribution, with the truth as a line."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
@@ -126,10 +190,10 @@ def draw(found: dict[tuple[str, str, int], tuple[float, float]], path: Path) -> 
 
 PAGE = """# How far are the estimators from the truth?
 
-Written by `make bias` ({machine}, {cores} cores; seeds 0, 1, 2, ...; {most} samples at n = {small},
-{least} at n = {large}). The predictions are those of `calibrant.data.SYNTHETIC`: the true
-probability of being right is known for every confidence, so the **true** calibration error is an
-integral, not an estimate. Every cell is the mean reading over the samples.
+Written by `make bias` ({machine}, {cores} cores; seeds 0, 1, 2, ...; {most} samples at n =
+{small}, {least} at n = {large}). The predictions are those of `calibrant.data.SYNTHETIC`: the
+true probability of being right is known for every confidence, so the **true** calibration error
+is an integral, not an estimate. Every cell is the mean reading over the samples.
 
 ![mean reading against n](bias.png)
 
@@ -141,45 +205,60 @@ integral, not an estimate. Every cell is the mean reading over the samples.
 
 {overconfident}
 
-**wavy**: errors of both signs, true error {wavy_true:.4f} (in 15 bins: {wavy_binned:.4f}, because
-errors of opposite sign inside a bin cancel).
+**wavy**: errors of both signs, true error {wavy_true:.4f} (in 15 bins: {wavy_binned:.4f},
+because errors of opposite sign inside a bin cancel).
 
 {wavy}
 
 ## What to take from it
 
-- **ECE reads noise as error.** On calibrated predictions it falls only with the root of n. Two ECE
-  values are comparable only at the same n and the same bins.
-- **The debiased ECE** removes part of it on calibrated predictions ({debiased_part:.0f} % at
-  n = {large}) and most of it where there is a real error: the correction is exact for a gap that is
-  large against its noise.
+- **ECE reads noise as error.** On calibrated predictions it falls only with the root of n. Two
+  ECE values are comparable only at the same n and the same bins.
+- **The debiased ECE** removes part of it on calibrated predictions ({debiased_part:.0f} % at n
+  = {large}) and most of it where there is a real error: the correction is exact for a gap that
+  is large against its noise.
 - **smECE** reads less noise than ECE on small samples and more on large ones ({smece_large:.4f}
   against {ece_large:.4f} at n = {large}). It measures the distance to the nearest calibrated
   predictor, so errors of alternating sign count less: for *wavy* it stays below the true error.
-- **SECE is not unbiased.** "Unbiased", which is said of it, can only mean that no bins are chosen;
-  as an *estimator* the kernel form has two biases. At a small bandwidth
-  the accuracy near a confidence rests on few examples, and their noise counts as error: at
-  h = 0.01 and n = 128 a perfectly calibrated model reads {sece_small:.3f}. Leaving each example out
-  of its own estimate does not help ({loo_small:.3f}). At a large bandwidth the accuracy is pulled
-  towards the overall mean, and the spread of the confidences counts as error however many examples
-  there are: at h = 1 and n = {large} it still reads {sece_wide:.3f}. What holds is consistency: with
-  n growing and h shrinking slowly, it tends to the true, unbinned error, also where bins hide it.
+- **SECE is not unbiased.** "Unbiased", which is said of it, can only mean that no bins are
+  chosen; as an *estimator* the kernel form has two biases. At a small bandwidth the accuracy
+  near a confidence rests on few examples, and their noise counts as error: at h = 0.01 and n =
+  128 a perfectly calibrated model reads {sece_small:.3f}. Leaving each example out of its own
+  estimate does not help ({loo_small:.3f}). At a large bandwidth the accuracy is pulled towards
+  the overall mean, and the spread of the confidences counts as error however many examples
+  there are: at h = 1 and n = {large} it still reads {sece_wide:.3f}. What holds is consistency:
+  with n growing and h shrinking slowly, it tends to the true, unbinned error, also where bins
+  hide it.
 
 ## Do the intervals cover?
 
-How often a 95 % interval held the true error in 15 bins ({coverage_repeats} samples, 200 resamples
-each):
+How often a 95 % interval held the truth ({coverage_repeats} samples, 200 resamples each). For
+`ece` and `debiased_ece` the truth is the error in 15 bins, for `smece` its value on a million
+examples.
 
 {coverage}
 
-Resampling a binned error adds the sampling noise a second time, so the percentile interval lies too
-high, and for calibrated predictions it never reaches zero. `basic` mirrors the resampled values
-about the estimate, which turns the shift round; it is the default of `metrics.interval`. Close to
-zero error no bootstrap is right, because the error cannot fall below zero: there use
-`debiased_ece`, or ask the question directly with `metrics.consistency_test`, which holds its level.
-A `basic` interval may lie below its own value: the value is biased upwards, the interval is not.
-For differences of two models the percentile form is conservative and `basic` is not
-(`tests/metrics/test_intervals.py`), so `metrics.compare` uses percentiles.
+Resampling a binned error adds the sampling noise a second time, so percentile intervals lie too
+high. `basic`, the default of `metrics.interval`, mirrors the resampled values about the
+estimate, which turns the shift round. At an error of zero no bootstrap is right, because the
+error cannot be negative. Therefore, where zero is left out, calibrated predictions are drawn
+from the same scores: if they read as much, the interval is widened to hold zero and the
+reading. A `basic` interval may still lie below its own value where noise is most of the reading
+(`simplex_ece`, mostly); the summary says so. For examples with groups or weights the widening
+is not done, because the drawing takes independent examples.
+
+## Comparing two models
+
+How often `metrics.compare` called two models different (p < 0.05) although their true
+calibration errors are equal ({coverage_repeats} samples, 200 resamples each):
+
+{alarms}
+
+`compare` compares what is *read*. A sharper model spreads its confidences over more bins and
+collects more noise, so raw `ece`, `smece` and `sece` call two calibrated models different, ever
+more surely with more examples. `debiased_ece` keeps close to its level, and `calibrant compare`
+rests its verdict on it. Proper scores need no such care: `nll` of the sharper model is truly
+lower in the first pair.
 """
 
 
@@ -189,13 +268,13 @@ def main() -> None:
     DOCS.mkdir(exist_ok=True)
     draw(found, DOCS / "bias.png")
     small, large = SIZES[0], SIZES[-1]
+    plain, debiased = (found["calibrated", each, large][0] for each in ("ece", "debiased_ece"))
     page = PAGE.format(
         machine=platform.machine(),
         cores=os.cpu_count(),
-        debiased_part=100
-        * (1 - found["calibrated", "debiased_ece", large][0] / found["calibrated", "ece", large][0]),
+        debiased_part=100 * (1 - debiased / plain),
         smece_large=found["calibrated", "smece", large][0],
-        ece_large=found["calibrated", "ece", large][0],
+        ece_large=plain,
         most=repeats(small),
         least=repeats(large),
         small=f"{small:,}",
@@ -209,6 +288,7 @@ def main() -> None:
         sece_wide=found["calibrated", "sece h=1", large][0],
         coverage=coverage_table(covered),
         coverage_repeats=COVERAGE_REPEATS,
+        alarms=alarm_table(),
         **{name: bias_table(name, found) for name in NAMES},
     )
     (DOCS / "bias.md").write_text(page)

@@ -8,9 +8,9 @@ from calibrant import Predictions
 from calibrant.metrics import accuracy, brier, ece, nll
 
 SIZE = (50_000, 1_000)
-ABOUT = """calibrant starts from the logits and gives accuracy, NLL, Brier score and ECE; torchmetrics
-starts from the same float32 logits and gives ECE. Memory is what the peak of the process rises by,
-each side in a fresh process that has made the input and run once on 100 rows."""
+ABOUT = """calibrant starts from the logits and gives accuracy, NLL, Brier score and ECE;
+torchmetrics starts from the same float32 logits and gives ECE. Memory is what the peak of the
+process rises by, each side in a fresh process that has made the input and run once on 100 rows."""
 
 
 def four_metrics(logits, labels) -> list[float]:

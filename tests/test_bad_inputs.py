@@ -45,6 +45,10 @@ def weighted(weights):
     return lambda _: Predictions(LOGITS, LABELS, weights=weights)
 
 
+def sums(confidence=(0.5, 0.6, 1.0), correct=(0, 1, 1), **options):
+    return lambda _: metrics.BinSums.of_confidence(confidence, correct, **options)
+
+
 def ece_with(**options):
     return lambda _: metrics.calibration_error(many(), **options)
 
@@ -63,6 +67,20 @@ ARRAYS = [
         lambda _: Predictions(with_value(LOGITS, np.nan), LABELS),
         ValueError,
         ("logits contains 1 NaN", "row 1, class 0"),
+    ),
+    Row(
+        1,
+        "a confidence that is NaN",
+        sums([0.5, np.nan, 1.0]),
+        ValueError,
+        ("confidence must be finite, got nan at row 1",),
+    ),
+    Row(
+        2,
+        "a confidence on the grid that is inf",
+        lambda _: metrics.BinSums.on_grid([0.5, np.inf], [0, 1]),
+        ValueError,
+        ("confidence must be finite, got inf at row 1",),
     ),
     Row(
         2,
@@ -100,6 +118,20 @@ ARRAYS = [
         ("probs outside [0, 1]: max 1.1 (row 1, class 0)",),
     ),
     Row(
+        3,
+        "a confidence above one",
+        sums(torch.tensor([0.5, 1.0, 1.5])),
+        ValueError,
+        ("confidence must lie in [0, 1], got 1.5 at row 2",),
+    ),
+    Row(
+        3,
+        "correctness below zero",
+        sums(correct=[0, -1, 1]),
+        ValueError,
+        ("correct must lie in [0, 1], got -1.0 at row 1",),
+    ),
+    Row(
         4,
         "rows that do not sum to one",
         lambda _: Predictions.from_probs(with_value(PROBS, 0.27), LABELS),
@@ -134,12 +166,32 @@ ARRAYS = [
         ValueError,
         ("need at least 1 example", "(0, 3)"),
     ),
+    *(
+        Row(
+            7,
+            f"no binary examples, {kind}",
+            lambda _, kind=kind: Predictions.from_binary([], [], kind=kind),
+            ValueError,
+            ("need at least 1 example", "scores of shape (0,)"),
+        )
+        for kind in ("probs", "logits")
+    ),
     Row(
-        8,
-        "fewer examples than bins",
-        lambda _: metrics.ece(many(10)),
-        UserWarning,
-        ("10 examples in 15 bins", "bins<=3", "debiased_ece"),
+        7,
+        "sums of no examples",
+        lambda _: metrics.BinSums.zero().ece,
+        ValueError,
+        ("no examples were added yet",),
+    ),
+    *(
+        Row(
+            8,
+            f"fewer examples than bins, {metric.__name__}",
+            lambda _, metric=metric: metric(many(10)),
+            UserWarning,
+            ("10 examples in 15 bins", "use bins<=3 or more examples"),
+        )
+        for metric in (metrics.ece, metrics.debiased_ece, metrics.debiased_rmsce)
     ),
     Row(
         9,
@@ -147,6 +199,37 @@ ARRAYS = [
         lambda _: Predictions(np.zeros((1000, 2)), np.zeros(999)),
         ValueError,
         ("logits has 1000 rows, labels 999",),
+    ),
+    Row(
+        9,
+        "a mask of another length",
+        lambda _: many(60).take(np.ones(59, dtype=bool)),
+        ValueError,
+        ("mask has 59 booleans, there are 60 examples",),
+    ),
+    *(
+        Row(
+            9,
+            f"position {position}",
+            lambda _, position=position: many(60).take([0, position]),
+            IndexError,
+            (f"position {position} is out of range for 60 examples",),
+        )
+        for position in (60, -61)
+    ),
+    Row(
+        9,
+        "sums of lengths that differ",
+        sums(correct=[0, 1], weights=[1, 1, 1]),
+        ValueError,
+        ("lengths differ: confidence 3, correct 2, weights 3",),
+    ),
+    Row(
+        10,
+        "positions that are not whole",
+        lambda _: many(60).take([0.5]),
+        TypeError,
+        ("index must be whole numbers or booleans",),
     ),
     Row(
         10,
@@ -177,6 +260,13 @@ ARRAYS = [
         ("label -1 at row 1", "ignore_index=-1"),
     ),
     Row(
+        13,
+        "labels -1 and 1",
+        lambda _: Predictions.from_binary(PROBS[:, 1], [-1, 1, 1], kind="probs"),
+        ValueError,
+        ("label -1 at row 0", "labels look like -1/1: use 0 and 1"),
+    ),
+    Row(
         14,
         "one-hot labels",
         lambda _: Predictions(LOGITS, np.eye(2)[LABELS]),
@@ -203,6 +293,15 @@ ARRAYS = [
         lambda _: Predictions(LOGITS, LABELS, class_names=["cat"]),
         ValueError,
         ("class_names must be 2 different names",),
+    ),
+    Row(
+        15,
+        "parts whose class names differ",
+        lambda _: Predictions.concat(
+            [Predictions(LOGITS, LABELS, class_names=names) for names in ("ab", "ba")]
+        ),
+        ValueError,
+        ("parts differ in class_names: ['a', 'b'] and ['b', 'a']",),
     ),
     Row(
         16,
@@ -267,6 +366,42 @@ ARRAYS = [
         TypeError,
         ("logits: dtype <U1 is not supported",),
     ),
+    *(
+        Row(
+            20,
+            f"masked {name}",
+            call,
+            TypeError,
+            (f"{name} is a masked array: fill or drop the masked rows first",),
+        )
+        for name, call in {
+            "logits": lambda _: Predictions(np.ma.masked_less(LOGITS, -2), LABELS),
+            "labels": lambda _: Predictions(LOGITS, np.ma.masked_equal(LABELS, 0)),
+            "groups": lambda _: Predictions(LOGITS, LABELS, groups=np.ma.masked_equal(LABELS, 0)),
+            "confidence": sums(np.ma.masked_equal([0.5, 0.6, 1.0], 0.5)),
+        }.items()
+    ),
+    Row(
+        20,
+        "a sparse tensor",
+        lambda _: Predictions(torch.eye(2).to_sparse(), [0, 1]),
+        TypeError,
+        ("logits is a sparse tensor: pass logits.to_dense()",),
+    ),
+    Row(
+        20,
+        "sparse groups",
+        lambda _: Predictions(LOGITS, LABELS, groups=torch.tensor(LABELS).to_sparse()),
+        TypeError,
+        ("groups is a sparse tensor: pass groups.to_dense()",),
+    ),
+    Row(
+        20,
+        "groups of several types",
+        lambda _: Predictions(LOGITS, LABELS, groups=["a", None, "b"]),
+        TypeError,
+        ("groups must be all numbers or all strings, got NoneType, str",),
+    ),
     Row(
         22,
         "two devices",
@@ -278,6 +413,20 @@ ARRAYS = [
     Row(24, "no weight at all", weighted([0, 0, 0]), ValueError, ("weights are all zero",)),
     Row(24, "weight NaN", weighted([1, np.nan, 1]), ValueError, ("finite, got nan at row 1",)),
     Row(24, "too few weights", weighted([1, 1]), ValueError, ("weights must be (3,), got (2,)",)),
+    Row(
+        24,
+        "negative weight of a sum",
+        sums(weights=[1, 1, -1]),
+        ValueError,
+        ("weights must lie in [0, inf], got -1.0 at row 2",),
+    ),
+    Row(
+        24,
+        "infinite weight of a sum",
+        sums(weights=[1, np.inf, 1]),
+        ValueError,
+        ("weights must be finite, got inf at row 1",),
+    ),
     *(
         Row(25, f"bins={bins!r}", ece_with(bins=bins), ValueError, ("bins must be an int >= 1",))
         for bins in (0, -3, 1.5, True)
@@ -311,6 +460,14 @@ ARRAYS = [
         lambda _: metrics.adaptive_ece(Predictions(np.zeros((20, 3)), [0, 1] * 10)),
         UserWarning,
         ("15 equal-mass bins requested, 1 distinct",),
+    ),
+    *(
+        Row(50, f"ragged {name}", call, ValueError, (f"{name}: rows differ in length",))
+        for name, call in {
+            "logits": lambda _: Predictions([[1.0, 2.0], [1.0]], [0, 1]),
+            "labels": lambda _: Predictions(LOGITS, [[0], [1, 1], 0]),
+            "groups": lambda _: Predictions(LOGITS, LABELS, groups=[[0], [1, 1], 0]),
+        }.items()
     ),
 ]
 
@@ -374,14 +531,22 @@ FILES = [
         "npz without the key",
         lambda folder: saved(folder, scores=LOGITS, y=LABELS),
         ValueError,
-        ("preds.npz has ['scores', 'y']", "'labels'", "'logits' or 'probs'"),
+        (
+            "preds.npz has ['scores', 'y']; need 'labels' and one of 'logits' or 'probs'",
+            "logits=, probs=, labels= in Python",
+            "--logits, --probs, --labels on the command line",
+        ),
     ),
     Row(
         42,
         "both logits and probs",
         lambda folder: saved(folder, logits=LOGITS, probs=PROBS, labels=LABELS),
         ValueError,
-        ("one of 'logits' or 'probs'", "say which"),
+        (
+            "preds.npz holds both 'logits' and 'probs': say which one to read",
+            "logits=, probs=, labels= in Python",
+            "--logits, --probs, --labels on the command line",
+        ),
     ),
     Row(
         43,

@@ -1,13 +1,18 @@
-"""The wheel on a machine that has nothing else: the light core works, a missing extra says so."""
+"""What an install brings: the light core on a bare machine, each extra, the source archive."""
 
 import importlib
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from packaging.requirements import Requirement
+
+from calibrant.cli.doctor import EXTRAS as DOCTOR_EXTRAS
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -19,6 +24,18 @@ PROMISES = {
     "torchmetrics": ["calibrant.integrations.torchmetrics"],
     "all": ["calibrant.cli.app", "calibrant.integrations.torchmetrics"],
     "dev": ["pytest", "hypothesis", "beartype", "sklearn", "mypy", "hatchling"],
+}
+# The packages that these imports, and the messages about missing ones, rely on.
+AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
+BRINGS = {
+    "cli": {"typer", "rich"},
+    "report": {"matplotlib"},
+    "audit": AUDIT,
+    "torchmetrics": {"torchmetrics"},
+    "all": AUDIT | {"torchmetrics"},
+    "dev": AUDIT
+    | {"torchmetrics", "pytest", "hypothesis", "beartype"}
+    | {"scikit-learn", "ruff", "mypy", "hatchling"},
 }
 
 USE_THE_CORE = """
@@ -48,6 +65,59 @@ MISSING = {
 def test_every_extra_brings_what_it_promises(extra):
     for module in PROMISES[extra]:
         importlib.import_module(module)
+
+
+def declared(extra):
+    """Names of all packages that an extra declares, also through other extras of ours."""
+    names = set()
+    for requirement in map(Requirement, EXTRAS[extra]):
+        if requirement.name == "calibrant":
+            names |= set().union(*map(declared, requirement.extras))
+        else:
+            names.add(requirement.name)
+    return names
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_extra_declares_what_it_promises(extra):
+    # The imports above prove nothing about this: here every package is installed anyway.
+    assert BRINGS[extra] <= declared(extra)
+
+
+@pytest.mark.parametrize("extra", DOCTOR_EXTRAS)
+def test_every_remedy_of_the_doctor_would_help(extra):
+    assert set(DOCTOR_EXTRAS[extra]) <= declared(extra)
+
+
+@pytest.mark.parametrize(("package", "remedy"), MISSING.values())
+def test_every_remedy_of_a_message_would_help(package, remedy):
+    (extra,) = Requirement(remedy).extras
+    assert package in declared(extra)
+
+
+def test_the_source_archive_can_be_tested_built_and_read(tmp_path):
+    (path,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in (
+        "Makefile",
+        "constraints.txt",
+        "CONTRIBUTING.md",
+        "docs/metrics.md",
+        "benchmarks/__main__.py",
+        ".ci/run",
+        "tests/conftest.py",
+        "src/calibrant/py.typed",
+    ):
+        assert name in names, name
+
+
+def test_the_examples_of_a_single_file_run():
+    # One whose examples print or return classes of its own: it must not be imported twice.
+    file = ROOT / "src" / "calibrant" / "metrics" / "intervals.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture(scope="module")

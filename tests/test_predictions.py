@@ -78,6 +78,9 @@ def test_cannot_be_changed():
     p = random_predictions()
     with pytest.raises(AttributeError, match="cannot be changed"):
         p.labels = p.labels
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del p.labels
+    assert len(p) == 50
 
 
 def test_probabilities_are_kept_to_the_last_bit():
@@ -173,6 +176,18 @@ def test_take_keeps_everything_that_belongs_to_an_example():
     assert len(p.take(p.correct.bool())) == int(p.correct.sum())
 
 
+def test_take_counts_from_the_end_and_accepts_any_whole_numbers():
+    p = random_predictions(6)
+    assert torch.equal(p.take([-1, 0]).logits, p.logits[[5, 0]])
+    # torch would take a tensor of uint8 for a mask.
+    for index in (np.array([1, 0, 1], dtype=np.uint8), torch.tensor([1, 0, 1]).byte()):
+        assert torch.equal(p.take(index).logits, p.logits[[1, 0, 1]])
+
+
+def test_masked_arrays_without_a_masked_value_lose_nothing():
+    assert Predictions(np.ma.array([[1.0, 0.0]]), [0]).predicted.tolist() == [0]
+
+
 def test_concat_undoes_a_cut():
     p = random_predictions(20, weights=np.arange(1.0, 21), groups=np.arange(20) // 2)
     joined = Predictions.concat([p.take(range(8)), p.take(range(8, 20))])
@@ -184,6 +199,18 @@ def test_concat_mixes_logits_with_probabilities():
     p = random_predictions()
     joined = Predictions.concat([p, Predictions.from_probs(p.probs, p.labels)])
     assert_close(joined.confidence[:50], joined.confidence[50:])
+
+
+def test_concat_refuses_groups_in_some_parts_only():
+    p = random_predictions(groups=np.arange(50))
+    with pytest.raises(ValueError, match=r"part 1 has groups, part 0 has none: give groups=\.\.\."):
+        Predictions.concat([random_predictions(), p])
+
+
+def test_concat_takes_the_names_of_the_parts_that_have_them():
+    named = random_predictions(class_names="abcd")
+    for parts in ([named, random_predictions()], [random_predictions(), named], [named, named]):
+        assert Predictions.concat(parts).class_names == tuple("abcd")
 
 
 def test_map_sees_logits_and_keeps_labels():

@@ -1,6 +1,7 @@
 """The edge of the package: what a user hands in is checked here, once, and trusted afterwards."""
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.shapes import shape
+from calibrant.shapes import Values, shape
 
 Kind = Literal["probs", "logits"]
 
@@ -17,12 +18,30 @@ Kind = Literal["probs", "logits"]
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
+def as_array(name: str, value: Any) -> np.ndarray:
+    """Take an array or nested lists of anything; nothing may be lost on the way."""
+    if np.ma.is_masked(value):
+        raise TypeError(f"{name} is a masked array: fill or drop the masked rows first")
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name}: rows differ in length, all must have the same") from None
+
+
+def as_numbers(name: str, value: Any) -> np.ndarray:
+    """Take an array or nested lists of real numbers."""
+    array = as_array(name, value)
+    if array.dtype.kind in "OSUcMmV":
+        raise TypeError(f"{name}: dtype {array.dtype} is not supported, pass numbers")
+    return array
+
+
 def as_tensor(name: str, value: Any) -> Tensor:
-    """Take a tensor, an array or nested lists; give a CPU tensor without gradient."""
+    """Take a tensor, an array or nested lists; give a dense tensor without gradient."""
     if not isinstance(value, Tensor):
-        array = np.asarray(value)
-        if array.dtype.kind in "OSUcMmV":
-            raise TypeError(f"{name}: dtype {array.dtype} is not supported, pass numbers")
+        array = as_numbers(name, value)
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
             native = native.astype(np.int64)
@@ -33,6 +52,8 @@ def as_tensor(name: str, value: Any) -> Tensor:
         value = torch.from_numpy(native if plain else native.copy())
     if value.is_complex():
         raise TypeError(f"{name}: dtype {value.dtype} is not supported, pass real numbers")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} is a sparse tensor: pass {name}.to_dense()")
     if value.device.type == "meta":
         raise ValueError(f"{name} is on the meta device and holds no values")
     tensor: Tensor = value.detach()
@@ -89,9 +110,12 @@ def as_labels(
     labels = labels.long()
     low, high = int(labels.min()), int(labels.max())
     if low < 0:
+        hint = f"drop such rows first, or use from_dense(..., ignore_index={low})"
+        if classes == 2 and (low, high) == (-1, 1) and labels.all():
+            hint = "labels look like -1/1: use 0 and 1"
         raise ValueError(
             f"label {low} at row {int(labels.argmin())} is out of range for {classes} classes "
-            f"(0..{classes - 1}); drop such rows first, or use from_dense(..., ignore_index={low})"
+            f"(0..{classes - 1}); {hint}"
         )
     if high >= classes:
         hint = "; labels look 1-based, subtract 1" if high == classes and low >= 1 else ""
@@ -106,7 +130,7 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
     """Replace labels given as class names by their indices."""
     if isinstance(value, Tensor):
         return value
-    array = np.asarray(value)
+    array = as_array("labels", value)
     if array.dtype.kind not in "OSU" or not all(isinstance(item, str) for item in array.flat):
         return value
     if class_names is None:
@@ -136,10 +160,56 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
 
 def as_groups(value: Any, *, examples: int) -> Tensor:
     """Number the groups 0, 1, ... in order of their names; any hashable numbers or strings."""
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if isinstance(value, Tensor):
+        value = as_tensor("groups", value).cpu().numpy()
+    array = as_array("groups", value)
     if array.shape != (examples,):
         raise ValueError(f"groups must be ({examples},), got {array.shape}")
-    return torch.from_numpy(np.unique(array, return_inverse=True)[1].astype(np.int64))
+    try:
+        number = np.unique(array, return_inverse=True)[1]
+    except TypeError:
+        types = ", ".join(sorted({type(item).__name__ for item in array.flat}))
+        raise TypeError(f"groups must be all numbers or all strings, got {types}") from None
+    return torch.from_numpy(number.astype(np.int64))
+
+
+def as_index(value: Any, *, examples: int) -> Tensor:
+    """Check positions in n examples, or a mask of n booleans; give positions, at least one."""
+    index = as_tensor("index", value).cpu()
+    if index.ndim != 1:
+        raise ValueError(f"index must be 1-D, got shape {shape(index)}")
+    if index.dtype == torch.bool:
+        if len(index) != examples:
+            raise ValueError(f"the mask has {len(index)} booleans, there are {examples} examples")
+        index = index.nonzero()[:, 0]
+    if not len(index):
+        raise ValueError("need at least 1 example, the index selects none")
+    if index.is_floating_point():
+        raise TypeError(f"index must be whole numbers or booleans, got dtype {index.dtype}")
+    index = index.long()
+    outside = (index < -examples) | (index >= examples)
+    if outside.any():
+        position = int(index[outside][0])
+        raise IndexError(f"position {position} is out of range for {examples} examples")
+    return index
+
+
+def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
+    """Check (n,) finite numbers in [0, high]; float64 arrays are not copied."""
+    if isinstance(value, Tensor):
+        values = as_tensor(name, value).cpu().double().numpy()
+    else:
+        values = as_numbers(name, value).astype(np.float64, copy=False)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be (n,), got {values.shape}")
+    top = min(high, sys.float_info.max)
+    # Written so that NaN fails; which row it is is only looked for then.
+    if len(values) and not (values.min() >= 0 and values.max() <= top):
+        row = int(np.flatnonzero(~((values >= 0) & (values <= top)))[0])
+        bad = float(values[row])
+        must = f"lie in [0, {high:g}]" if math.isfinite(bad) else "be finite"
+        raise ValueError(f"{name} must {must}, got {bad} at row {row}")
+    return values
 
 
 def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
@@ -198,9 +268,16 @@ def which_scores(
         raise ValueError("pass logits=... or probs=..., not both")
     if logits or probs:
         return ("logits", logits) if logits else ("probs", str(probs))
-    if ("logits" in held) == ("probs" in held) or labels not in held:
+    both = "logits" in held and "probs" in held
+    if both or labels not in held or not {"logits", "probs"} & set(held):
+        what = (
+            "holds both 'logits' and 'probs': say which one to read"
+            if both
+            else f"has {list(held)}; need {labels!r} and one of 'logits' or 'probs', "
+            "or say which names to read"
+        )
         raise ValueError(
-            f"{path} has {list(held)}; need {labels!r} and one of 'logits' or 'probs', "
-            "or say which names to read (logits=, probs=, labels=)"
+            f"{path} {what} (logits=, probs=, labels= in Python; "
+            "--logits, --probs, --labels on the command line)"
         )
     return ("logits", "logits") if "logits" in held else ("probs", "probs")

@@ -1,7 +1,7 @@
 """The value every stage hands to the next one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,6 +121,8 @@ class Predictions:
             one = one[:, 0]
         if one.ndim != 1:
             raise ValueError(f"binary scores must be (n,), got {tuple(one.shape)}")
+        if not len(one):
+            raise ValueError(f"need at least 1 example, got scores of shape {tuple(one.shape)}")
         if class_names is None:
             found = checks.as_tensor("labels", labels)
             if found.numel() and found.max() > 1:
@@ -160,19 +162,29 @@ class Predictions:
     def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Put several sets of examples of the same classes behind one another.
 
-        Groups of different parts stay different; weights default to 1 where a part has none.
+        Groups of different parts stay different, and all parts have them or none; weights default
+        to 1 where a part has none, class names to those of the parts that have them.
         """
         if not parts:
             raise ValueError("need at least one Predictions to concatenate")
         first = parts[0]
         if any(part.classes != first.classes for part in parts):
             raise ValueError(f"parts differ in classes: {[part.classes for part in parts]}")
+        names = list(dict.fromkeys(part.class_names for part in parts if part.class_names))
+        if len(names) > 1:
+            raise ValueError(f"parts differ in class_names: {list(names[0])} and {list(names[1])}")
+        grouped = [part.groups is not None for part in parts]
+        if len(set(grouped)) > 1:
+            raise ValueError(
+                f"part {grouped.index(True)} has groups, part {grouped.index(False)} has none: "
+                "give groups=... to every part or to none"
+            )
         if len({part._scores.kind for part in parts}) > 1:
             parts = [part.map(lambda logits: logits) for part in parts]
         weights = groups = None
         if any(part.weights is not None for part in parts):
             weights = torch.cat([torch.from_numpy(part.row_weights) for part in parts])
-        if all(part.groups is not None for part in parts):
+        if all(grouped):
             sizes = [int(part.groups.max()) + 1 for part in parts if part.groups is not None]
             starts = np.cumsum([0, *sizes[:-1]]).tolist()
             groups = torch.cat(
@@ -185,7 +197,7 @@ class Predictions:
         values = torch.cat([part._scores.values for part in parts])
         labels = torch.cat([part.labels for part in parts])
         scores = Scores(values, parts[0]._scores.kind)
-        return cls.__new__(cls)._fill(scores, labels, weights, groups, first.class_names)
+        return cls.__new__(cls)._fill(scores, labels, weights, groups, next(iter(names), None))
 
     def _fill(
         self,
@@ -221,6 +233,9 @@ class Predictions:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Predictions cannot be changed (tried to set {name}); make a new one")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Predictions cannot be changed (tried to delete {name})")
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -247,7 +262,7 @@ class Predictions:
         """Class probabilities, (n, k); computed when asked, not kept."""
         return self._scores.probs(self.predicted.numpy())
 
-    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T]) -> list[T]:
+    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T]) -> Iterator[T]:
         """Apply `work` to a few rows at a time, in threads; results in the order of the rows.
 
         It gets which rows they are, (m, k) positive numbers and their sums (m,): probabilities are
@@ -268,7 +283,8 @@ class Predictions:
     @cached_property
     def correct(self) -> PerExample:
         """One where the predicted class is the label, else zero, float64, (n,)."""
-        return (self.predicted == self.labels).double()
+        right = self.predicted.numpy() == self.labels.numpy()
+        return torch.from_numpy(right.astype(np.float64))
 
     @property
     def label_probs(self) -> PerExample:
@@ -287,11 +303,7 @@ class Predictions:
 
     def take(self, index: Any) -> "Predictions":
         """Return the examples at `index`: positions (repeats allowed), or a mask of n booleans."""
-        at = torch.as_tensor(index)
-        if at.dtype == torch.bool:
-            at = at.nonzero()[:, 0]
-        if not len(at):
-            raise ValueError("need at least 1 example, the index selects none")
+        at = checks.as_index(index, examples=len(self))
         return Predictions.__new__(Predictions)._fill(
             self._scores.take(at),
             self.labels[at],
@@ -305,6 +317,12 @@ class Predictions:
         """Return the same examples, each standing for `weights` examples."""
         return Predictions.__new__(Predictions)._fill(
             self._scores, self.labels, weights, self.groups, self.class_names, self.rows
+        )
+
+    def relabelled(self, labels: Any) -> "Predictions":
+        """Return the same scores with other labels."""
+        return Predictions.__new__(Predictions)._fill(
+            self._scores, labels, self.weights, self.groups, self.class_names
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple["Predictions", "Predictions"]:

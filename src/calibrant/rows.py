@@ -4,7 +4,7 @@ Chunks are worked on by plain threads, each running single-threaded numpy: unlik
 operation inside torch, a thread that has to wait for its core does not hold up the other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,7 +17,9 @@ from torch import Tensor
 from calibrant.shapes import Index, Labels, Logits, PerExample
 
 # Elements a chunk may hold: one chunk of probabilities stays in a core's cache.
-CHUNK = 1 << 18
+CHUNK = 1 << 19
+# Up to this many classes a running sum in float32 is as good as a pairwise one.
+SHORT = 512
 
 T = TypeVar("T")
 Chunk = Float[np.ndarray, "n k"]
@@ -49,15 +51,19 @@ class Rows:
         )
 
 
-def map_chunks(work: Callable[[slice], T], scores: Logits) -> list[T]:
-    """Apply `work` to slices of rows that fit in cache; results in the order of the rows."""
+def map_chunks(work: Callable[[slice], T], scores: Logits) -> Iterator[T]:
+    """Apply `work` to slices of rows that fit in cache; results in the order of the rows.
+
+    They come one by one: a caller that adds them up never holds more than a few.
+    """
     step = max(1, CHUNK // scores.shape[1])
     parts = [slice(start, start + step) for start in range(0, len(scores), step)]
     workers = min(len(parts), torch.get_num_threads())
     if workers == 1:
-        return [work(part) for part in parts]
+        yield from map(work, parts)
+        return
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, parts))
+        yield from pool.map(work, parts)
 
 
 def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
@@ -75,7 +81,8 @@ def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
         with np.errstate(invalid="ignore", divide="ignore"):
             predicted[part], *found[:, part] = make(given[part], truth[part])
 
-    map_chunks(fill, scores)
+    for _ in map_chunks(fill, scores):
+        pass
     confidence, label_prob, label_log_prob, squared_norm = torch.from_numpy(found)
     return Rows(torch.from_numpy(predicted), confidence, label_prob, label_log_prob, squared_norm)
 
@@ -86,9 +93,12 @@ def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale, Scale]:
     The first divided by the second are the probabilities.
     """
     top = scores[np.arange(len(scores)), best]
-    shifted = scores - top[:, None]
+    with np.errstate(over="ignore"):
+        shifted = scores - top[:, None]
     np.exp(shifted, out=shifted)
-    return shifted, shifted.sum(1), top
+    # For short rows a plain running sum is many times faster than numpy's pairwise one.
+    total = np.einsum("nk->n", shifted) if shifted.shape[1] <= SHORT else shifted.sum(1)
+    return shifted, total, top
 
 
 def _rows_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:

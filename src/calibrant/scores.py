@@ -1,6 +1,6 @@
 """Logits or probabilities, whichever was given, and the other one when asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -41,10 +41,11 @@ class Scores:
         def fill(part: slice, scaled: Chunk, total: Scale) -> None:
             np.divide(scaled, total[:, None], out=probs.numpy()[part])
 
-        self.map_scaled(fill, best)
+        for _ in self.map_scaled(fill, best):
+            pass
         return probs
 
-    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T], best: Index) -> list[T]:
+    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T], best: Index) -> Iterator[T]:
         """Apply `work` to a few rows at a time; see `Predictions.map_scaled`."""
         given = self.values.numpy()
 

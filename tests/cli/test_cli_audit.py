@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Predictions, metrics
 from calibrant.cli import options
-from calibrant.cli.audit_output import default_figure, remarks, truth_line
+from calibrant.cli.audit_output import default_figure, truth_line
 from calibrant.data import SYNTHETIC
 from calibrant.metrics.intervals import METHODS
 
@@ -32,7 +32,8 @@ def test_plain_output_has_no_escape_codes_and_fits_80_columns(run, file):
     _, out, _ = run("audit", file.name, *QUICK)
     assert "\x1b" not in out
     assert "…" not in out
-    tables = [line for line in out.splitlines() if "biased by noise" not in line]
+    remarks = metrics.summary(Predictions.load(file), resamples=20).remarks
+    tables = [line for line in out.splitlines() if line not in remarks]
     assert max(map(len, tables)) <= 80
 
 
@@ -185,7 +186,10 @@ def test_json_is_alone_on_stdout_and_has_no_nan(run, tmp_path):
 def test_an_infinite_score_is_explained(run, tmp_path):
     Predictions.from_probs([[1.0, 0.0]] * 20, [1, 0] * 10).save(tmp_path / "sure.npz")
     _, out, _ = run("audit", "sure.npz", *QUICK)
-    assert "nll is infinite: some label was given probability zero" in out
+    said = "nll is infinite: some label was given probability zero"
+    assert said in out
+    _, out, _ = run("audit", "sure.npz", *QUICK, "--json")
+    assert said in json.loads(out)["remarks"]
 
 
 @pytest.mark.parametrize(("limit", "code"), [(0.5, 0), (0.001, 1)])
@@ -263,13 +267,15 @@ def test_truth_is_compared_with_the_interval(low, high, words):
     assert truth_line(truth, {"value": 0.05}, 15) == "true error 0.0500, over 15 bins 0.0400"
 
 
-@pytest.mark.parametrize("value", [0.05, 0.3])
-def test_a_value_outside_its_interval_is_explained(value):
-    found = {"value": value, "low": 0.1, "high": 0.2}
-    record = {"metrics": {"nll": {"value": 1.0}, "simplex_ece": found}, "truth": None}
-    assert remarks(record) == [
-        "simplex_ece: so biased by noise that the interval leaves out the value"
-    ]
+def test_remarks_of_the_summary_are_shown_before_the_verdict(run, file, monkeypatch):
+    monkeypatch.setattr(metrics.Summary, "remarks", property(lambda _: ["simplex_ece is odd"]))
+    _, out, _ = run("audit", file, *QUICK)
+    lines = out.splitlines()
+    assert lines.index("simplex_ece is odd") == len(lines) - 2
+    _, out, _ = run("audit", file, *QUICK, "--json")
+    assert json.loads(out)["remarks"] == ["simplex_ece is odd"]
+    _, out, _ = run("audit", file, *QUICK, "--json", "--no-intervals")
+    assert json.loads(out)["remarks"] == []
 
 
 @pytest.mark.parametrize(

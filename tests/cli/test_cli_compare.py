@@ -4,15 +4,17 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy import special
 
 from calibrant import Predictions, metrics
 from calibrant.cli.compare import METRICS_COMPARED, enough_resamples
-from calibrant.cli.compare_output import Row, verdict
+from calibrant.cli.compare_output import Row, remarks, verdict
+from calibrant.cli.wording import SCORES, SIGNED
 
 QUICK = ("--resamples", 240)
 
 
-def row(metric="ece", low=0.02, high=0.04, p_value=0.001):
+def row(metric="debiased_ece", low=0.02, high=0.04, p_value=0.001):
     return Row(metric, 0.1, 0.07, (low + high) / 2, low, high, p_value, 0.95)
 
 
@@ -24,19 +26,72 @@ def test_the_better_calibrated_model_is_named(run, pair):
         assert re.search(rf"^{name} ", out, re.MULTILINE)
     last = out.splitlines()[-1]
     assert re.fullmatch(
-        r"B is better calibrated: ece lower by 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]", last
+        r"B is better calibrated: debiased_ece lower by 0\.\d{4} \[0\.\d{4}, 0\.\d{4}\]; "
+        "B has the better nll and brier",
+        last,
     )
+    assert "noise in ece, classwise_ece differs between models: rely on debiased_ece\n" in out
     assert "\x1b" not in out
-    table = [line for line in out.splitlines() if not line.startswith(("A:", "B:"))]
+    table = [line for line in out.splitlines()[:-1] if not line.startswith(("A:", "B:"))]
     assert max(map(len, table)) <= 80
 
 
 def test_order_of_the_models_turns_the_signs(run, pair):
-    _, one, _ = run("compare", *pair, *QUICK, "--json", "--metric", "ece")
-    _, two, _ = run("compare", *reversed(pair), *QUICK, "--json", "--metric", "ece")
-    one, two = (json.loads(text)["metrics"]["ece"] for text in (one, two))
-    assert one["difference"] == pytest.approx(-two["difference"])
-    assert (one["better"], two["better"]) == ("B", "A")
+    tail = (*QUICK, "--json", "--metric", "debiased_ece", "--metric", "ece")
+    _, one, _ = run("compare", *pair, *tail)
+    _, two, _ = run("compare", *reversed(pair), *tail)
+    one, two = (json.loads(text)["metrics"] for text in (one, two))
+    for name, better in {"debiased_ece": ("B", "A"), "ece": (None, None)}.items():
+        assert one[name]["difference"] == pytest.approx(-two[name]["difference"])
+        assert (one[name]["higher"], two[name]["higher"]) == ("A", "B")
+        assert (one[name]["better"], two[name]["better"]) == better
+
+
+@pytest.fixture
+def calibrated(tmp_path):
+    """Two models of the same 2,000 examples, both calibrated: one knows the sign of s, one not."""
+    generator = np.random.default_rng(0)
+    x, s = 4 * generator.normal(size=2000), generator.choice([-8, 8], 2000)
+    knows = special.expit(x + s)
+    labels = (generator.random(2000) < knows).astype(int)
+    for name, p in {"a": knows, "b": (special.expit(x + 8) + special.expit(x - 8)) / 2}.items():
+        Predictions.from_binary(p, labels, kind="probs").save(tmp_path / f"{name}.npz")
+    return "a.npz", "b.npz"
+
+
+def test_a_sharper_model_is_not_called_better_calibrated(run, calibrated):
+    _, out, _ = run("compare", *calibrated, *QUICK)
+    assert out.splitlines()[-1] == (
+        "no difference in debiased_ece that 2,000 examples could show; "
+        "A has the better nll and brier"
+    )
+
+
+def test_readings_with_noise_read_lower_and_say_so(run, calibrated):
+    tail = (*QUICK, "--metric", "adaptive_ece", "--metric", "nll")
+    _, out, _ = run("compare", *calibrated, *tail)
+    assert "better calibrated" not in out
+    assert re.search(r"^adaptive_ece .* A lower$", out, re.MULTILINE)
+    *_, remark, last = out.splitlines()
+    assert remark == "noise in adaptive_ece differs between models: add --metric debiased_ece"
+    assert re.fullmatch(r"A reads lower: adaptive_ece by .*\]; A has the better nll", last)
+    _, out, _ = run("compare", *calibrated, *tail, "--json")
+    record = json.loads(out)
+    assert record["remarks"] == [remark]
+    found = record["metrics"]["adaptive_ece"]
+    assert (found["higher"], found["better"]) == ("B", None)
+
+
+def test_scores_need_no_remark():
+    assert remarks({name: row(name) for name in ("nll", "accuracy", "debiased_ece")}) == []
+
+
+@pytest.mark.parametrize("name", sorted(set(metrics.METRICS) - SCORES - SIGNED - {"debiased_ece"}))
+def test_no_other_error_decides_who_is_better_calibrated(name):
+    found = row(name)
+    assert found.better is None
+    assert verdict({name: found}, 10) == f"B reads lower: {name} by 0.0300 [0.0200, 0.0400]"
+    assert name in remarks({name: found})[0]
 
 
 def test_values_are_those_of_the_library_corrected_for_their_number(run, pair):
@@ -110,22 +165,27 @@ def test_infinite_scores_of_both_do_not_differ(run, tmp_path):
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (row(), "B is better calibrated: ece lower by 0.0300 [0.0200, 0.0400]"),
+        (row(), "B is better calibrated: debiased_ece lower by 0.0300 [0.0200, 0.0400]"),
         (
             row(low=-0.04, high=-0.02),
-            "A is better calibrated: ece lower by 0.0300 [0.0200, 0.0400]",
+            "A is better calibrated: debiased_ece lower by 0.0300 [0.0200, 0.0400]",
         ),
         (row("accuracy"), "A is better: accuracy higher by 0.0300 [0.0200, 0.0400]"),
         (row("nll"), "B is better: nll lower by 0.0300 [0.0200, 0.0400]"),
         (row("overconfidence"), "overconfidence of A is higher by 0.0300 [0.0200, 0.0400]"),
-        (row(low=-0.01), "no difference in ece that 1,000 examples could show"),
-        (row(p_value=0.06), "no difference in ece that 1,000 examples could show"),
+        (row(low=-0.01), "no difference in debiased_ece that 1,000 examples could show"),
+        (row(p_value=0.06), "no difference in debiased_ece that 1,000 examples could show"),
     ],
 )
 def test_the_verdict_is_a_sentence(found, sentence):
     assert verdict({found.metric: found}, 1000) == sentence
 
 
-def test_the_verdict_is_on_the_ece_where_it_was_asked_for():
-    rows = {"nll": row("nll"), "ece": row("ece", low=-0.01)}
-    assert "ece" in verdict(rows, 10)
+def test_the_verdict_is_on_the_debiased_ece_where_it_was_asked_for_then_on_proper_scores():
+    rows = {name: row(name) for name in ("ece", "nll", "brier", "accuracy")}
+    rows["debiased_ece"] = row(low=-0.01)
+    undecided = "no difference in debiased_ece that 10 examples could show"
+    assert verdict(rows, 10) == f"{undecided}; B has the better nll and brier"
+    rows["brier"] = row("brier", low=-0.04, high=-0.02)
+    split = f"{undecided}; B has the better nll; A has the better brier"
+    assert verdict(rows, 10) == split

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import BinSums
+from calibrant.checks import as_values
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import adaptive_ece
 from calibrant.metrics.bins import bin_edges, bin_index, equal_mass_index
@@ -66,6 +68,43 @@ def test_any_partition_in_any_order_adds_up_to_the_whole(make, seed, cuts):
     assert np.array_equal(total.count, whole.count)
     assert np.array_equal(total.correct, whole.correct)
     np.testing.assert_allclose(total.confidence, whole.confidence, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [BinSums.of_confidence, BinSums.on_grid], ids=["bins", "grid"])
+def test_arrays_tensors_and_lists_give_the_same_sums(make):
+    confidence, correct, weights = [0.5, 0.75, 1.0], [0, 1, 1], [1, 2, 3]
+    expected = make(*(np.array(v, dtype=float) for v in (confidence, correct)), weights=weights)
+    read_only = np.array(confidence, dtype=np.float32)
+    read_only.flags.writeable = False
+    for sums in (
+        make(confidence, correct, weights=weights),
+        make(read_only, np.array(correct, dtype=bool), weights=np.array(weights)),
+        make(torch.tensor(confidence, requires_grad=True), torch.tensor(correct), weights=weights),
+        make(torch.tensor(confidence).bfloat16(), correct, weights=torch.tensor(weights)),
+    ):
+        for part in ("count", "confidence", "correct"):
+            assert np.array_equal(getattr(sums, part), getattr(expected, part))
+
+
+@pytest.mark.parametrize("make", [BinSums.of_confidence, BinSums.on_grid], ids=["bins", "grid"])
+def test_an_empty_batch_adds_nothing_and_rounding_above_one_is_allowed(make):
+    total = make([], []) + make([1 + 1e-7], [1])
+    assert total.count.sum() == 1
+
+
+@pytest.mark.parametrize("measure", ["ece", "mce", "rmsce"])
+@pytest.mark.parametrize(
+    "empty", [BinSums.zero(), BinSums.grid_zero().equal_mass(5)], ids=["bins", "grid"]
+)
+def test_sums_of_no_examples_have_no_error(empty, measure):
+    with pytest.raises(ValueError, match="no examples were added yet"):
+        getattr(empty, measure)
+
+
+def test_float64_is_not_copied():
+    values = np.array([0.5, 1.0])
+    for given_values in (values, values[::-1], torch.from_numpy(values)):
+        assert np.shares_memory(as_values("confidence", given_values, high=1), values)
 
 
 def test_long_sums_keep_twelve_digits():

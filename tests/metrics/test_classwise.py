@@ -62,7 +62,7 @@ def test_sums_are_exact_across_chunks():
         hits = np.bincount(index[p.labels.numpy() == c, c], minlength=10)
         assert np.array_equal(sums.correct[c], hits)
         np.testing.assert_allclose(
-            sums.confidence[c], np.bincount(index[:, c], probs[:, c], 10), rtol=1e-9, atol=1e-9
+            sums.confidence[c], np.bincount(index[:, c], probs[:, c], 10), rtol=1e-8, atol=1e-8
         )
 
 

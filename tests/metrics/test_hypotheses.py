@@ -5,6 +5,7 @@ import pytest
 
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
+from calibrant.metrics.consistency import redrawn
 
 REPEATS = 1000
 # 5 % of 1,000 with three standard errors, sqrt(1000 * 0.05 * 0.95) = 6.9, on either side.
@@ -78,5 +79,14 @@ def test_certain_predictions():
 
 def test_weights_are_refused():
     p = SYNTHETIC["wavy"].sample(50, seed=0).predictions.reweighted(np.ones(50))
-    with pytest.raises(ValueError, match="do not take weights"):
+    with pytest.raises(ValueError, match="not weights"):
         metrics.spiegelhalter(p)
+
+
+def test_redrawn_labels_follow_the_predictions():
+    p = SYNTHETIC["overconfident"].sample(20_000, seed=0).predictions
+    (drawn,) = redrawn(p, 1, seed=0)
+    assert metrics.consistency_test(drawn, resamples=199).p_value > 0.01
+    assert metrics.spiegelhalter(drawn, every_class=True).p_value > 0.01
+    expected, counts = p.probs.sum(0).numpy(), np.bincount(drawn.labels.numpy(), minlength=10)
+    np.testing.assert_allclose(counts, expected, atol=4 * np.sqrt(expected.max()))

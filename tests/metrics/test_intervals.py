@@ -9,6 +9,7 @@ from scipy import stats
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.metrics.intervals import draws_of
+from calibrant.metrics.statistics import resampler
 
 WAVY = SYNTHETIC["wavy"].sample(400, seed=0).predictions
 
@@ -48,9 +49,9 @@ def test_bca_agrees_with_scipy_on_a_skewed_mean():
 
 @pytest.mark.parametrize("metric", [metrics.ece, partial(metrics.ece, bins=7), metrics.smece])
 def test_reweighting_equals_drawing_the_examples(metric):
-    fast = metrics.interval(metric, WAVY, resamples=30, method="percentile")
-    slow = metrics.interval(lambda p: metric(p), WAVY, resamples=30, method="percentile")
-    assert (fast.low, fast.high) == pytest.approx((slow.low, slow.high), abs=1e-9)
+    fast, slow = resampler(metric, WAVY), resampler(lambda p: metric(p), WAVY)
+    for counts in draws_of(WAVY, 20, seed=0):
+        assert fast(counts) == pytest.approx(slow(counts), abs=1e-9)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -64,6 +65,49 @@ def test_basic_intervals_of_ece_cover_the_truth(name):
         found = metrics.interval(metrics.ece, p, resamples=200, seed=seed)
         covered += found.low <= truth <= found.high
     assert covered >= 86  # 95 aimed at; four standard errors of 100 trials below
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("metric", [metrics.ece, metrics.smece, metrics.debiased_ece])
+def test_intervals_of_calibrated_predictions_hold_zero_and_the_value(metric):
+    held = 0
+    for seed in range(60):
+        p = SYNTHETIC["calibrated"].sample(1000, seed=seed).predictions
+        found = metrics.interval(metric, p, resamples=100, seed=seed)
+        held += found.low <= 0 <= found.high
+        assert found.low <= found.value <= found.high or found.low > 0
+    assert held >= 52  # 57 expected; three standard errors below
+
+
+def test_a_real_error_keeps_zero_out():
+    p = SYNTHETIC["overconfident"].sample(3000, seed=0).predictions
+    for metric in (metrics.ece, metrics.smece, metrics.sece, metrics.classwise_ece, metrics.ks):
+        assert metrics.interval(metric, p, resamples=100).low > 0
+
+
+def test_an_interval_is_not_cut_down_to_a_point():
+    p = SYNTHETIC["calibrated"].sample(500, seed=1).predictions
+    found = metrics.interval(metrics.debiased_rmsce, p, resamples=200)
+    assert found.low == 0
+    assert found.high > 0
+
+
+def test_bca_corrects_for_skewness():
+    generator = np.random.default_rng(3)
+    chance = 1 - generator.lognormal(-3, 1.5, 60).clip(0.001, 0.97)
+    p = Predictions.from_binary(chance, np.ones(60, dtype=int), kind="probs")
+    values = -np.log(chance)
+    ours = metrics.interval(metrics.nll, p, resamples=20_000, method="bca")
+    theirs = stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="BCa", rng=np.random.default_rng(0)
+    ).confidence_interval
+    plain = stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert abs(plain.high - theirs.high) > 0.1 * width  # skewed enough to tell the two apart
+    assert ours.low == pytest.approx(theirs.low, abs=0.03 * width)
+    assert ours.high == pytest.approx(theirs.high, abs=0.03 * width)
 
 
 def test_groups_are_drawn_whole():
@@ -84,8 +128,12 @@ def test_dependent_examples_need_wider_intervals():
 
 def test_weights_are_kept_while_resampling():
     weighted = WAVY.reweighted(np.where(WAVY.correct.numpy() == 1, 1.0, 0.0))
-    found = metrics.interval(metrics.accuracy, weighted, resamples=50)
+    found = metrics.interval(metrics.accuracy, weighted, resamples=50, method="percentile")
     assert (found.value, found.low, found.high) == (1, 1, 1)
+    other = WAVY.reweighted(np.where(WAVY.correct.numpy() == 1, 1.0, 3.0))
+    plain = metrics.interval(metrics.nll, WAVY, resamples=50, method="percentile")
+    heavy = metrics.interval(metrics.nll, other, resamples=50, method="percentile")
+    assert heavy.low > plain.high
 
 
 def test_intervals_stay_inside_the_range_of_the_metric():
@@ -132,6 +180,48 @@ def test_compare_holds_its_level_where_both_are_equally_wrong():
         difference = metrics.compare(metrics.ece, over, under, resamples=200, seed=seed)
         false_alarms += difference.p_value < 0.05
     assert false_alarms <= 20  # 10 expected; three standard errors above
+
+
+def sharp_and_coarse(seed, n=600):
+    """Two calibrated models of the same labels: one tells examples apart, one hardly does."""
+    generator = np.random.default_rng(seed)
+    chance = generator.beta(0.5, 0.5, n)
+    labels = (generator.random(n) < chance).astype(int)
+    mean = 0.5 + 1 / np.pi  # of Beta(1/2, 1/2) above one half
+    coarse = np.where(chance > 0.5, mean, 1 - mean)
+    return (Predictions.from_binary(q, labels, kind="probs") for q in (chance, coarse))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_debiased_ece_holds_its_level_between_calibrated_models_where_ece_does_not():
+    alarms = {metrics.ece: 0, metrics.debiased_ece: 0}
+    for seed in range(100):
+        sharp, coarse = sharp_and_coarse(seed)
+        for metric in alarms:
+            found = metrics.compare(metric, sharp, coarse, resamples=200, seed=seed)
+            alarms[metric] += found.p_value < 0.05
+    assert alarms[metrics.debiased_ece] <= 14  # 5 expected; measured 5 to 9
+    assert alarms[metrics.ece] > 30
+
+
+def test_compare_of_infinite_scores_claims_nothing():
+    p = Predictions.from_probs([[0.5, 0.5]] * 20 + [[1.0, 0.0]], [0] * 20 + [1])
+    with np.errstate(invalid="ignore"):
+        assert metrics.compare(metrics.nll, p, p, resamples=50).p_value == 1
+
+
+def test_compare_wants_the_same_groups():
+    grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
+    with pytest.raises(ValueError, match="the same groups"):
+        metrics.compare(metrics.ece, WAVY, grouped)
+
+
+def test_resampling_needs_two_of_what_it_draws():
+    with pytest.raises(ValueError, match="at least 2 examples, got 1"):
+        metrics.interval(metrics.accuracy, WAVY.take([0]))
+    one_group = Predictions(WAVY.logits, WAVY.labels, groups=np.zeros(400))
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        metrics.interval(metrics.accuracy, one_group)
 
 
 def test_compare_wants_the_same_examples():
@@ -181,9 +271,26 @@ def test_summary_has_every_metric_and_prints_as_a_table():
         ("overconfident", "over-confident: confidence is 7.9 points above accuracy"),
         ("underconfident", "under-confident: confidence is 4"),
         ("calibrated", "no miscalibration found that 20,000 examples could show"),
-        ("wavy", "right on average, but"),
+        ("wavy", "right on average, but not at every level"),
     ],
 )
 def test_the_verdict_says_what_is_wrong(name, words):
     p = SYNTHETIC[name].sample(20_000, seed=1).predictions
     assert words in metrics.summary(p, resamples=40).verdict
+
+
+@pytest.mark.filterwarnings("ignore:.*(bins|class ).*:UserWarning")
+def test_summary_says_what_a_reader_should_know():
+    few = metrics.summary(SYNTHETIC["calibrated"].sample(20, seed=0).predictions, resamples=20)
+    assert few.verdict == "20 examples are too few for a verdict"
+    p = SYNTHETIC["overconfident"].sample(10_000, seed=0).predictions
+    found = metrics.summary(p, resamples=40)
+    assert [remark.split()[0] for remark in found.remarks] == ["simplex_ece"]
+    assert found.remarks[0] in str(found)
+
+
+def test_summary_leaves_out_tests_that_need_independent_examples():
+    grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
+    assert metrics.summary(grouped, resamples=20).tests == {}
+    with pytest.raises(ValueError, match="not groups"):
+        metrics.consistency_test(grouped)

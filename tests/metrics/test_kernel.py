@@ -61,6 +61,14 @@ def test_an_isolated_example_left_out_looks_at_its_nearest_neighbour():
     assert value == pytest.approx(among + 0.35 / 601, abs=1e-8)
 
 
+@pytest.mark.parametrize("n", [100, 400])
+def test_a_weight_below_one_leaves_out_the_whole_example(n):
+    p = SYNTHETIC["wavy"].sample(n, seed=0).predictions
+    quarter = p.reweighted(np.full(n, 0.25))
+    plain, light = (metrics.sece(q, bandwidth=0.05, form="leave_one_out") for q in (p, quarter))
+    assert light == pytest.approx(plain, abs=1e-7)
+
+
 def test_one_example_left_out_of_itself_says_nothing():
     p = Predictions([[1.0, 0.0]], [0])
     assert metrics.sece(p, form="leave_one_out") == 0

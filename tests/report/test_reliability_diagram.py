@@ -109,6 +109,30 @@ def test_line_style_joins_the_points(over):
     assert not upper.containers
 
 
+@pytest.mark.parametrize("names", [["overconfident"], ["overconfident", "calibrated", "wavy"]])
+def test_lines_have_a_band_from_the_low_to_the_high_end_of_the_intervals(names):
+    figure = reliability_diagram({name: drawn(name) for name in names}, style="line", level=0.9)
+    upper, _ = figure.axes
+    corners = [
+        {tuple(corner) for path in shade.get_paths() for corner in path.vertices.round(9)}
+        for shade in upper.collections
+    ]
+    for name in names:
+        points = points_of(BinSums.of(drawn(name), 15), level=0.9)
+        ends = np.r_[np.c_[points.confidence, points.low], np.c_[points.confidence, points.high]]
+        assert any({tuple(end) for end in ends.round(9)} <= each for each in corners)
+    assert "90% interval" in words(figure)
+    # Whiskers and marks are line and path collections of their own.
+    assert {type(each).__name__ for each in upper.collections} == {"FillBetweenPolyCollection"}
+
+
+def test_a_single_bin_still_has_a_band():
+    p = Predictions.from_binary([0.8] * 50, [1] * 40 + [0] * 10, kind="probs")
+    upper, _ = reliability_diagram(p, style="line", bins=10).axes
+    boxes = [path.get_extents() for each in upper.collections for path in each.get_paths()]
+    assert max(box.width for box in boxes) == pytest.approx(0.1)
+
+
 def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(over):
     models = {"first": over, "second": drawn("underconfident"), "third": drawn("calibrated")}
     figure = reliability_diagram(models, bins=10)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.audit_output import default_figure, show
+from calibrant.cli.audit_output import default_figure, infinite, show
 
 if TYPE_CHECKING:
     import calibrant.predictions
@@ -121,6 +121,7 @@ def audit(
     ece = found["metrics"]["ece"]["value"]
     passed = max_ece is None or ece <= max_ece
     record = settings | found
+    record["remarks"] = [*found.get("remarks", []), *infinite(found["metrics"])]
     record["truth"] = truth
     record["figure"] = None if figure is None else str(figure)
     record["classwise_figure"] = None if classwise is None else str(classwise)

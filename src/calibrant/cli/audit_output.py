@@ -22,8 +22,10 @@ def show(record: dict[str, Any]) -> None:
     if record.get("tests"):
         heads = ["test", "p-value", "asks"]
         show_table(heads, test_rows(record["tests"]), numbers=["p-value"])
-    for line in remarks(record):
+    for line in record["remarks"]:
         say(line)
+    if record["truth"] is not None:
+        say(truth_line(record["truth"], record["metrics"]["ece"], record["bins"]))
     if "verdict" in record:
         say(record["verdict"], style="bold")
     for key in ("figure", "classwise_figure"):
@@ -51,23 +53,11 @@ def test_rows(tests: dict[str, dict[str, float]]) -> list[list[str]]:
     return [[name, p_text(found["p_value"]), TESTS.get(name, "")] for name, found in tests.items()]
 
 
-def remarks(record: dict[str, Any]) -> list[str]:
-    """What a reader of the tables should know besides: surprises, and the truth of an example."""
-    metrics, truth = record["metrics"], record["truth"]
-    lines = []
-    if math.isinf(metrics["nll"]["value"]):
-        lines.append("nll is infinite: some label was given probability zero")
-    outside = [
-        name
-        for name, found in metrics.items()
-        if "low" in found and (found["value"] < found["low"] or found["value"] > found["high"])
-    ]
-    if outside:
-        names = ", ".join(outside)
-        lines.append(f"{names}: so biased by noise that the interval leaves out the value")
-    if truth is not None:
-        lines.append(truth_line(truth, metrics["ece"], record["bins"]))
-    return lines
+def infinite(metrics: dict[str, dict[str, float]]) -> list[str]:
+    """Explain an infinite log score, the one metric that can be infinite."""
+    if not math.isinf(metrics["nll"]["value"]):
+        return []
+    return ["nll is infinite: some label was given probability zero"]
 
 
 def truth_line(truth: dict[str, float], ece: dict[str, float], bins: int) -> str:

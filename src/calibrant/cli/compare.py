@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.compare_output import Row, show, verdict
+from calibrant.cli.compare_output import Row, remarks, show, verdict
+from calibrant.cli.wording import FAIR
 
 if TYPE_CHECKING:
     import calibrant.predictions
 
-METRICS_COMPARED = ("ece", "nll", "brier", "accuracy", "classwise_ece", "smece")
+METRICS_COMPARED = ("nll", "brier", "accuracy", "debiased_ece", "ece", "classwise_ece")
 
 
 def compare(
@@ -30,7 +31,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"May be repeated. Default: {', '.join(METRICS_COMPARED)}.",
+            help=f"May be repeated; only {FAIR} says who is better calibrated. "
+            f"Default: {', '.join(METRICS_COMPARED)}.",
             show_default=False,
             rich_help_panel=options.MEASURING,
         ),
@@ -68,7 +70,11 @@ def compare(
         "level": level,
         "resamples": resamples,
         "seed": seed,
-        "metrics": {name: asdict(row) | {"better": row.better} for name, row in rows.items()},
+        "metrics": {
+            name: asdict(row) | {"higher": row.higher, "better": row.better}
+            for name, row in rows.items()
+        },
+        "remarks": remarks(rows),
         "verdict": verdict(rows, len(one)),
     }
     if as_json:

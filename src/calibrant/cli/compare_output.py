@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.cli.screen import p_text, range_text, say, show_table
-from calibrant.cli.wording import HIGHER_IS_BETTER, SCORES, SIGNED
+from calibrant.cli.wording import FAIR, HIGHER_IS_BETTER, PROPER, SCORES, SIGNED
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,21 @@ class Row:
         return "A" if self.low > 0 else "B" if self.high < 0 else None
 
     @property
+    def lower(self) -> str | None:
+        """Whose value is lower beyond doubt."""
+        return None if self.higher is None else "AB".replace(self.higher, "")
+
+    @property
     def better(self) -> str | None:
-        """Who is better beyond doubt, where the metric has a better side."""
-        if self.higher is None or self.metric in SIGNED:
-            return None
-        return self.higher if self.metric in HIGHER_IS_BETTER else "AB".replace(self.higher, "")
+        """Who is better beyond doubt; None where a metric does not say that."""
+        if self.metric in HIGHER_IS_BETTER:
+            return self.higher
+        return self.lower if self.metric in SCORES or self.metric == FAIR else None
+
+    @property
+    def noisy(self) -> bool:
+        """Whether it is a calibration error whose noise differs between models."""
+        return self.metric not in SCORES | SIGNED | {FAIR}
 
 
 def show(record: dict[str, Any], rows: Mapping[str, Row]) -> None:
@@ -48,6 +58,8 @@ def show(record: dict[str, Any], rows: Mapping[str, Row]) -> None:
     show_table(heads, [_cells(row) for row in rows.values()], numbers=heads[1:6])
     if len(rows) > 1:
         say(f"p-values are corrected for {len(rows)} metrics (Holm)")
+    for line in record["remarks"]:
+        say(line)
     say(record["verdict"], style="bold")
 
 
@@ -59,19 +71,40 @@ def _cells(row: Row) -> list[str]:
         "-" if math.isnan(row.difference) else f"{row.difference:+.4f}",
         range_text(row.low, row.high, "+"),
         p_text(row.p_value),
-        row.better or "-",
+        f"{row.lower} lower" if row.noisy and row.lower else row.better or "-",
     ]
 
 
+def remarks(rows: Mapping[str, Row]) -> list[str]:
+    """Say which rows are no evidence of better calibration, and which one would be."""
+    noisy = [row.metric for row in rows.values() if row.noisy]
+    if not noisy:
+        return []
+    remedy = "rely on" if FAIR in rows else "add --metric"
+    return [f"noise in {', '.join(noisy)} differs between models: {remedy} {FAIR}"]
+
+
 def verdict(rows: Mapping[str, Row], examples: int) -> str:
-    """One sentence on the ECE, or on the first metric if the ECE was not asked for."""
-    row = rows.get("ece") or next(iter(rows.values()))
+    """On calibration, from the debiased ECE, or else on the first metric; then on proper scores."""
+    lead = rows.get(FAIR) or next(iter(rows.values()))
+    parts = [_sentence(lead, examples)]
+    better: dict[str, list[str]] = {}
+    for name in PROPER:
+        if name in rows and name != lead.metric and (side := rows[name].better):
+            better.setdefault(side, []).append(name)
+    parts += [f"{side} has the better {' and '.join(names)}" for side, names in better.items()]
+    return "; ".join(parts)
+
+
+def _sentence(row: Row, examples: int) -> str:
     if row.higher is None:
         return f"no difference in {row.metric} that {examples:,} examples could show"
     size, ends = abs(row.difference), sorted((abs(row.low), abs(row.high)))
     amount = f"by {size:.4f} [{ends[0]:.4f}, {ends[1]:.4f}]"
+    if row.noisy:
+        return f"{row.lower} reads lower: {row.metric} {amount}"
     if row.better is None:
         return f"{row.metric} of {row.higher} is higher {amount}"
     side = "higher" if row.better == row.higher else "lower"
-    words = "better" if row.metric in SCORES else "better calibrated"
+    words = "better calibrated" if row.metric == FAIR else "better"
     return f"{row.better} is {words}: {row.metric} {side} {amount}"

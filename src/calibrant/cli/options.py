@@ -1,5 +1,7 @@
 """Options that several commands share, each defined once."""
 
+import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +14,19 @@ class Method(StrEnum):
     basic = "basic"
     percentile = "percentile"
     bca = "bca"
+
+
+def _within(option: str, least: int, most: float = math.inf) -> Callable[[int], int]:
+    """Check a whole number in our own words; those of the parser change with its release."""
+
+    def check(value: int) -> int:
+        if value < least:
+            raise ValueError(f"{option} must be at least {least:,}, got {value}")
+        if value > most:
+            raise ValueError(f"{option} must be at most {most:,}, got {value}")
+        return value
+
+    return check
 
 
 READING, MEASURING, OUTPUT = "What to read", "How to measure", "What comes out"
@@ -42,10 +57,31 @@ Expansion = Annotated[
         rich_help_panel=READING,
     ),
 ]
-Bins = Annotated[int, typer.Option(help="Bins of the confidence.", rich_help_panel=MEASURING)]
+# More would be empty for any file, and their sums would fill the memory.
+MOST_BINS = 10_000
+Bins = Annotated[
+    int,
+    typer.Option(
+        help=f"Bins of the confidence, at most {MOST_BINS:,}.",
+        callback=_within("--bins", 1, MOST_BINS),
+        rich_help_panel=MEASURING,
+    ),
+]
 Level = Annotated[float, typer.Option(help="Coverage of intervals.", rich_help_panel=MEASURING)]
-Resamples = Annotated[int, typer.Option(help="How often to resample.", rich_help_panel=MEASURING)]
-Seed = Annotated[int, typer.Option(help="Seed of the resampling.", rich_help_panel=MEASURING)]
+Resamples = Annotated[
+    int,
+    typer.Option(
+        help="How often to resample.",
+        callback=_within("--resamples", 1),
+        rich_help_panel=MEASURING,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Seed of the resampling.", callback=_within("--seed", 0), rich_help_panel=MEASURING
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, and nothing else, to stdout.", rich_help_panel=OUTPUT),

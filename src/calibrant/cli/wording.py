@@ -32,6 +32,11 @@ HIGHER_IS_BETTER = frozenset({"accuracy"})
 SIGNED = frozenset({"overconfidence"})
 # About right answers as much as about confidence.
 SCORES = frozenset({"accuracy", "nll", "brier", "aurc"})
+# Proper scores: the truth has the best expected value, so miscalibration can only cost.
+PROPER = ("nll", "brier")
+# The calibration error on which a comparison may rest. All others contain noise that depends on
+# how confidences are spread: of two calibrated models the one reads lower than the other.
+FAIR = "debiased_ece"
 
 
 def first_line(thing: Callable[..., Any]) -> str:

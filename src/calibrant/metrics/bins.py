@@ -4,10 +4,12 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
+from calibrant import checks
 from calibrant.predictions import Predictions
 from calibrant.shapes import Index, PerBin, Values
 
@@ -53,9 +55,10 @@ class BinSums:
 
     @classmethod
     def of_confidence(
-        cls, confidence: Values, correct: Values, *, bins: Bins = 15, weights: Values | None = None
+        cls, confidence: Any, correct: Any, *, bins: Bins = 15, weights: Any = None
     ) -> "BinSums":
-        """Sums from confidences and correctness, where there are no logits."""
+        """Sums from (n,) confidences and correctness, each in [0, 1], where there are no logits."""
+        confidence, correct, weights = _checked(confidence, correct, weights)
         edges = bin_edges(bins)
         index = bin_index(confidence, edges)
         return cls(
@@ -84,15 +87,14 @@ class BinSums:
         return cls(empty, empty, empty, None)
 
     @classmethod
-    def on_grid(
-        cls, confidence: Values, correct: Values, *, weights: Values | None = None
-    ) -> "BinSums":
+    def on_grid(cls, confidence: Any, correct: Any, *, weights: Any = None) -> "BinSums":
         """Sums over a fixed fine grid from which equal-mass bins can be formed later.
 
         A cell is the side of 1/2 and the top bits of float32(min(p, 1 - p)): 256 cells for each
         halving of the distance to 0 or 1, so over-confident networks keep their resolution. It
         does not depend on the data, hence sums add exactly and no random sketch is needed.
         """
+        confidence, correct, weights = _checked(confidence, correct, weights)
         small = np.minimum(confidence, 1 - confidence).clip(0).astype(np.float32)
         cell = small.view(np.int32).astype(np.int64) >> GRID_SHIFT
         index = np.where(confidence <= 0.5, cell, 2 * GRID_HALF - 1 - cell)
@@ -137,6 +139,8 @@ class BinSums:
 
     def error(self, norm: float) -> Float64[np.ndarray, "..."]:
         r"""Calibration error $(\sum_b \frac{n_b}{n} |gap_b|^{norm})^{1/norm}$; inf: maximum."""
+        if not self.count.any():
+            raise ValueError("no examples were added yet")
         gap = np.abs(self.gap)
         if norm == math.inf:
             return np.asarray(gap.max(-1))
@@ -213,11 +217,25 @@ def equal_mass_index(count: PerBin, bins: int) -> Index:
 def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
     """Warn where there are fewer examples than bins."""
     if examples < bins:
-        advice = f"use bins<={max(1, examples // 3)} or debiased_ece"
+        advice = f"use bins<={max(1, examples // 3)} or more examples"
         warnings.warn(
-            f"{examples} examples in {bins} bins: the error is badly biased upwards; {advice}",
+            f"{examples} examples in {bins} bins: most of the value is sampling noise; {advice}",
             stacklevel=stacklevel,
         )
+
+
+def _checked(confidence: Any, correct: Any, weights: Any) -> tuple[Values, Values, Values | None]:
+    """Check what `BinSums` is made of; rounding may put a confidence a little above 1."""
+    values = {
+        "confidence": checks.as_values("confidence", confidence, high=1 + 1e-6),
+        "correct": checks.as_values("correct", correct, high=1),
+    }
+    if weights is not None:
+        values["weights"] = checks.as_values("weights", weights)
+    if len({len(value) for value in values.values()}) > 1:
+        sizes = ", ".join(f"{name} {len(value)}" for name, value in values.items())
+        raise ValueError(f"lengths differ: {sizes}")
+    return values["confidence"], values["correct"], values.get("weights")
 
 
 def segment_sum(index: Index, values: Values, size: int) -> Float64[np.ndarray, " b"]:

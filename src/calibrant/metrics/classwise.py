@@ -92,10 +92,13 @@ def class_sums(predictions: Predictions, *, bins: Bins = 15, threshold: float = 
         rows, code, values = _large_entries(scaled, scale, edges, threshold)
         own = weights[part][rows]
         count, total = segment_sum(code, own, cells), segment_sum(code, own * values, cells)
-        return count, total, (weights[part] / scale) @ scaled.astype(np.float64)
+        return count, total, np.einsum("n,nk->k", weights[part] / scale, scaled)
 
-    chunks = zip(*predictions.map_scaled(of_chunk), strict=True)
-    count, total, columns = (np.sum(parts, axis=0) for parts in chunks)
+    count, total, columns = np.zeros(cells), np.zeros(cells), np.zeros(predictions.classes)
+    for more_count, more_total, more_columns in predictions.map_scaled(of_chunk):
+        count += more_count
+        total += more_total
+        columns += more_columns
     hits = _label_hits(predictions, edges, threshold)
     return _assemble(count, total, hits(weights), weights.sum(), columns, edges, threshold)
 

@@ -1,5 +1,7 @@
 """Error bars: the bootstrap, for one set of predictions or for the difference of two."""
 
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -7,8 +9,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from calibrant.metrics.consistency import redrawn
 from calibrant.metrics.statistic import Statistic
-from calibrant.metrics.statistics import Metric, range_of, resampler
+from calibrant.metrics.statistics import Metric, range_of, resampler, zero_if_calibrated
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 
@@ -73,6 +76,8 @@ def interval(
             about the value; "bca" corrects the quantiles for bias and skewness. Resampling adds
             noise to a binned error once more, so percentiles lie too high and "basic", which
             turns that shift round, covers the true error far more often: see docs/bias.md.
+            With each of them, zero is taken into the interval of a calibration error if
+            calibrated predictions with the same scores would read as much.
         progress: called after each draw, to move a progress bar.
 
     References:
@@ -108,6 +113,7 @@ def intervals(
 ) -> dict[str, Interval]:
     """Intervals of several metrics from the same draws; options as in `interval`."""
     _check(level, resamples, method)
+    _check_units(predictions)
     values = {name: metric(predictions) for name, metric in metrics.items()}
     statistics = {name: resampler(metric, predictions) for name, metric in metrics.items()}
     draws = np.empty((len(metrics), resamples))
@@ -119,8 +125,47 @@ def intervals(
     for row, (name, value) in zip(draws, values.items(), strict=True):
         bounds = _bounds(value, row, level, method, statistics[name], predictions)
         low, high = np.clip(bounds, *range_of(metrics[name]))
+        if low == high and row.min() < row.max():
+            # Mirrored and cut at the end of the range, nothing is left; the quantiles still say.
+            low, high = _quantiles(row, level)
         found[name] = Interval(value, float(low), float(high), level)
-    return found
+    return _with_zero(found, metrics, predictions, seed)
+
+
+def _with_zero(
+    found: dict[str, Interval],
+    metrics: Mapping[str, Metric],
+    predictions: Predictions,
+    seed: int,
+) -> dict[str, Interval]:
+    """Take zero into the interval of an error that calibrated predictions would show as well.
+
+    No bootstrap covers an error of zero, because resampling adds noise to an error that cannot
+    be negative. So calibrated predictions are drawn from the same scores, just as many as make it
+    a test: where all of 19 read less, there is an error at the level of 5 %. Otherwise all from
+    zero to the reading is plausible.
+    """
+    doubtful = {
+        name
+        for name, bar in found.items()
+        if zero_if_calibrated(metrics[name]) and not bar.low <= 0 <= bar.value <= bar.high
+    }
+    if not doubtful or predictions.groups is not None or predictions.weights is not None:
+        return found
+    draws = math.ceil(1 / (1 - found[min(doubtful)].level) - 1e-9) - 1
+    plausible: dict[str, Interval] = {}
+    with warnings.catch_warnings():
+        # What there was to warn about was said when the value itself was taken.
+        warnings.simplefilter("ignore")
+        for calibrated in redrawn(predictions, draws, seed=seed):
+            for name in doubtful - set(plausible):
+                bar = found[name]
+                if metrics[name](calibrated) >= bar.value:
+                    high = max(bar.high, bar.value, 0.0)
+                    plausible[name] = replace(bar, low=min(bar.low, 0.0), high=high)
+            if len(plausible) == len(doubtful):
+                break
+    return found | plausible
 
 
 def compare(
@@ -136,19 +181,28 @@ def compare(
     """Is the metric really different between two models on the same examples?
 
     Paired: both models are resampled on the same draws, so what is hard for both cancels. The
-    p-value is twice the smaller tail of the resampled differences beyond zero, hence below
-    1 - level exactly when the percentile interval leaves out zero.
+    p-value is twice the smaller tail of the resampled differences beyond zero.
+
+    It compares what the metric *reads*. `nll`, `brier`, `accuracy` and `overconfidence` are
+    unbiased and `debiased_ece` nearly so. `ece`, `sece`, `smece` and the like contain noise that
+    depends on how the confidences are spread: two calibrated models of different sharpness read
+    differently, and the test says so. docs/bias.md shows how often.
     """
     _check(level, resamples, "percentile")
+    _check_units(first)
     if len(first) != len(second) or not bool((first.labels == second.labels).all()):
         raise ValueError(
             "compare needs the same examples in the same order: "
             f"the labels of {first} and {second} differ"
         )
-    one, two = resampler(metric, first), resampler(metric, second)
+    for name in ("weights", "groups"):
+        one, two = getattr(first, name), getattr(second, name)
+        if (one is None) != (two is None) or (one is not None and not bool((one == two).all())):
+            raise ValueError(f"compare needs the same {name} in both predictions")
+    of_first, of_second = resampler(metric, first), resampler(metric, second)
     draws = np.empty(resamples)
     for column, counts in enumerate(draws_of(first, resamples, seed)):
-        draws[column] = one(counts) - two(counts)
+        draws[column] = of_first(counts) - of_second(counts)
         if progress is not None:
             progress()
     low, high = _quantiles(draws, level)
@@ -248,6 +302,14 @@ def _quantiles(draws: Values, level: float) -> tuple[float, float]:
     # An order statistic, not a mean of two: stays right where some draws are infinite.
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)
+
+
+def _check_units(predictions: Predictions) -> None:
+    groups = predictions.groups
+    if groups is not None and int(groups.max()) == 0:
+        raise ValueError("resampling draws whole groups and needs at least 2, got 1")
+    if len(predictions) < 2:
+        raise ValueError("resampling needs at least 2 examples, got 1")
 
 
 def _check(level: float, resamples: int, method: str) -> None:

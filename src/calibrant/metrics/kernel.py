@@ -85,7 +85,8 @@ def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) 
             return float(np.abs(hits - points * density).sum() / density.sum())
         density, hits = (spread @ smooth).T
         if form == "leave_one_out":
-            density, hits = density - 1, hits - correct
+            own = np.minimum(weights, 1)
+            density, hits = density - own, hits - own * correct
             _mend_isolated(density, hits, confidence, correct, weights, bandwidth)
         near = np.divide(hits, density, out=confidence.copy(), where=(weights > 0) & (density > 0))
         return float((weights * np.abs(near - confidence)).sum() / weights.sum())
@@ -104,7 +105,7 @@ def _mend_isolated(
     """Sum over all pairs for examples with hardly a neighbour: there the grid has no digits."""
     for i in np.flatnonzero((weights > 0) & (density < 1e-2)):
         others = weights.copy()
-        others[i] -= 1
+        others[i] -= min(1.0, others[i])
         exponent = -((confidence - confidence[i]) ** 2) / (2 * bandwidth**2)
         top = exponent[others > 0].max(initial=-math.inf)
         if top == -math.inf:

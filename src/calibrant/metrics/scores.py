@@ -19,7 +19,8 @@ def mean_statistic(
     """Prepare any mean over examples for resampling."""
     values = of_example(predictions)
     if np.isfinite(values).all():
-        return lambda weights: float(weights @ values / weights.sum())
+        # Not `@`: the threads that BLAS wakes for it keep the cores busy after it is done.
+        return lambda weights: float(np.einsum("n,n->", weights, values) / weights.sum())
     # An infinite value that was not drawn adds nothing, and zero times infinity is not zero.
     return lambda weights: float((weights[weights > 0] @ values[weights > 0]) / weights.sum())
 
@@ -32,7 +33,7 @@ def nll_values(predictions: Predictions) -> Values:
 def brier_values(predictions: Predictions) -> Values:
     """Squared distance of each probability vector from its one-hot label, (n,)."""
     rows = predictions.rows
-    return (rows.squared_norm - 2 * rows.label_prob + 1).numpy()
+    return np.asarray(rows.squared_norm.numpy() - 2 * rows.label_prob.numpy() + 1)
 
 
 def correct_values(predictions: Predictions) -> Values:
@@ -42,7 +43,7 @@ def correct_values(predictions: Predictions) -> Values:
 
 def excess_values(predictions: Predictions) -> Values:
     """Confidence minus correctness, (n,)."""
-    return (predictions.confidence - predictions.correct).numpy()
+    return np.asarray(predictions.confidence.numpy() - predictions.correct.numpy())
 
 
 def nll(predictions: Predictions) -> float:

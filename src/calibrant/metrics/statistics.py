@@ -43,6 +43,15 @@ STATISTICS: dict[Callable[..., float], Callable[..., Statistic]] = {
     simplex.simplex_ece: simplex.simplex_ece_statistic,
 }
 
+# Those that are zero when predictions are calibrated, and read noise where they are.
+ZERO_IF_CALIBRATED = frozenset(STATISTICS) - {
+    scores.nll,
+    scores.brier,
+    scores.accuracy,
+    scores.overconfidence,
+    scores.aurc,
+}
+
 # What a metric can be at all; intervals are cut there. Any other lies in [0, 1].
 RANGES: dict[Callable[..., float], tuple[float, float]] = {
     binned.debiased_ece: (-1.0, 1.0),
@@ -50,6 +59,11 @@ RANGES: dict[Callable[..., float], tuple[float, float]] = {
     scores.brier: (0.0, 2.0),
     scores.nll: (0.0, math.inf),
 }
+
+
+def zero_if_calibrated(metric: Metric) -> bool:
+    """Whether the metric is a calibration error of ours other than the signed mean gap."""
+    return (metric.func if isinstance(metric, partial) else metric) in ZERO_IF_CALIBRATED
 
 
 def range_of(metric: Metric) -> tuple[float, float]:

@@ -9,6 +9,9 @@ from calibrant.metrics.intervals import Interval, Method, intervals
 from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
 from calibrant.predictions import Predictions
 
+# Below this many examples chance decides almost everything.
+FEW = 30
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -19,7 +22,8 @@ class Summary:
         classes: how many.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
-        tests: name to result; both test the hypothesis that confidence is calibrated.
+        tests: name to result; both test the hypothesis that confidence is calibrated. None where
+            examples have weights or groups, because the tests take independent examples.
     """
 
     examples: int
@@ -38,11 +42,24 @@ class Summary:
             lines.append(f"{name:16} {found.value:8.4f}   {found.low:.4f} to {found.high:.4f}")
         for name, test in self.tests.items():
             lines.append(f"{name:16} p = {test.p_value:.3g}")
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, *self.remarks, self.verdict])
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the table should know about single rows."""
+        outside = [
+            name for name, bar in self.metrics.items() if not bar.low <= bar.value <= bar.high
+        ]
+        if not outside:
+            return []
+        said = "reads so much noise that its interval, which is corrected for it, lies below"
+        return [f"{name} {said}" for name in outside]
 
     @property
     def verdict(self) -> str:
         """One sentence: is confidence off, in which direction and by how much?"""
+        if self.examples < FEW:
+            return f"{self.examples} examples are too few for a verdict"
         excess = self.metrics["overconfidence"]
         points = f"{100 * abs(excess.value):.1f} points"
         if excess.low > 0:
@@ -50,12 +67,12 @@ class Summary:
         if excess.high < 0:
             return f"under-confident: confidence is {points} below accuracy on average"
         if "consistency" in self.tests and self.tests["consistency"].p_value < 0.05:
-            return "right on average, but over-confident in places and under-confident in others"
+            return "right on average, but not at every level of confidence"
         return f"no miscalibration found that {self.examples:,} examples could show"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self) | {"verdict": self.verdict}
+        return asdict(self) | {"remarks": self.remarks, "verdict": self.verdict}
 
 
 def summary(
@@ -89,7 +106,7 @@ def summary(
         progress=progress,
     )
     tests = {}
-    if predictions.weights is None:
+    if predictions.weights is None and predictions.groups is None:
         tests = {
             "spiegelhalter": spiegelhalter(predictions),
             "consistency": consistency_test(predictions, bins=bins, resamples=resamples, seed=seed),

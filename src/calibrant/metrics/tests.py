@@ -35,13 +35,13 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
         Spiegelhalter, Probabilistic prediction in patient management and clinical trials,
             Statistics in Medicine 1986.
     """
-    _refuse_weights(predictions)
+    _refuse_weights_and_groups(predictions)
     if every_class:
         square = predictions.rows.squared_norm.numpy()
         cubes = predictions.map_scaled(
             lambda _, scaled, total: ((scaled / total[:, None]).astype(np.float64) ** 3).sum(1)
         )
-        cube = np.concatenate(cubes)
+        cube = np.concatenate(list(cubes))
         surprise = 2 * (square - predictions.rows.label_prob.numpy())
         variance = 4 * (cube - square**2).clip(0)
     else:
@@ -69,7 +69,7 @@ def consistency_test(
         Broecker and Smith, Increasing the Reliability of Reliability Diagrams, Weather and
             Forecasting 2007.
     """
-    _refuse_weights(predictions)
+    _refuse_weights_and_groups(predictions)
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1, got {resamples}")
     edges = bin_edges(bins)
@@ -93,6 +93,10 @@ def consistency_test(
     return TestResult(observed, (extreme + 1) / (resamples + 1))
 
 
-def _refuse_weights(predictions: Predictions) -> None:
-    if predictions.weights is not None:
-        raise ValueError("tests of calibration count examples; they do not take weights")
+def _refuse_weights_and_groups(predictions: Predictions) -> None:
+    for name in ("weights", "groups"):
+        if getattr(predictions, name) is not None:
+            raise ValueError(
+                f"tests of calibration take independent examples that count once, not {name}; "
+                "make Predictions without them if that holds"
+            )

@@ -20,6 +20,8 @@ OVER, UNDER = "#d55e00", "#0072b2"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#22262d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FAINT = 0.4
+# How dark the band of intervals is: of one model, and of each of several.
+BAND, LIGHT_BAND = 0.25, 0.14
 LINES = ("-", "--", ":")
 
 
@@ -90,7 +92,21 @@ def _fade(color: str | Sequence[str], points: Points, alpha: float = 1.0) -> Any
     return rgba
 
 
-def gap_legend(points: Sequence[Points], *, level: float) -> tuple[list[Any], list[str]]:
+def draw_band(axes: "matplotlib.axes.Axes", points: Points, *, color: str, alpha: float) -> None:
+    """Shade the intervals, from the start of the first bin to the end of the last."""
+    # Up to the ends, or a single bin would have a band without width.
+    x = np.concatenate([points.left[:1], points.confidence, points.right[-1:]])
+    low, high = (np.pad(side, 1, mode="edge") for side in (points.low, points.high))
+    enough = np.pad(~points.few, 1, mode="edge").tolist()
+    look: dict[str, Any] = {"color": color, "linewidth": 0, "zorder": 0.9}
+    # Twice, so that stretches next to a bin with few examples come out fainter.
+    axes.fill_between(x, low, high, alpha=FAINT * alpha, **look)
+    axes.fill_between(x, low, high, where=enough, alpha=(1 - FAINT) * alpha, **look)
+
+
+def gap_legend(
+    points: Sequence[Points], *, level: float, band: bool = False
+) -> tuple[list[Any], list[str]]:
     """Handles and labels for what the panels show, and nothing that they do not."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -101,7 +117,8 @@ def gap_legend(points: Sequence[Points], *, level: float) -> tuple[list[Any], li
     if any((part.confidence < part.accuracy).any() for part in points):
         entries.append((Patch(color=UNDER, alpha=0.55, linewidth=0), "under-confident"))
     whisker = Line2D([], [], color=INK, marker="|", markersize=9, linestyle="none")
-    entries.append((whisker, f"{100 * level:g}% interval"))
+    shade = Patch(color=INK, alpha=BAND, linewidth=0)
+    entries.append((shade if band else whisker, f"{100 * level:g}% interval"))
     if any(part.few.any() for part in points):
         faint = Line2D([], [], color=INK, alpha=FAINT, marker="o", markersize=4)
         entries.append((faint, f"under {FEW} examples"))

@@ -31,8 +31,8 @@ def reliability_diagram(
 
     A calibrated model lies on the diagonal; the shaded gap to it, weighted by the histogram, is
     the ECE. A bin's point stands at its mean confidence, so its distance to the diagonal is
-    exactly that gap. Whiskers are Wilson intervals of the accuracy. Bins with fewer than 10
-    examples are faint.
+    exactly that gap. Whiskers, or the band about a line, are Wilson intervals of the accuracy.
+    Bins with fewer than 10 examples are faint.
 
     Args:
         predictions: what to draw; several by name are laid over one another as lines.
@@ -65,7 +65,8 @@ def reliability_diagram(
         (panels.draw_bars if style == "bars" else _draw_line)(upper, own)
         _draw_histogram(lower, shares[name])
         facts = _facts(sums[name], error)
-        panels.legend_below(figure, *panels.gap_legend([own], level=level), columns=4)
+        legend = panels.gap_legend([own], level=level, band=style == "line")
+        panels.legend_below(figure, *legend, columns=4)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
@@ -99,7 +100,7 @@ def _sizes(sums: Mapping[str, BinSums]) -> str:
 
 
 def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
-    """Join the points, and shade their gap to the diagonal."""
+    """Join the points, shade their gap to the diagonal and the band of their intervals."""
     x, y = points.confidence, points.accuracy
     for side, hue in ((y <= x, panels.OVER), (y >= x, panels.UNDER)):
         # Twice, so that stretches next to a bin with few examples come out fainter.
@@ -107,8 +108,8 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
             axes.fill_between(
                 x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
             )
-    _draw_joined(axes, points, color=panels.INK)
-    panels.draw_whiskers(axes, points)
+    panels.draw_band(axes, points, color=panels.INK, alpha=panels.BAND)
+    _draw_joined(axes, points, color=panels.INK, marker="o", markersize=4, markeredgewidth=0)
 
 
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **look: Any) -> Any:
@@ -130,16 +131,7 @@ def _draw_series(
     """Draw one of several predictions as a line with a band, and its histogram as steps."""
     turn, place = divmod(at, len(panels.SERIES))
     hue, dashes = panels.SERIES[place], panels.LINES[turn % len(panels.LINES)]
-    enough = (~points.few).tolist()
-    upper.fill_between(
-        points.confidence,
-        points.low,
-        points.high,
-        where=enough,
-        color=hue,
-        alpha=0.14,
-        linewidth=0,
-    )
+    panels.draw_band(upper, points, color=hue, alpha=panels.LIGHT_BAND)
     line = _draw_joined(
         upper,
         points,

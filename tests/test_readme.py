@@ -1,0 +1,58 @@
+"""What the README shows works as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from calibrant.cli.app import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+EXAMPLES = [text for language, text in BLOCKS if language == "python"]
+# Commands stand in blocks or between backquotes; prose may say "make" and mean the word.
+SHELL = [text for language, text in BLOCKS if language != "python"]
+SHOWN = "\n".join([*SHELL, *re.findall(r"`([^`\n]+)`", README)])
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_python_example_runs_as_it_stands(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example, names)  # noqa: S102, our own README
+    assert (tmp_path / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    assert len(names["fit"]) + len(names["held_out"]) == len(names["p"])
+    assert "over-confident" in capsys.readouterr().out
+
+
+def test_numbers_in_the_comments_are_what_comes_out():
+    (example,) = EXAMPLES
+    setup = "\n".join(line for line in example.splitlines() if re.match(r"from|p =", line))
+    names = {}
+    exec(setup, names)  # noqa: S102, our own README
+    shown = re.findall(r"^(metrics\..*?) +# (\d\.\d+)", example, re.MULTILINE)
+    assert shown
+    for code, value in shown:
+        assert f"{eval(code, names):.4f}" == value  # noqa: S307, our own README
+
+
+def test_every_make_target_is_in_the_makefile():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z]+)", SHOWN))
+    assert {"quickstart", "test"} <= named
+    assert named <= targets
+
+
+def test_every_command_is_one_of_ours():
+    named = set(re.findall(r"\bcalibrant ([a-z]+)", SHOWN))
+    assert {"audit", "compare"} <= named
+    assert named <= set(COMMANDS)
+
+
+def test_every_file_linked_to_is_there():
+    linked = re.findall(r"\]\(([^)#:]+)\)|src=\"([^\"]+)\"", README)
+    assert linked
+    for path in map("".join, linked):
+        assert (ROOT / path).is_file(), path
