@@ -321,8 +321,16 @@ class Predictions:
 
     def relabelled(self, labels: Any) -> "Predictions":
         """Return the same scores with other labels."""
+        checked = checks.as_labels(
+            labels, examples=len(self), classes=self.classes, name=self._scores.kind
+        )
         return Predictions.__new__(Predictions)._fill(
-            self._scores, labels, self.weights, self.groups, self.class_names
+            self._scores,
+            checked,
+            self.weights,
+            self.groups,
+            self.class_names,
+            self._scores.rows_with(self.rows, checked),
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple["Predictions", "Predictions"]:

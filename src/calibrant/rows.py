@@ -19,7 +19,7 @@ from calibrant.shapes import Index, Labels, Logits, PerExample
 # Elements a chunk may hold: one chunk of probabilities stays in a core's cache.
 CHUNK = 1 << 19
 # Up to this many classes a running sum in float32 is as good as a pairwise one.
-SHORT = 512
+SHORT = 4096
 
 T = TypeVar("T")
 Chunk = Float[np.ndarray, "n k"]

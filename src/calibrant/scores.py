@@ -1,7 +1,7 @@
 """Logits or probabilities, whichever was given, and the other one when asked."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -60,6 +60,22 @@ class Scores:
     def rows(self, labels: Labels) -> Rows:
         """What metrics need of each example."""
         return rows_of(self.values, labels, are_probs=self.kind == "probs")
+
+    def rows_with(self, rows: Rows, labels: Labels) -> Rows:
+        """The rows of the same scores under other labels, without a pass over all classes."""
+        at, best, truth = np.arange(len(labels)), rows.predicted.numpy(), labels.numpy()
+        given, confidence = self.values.numpy(), rows.confidence.numpy()
+        own = given[at, truth].astype(np.float64)
+        with np.errstate(divide="ignore"):
+            log_own = (
+                np.log(own) if self.kind == "probs" else own - given[at, best] + np.log(confidence)
+            )
+        label_prob = own if self.kind == "probs" else np.exp(log_own)
+        return replace(
+            rows,
+            label_prob=torch.from_numpy(label_prob),
+            label_log_prob=torch.from_numpy(log_own),
+        )
 
     def take(self, index: Tensor) -> "Scores":
         """Return the examples at `index`."""

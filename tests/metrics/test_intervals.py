@@ -285,7 +285,7 @@ def test_summary_says_what_a_reader_should_know():
     assert few.verdict == "20 examples are too few for a verdict"
     p = SYNTHETIC["overconfident"].sample(10_000, seed=0).predictions
     found = metrics.summary(p, resamples=40)
-    assert [remark.split()[0] for remark in found.remarks] == ["simplex_ece"]
+    assert [remark.split(":")[0] for remark in found.remarks] == ["simplex_ece"]
     assert found.remarks[0] in str(found)
 
 

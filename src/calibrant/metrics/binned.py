@@ -15,7 +15,6 @@ from calibrant.metrics.bins import (
     bin_index,
     check_count,
     warn_if_thin,
-    weighted_sums,
 )
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
@@ -28,13 +27,20 @@ def binned_statistic(
     predictions: Predictions, *, bins: Bins = 15, measure: Callable[[BinSums], float]
 ) -> Statistic:
     """Prepare any measure of the top label's sums per bin for resampling."""
-    edges = bin_edges(bins)
-    confidence, correct = predictions.confidence.numpy(), predictions.correct.numpy()
-    index = bin_index(confidence, edges)
+    edges = tuple(bin_edges(bins))
+    index = bin_index(predictions.confidence.numpy(), np.asarray(edges))
+    # In the order of the bins each of them is one stretch, and sums of stretches are fast.
+    order = index.argsort(kind="stable")
+    filled, starts = np.unique(index[order], return_index=True)
+    confidence = predictions.confidence.numpy()[order]
+    correct = predictions.correct.numpy()[order]
 
     def statistic(weights: Values) -> float:
-        sums = weighted_sums(index, confidence, correct, weights, len(edges) - 1)
-        return measure(BinSums(*sums, tuple(edges)))
+        own = weights[order]
+        sums = np.zeros((3, len(edges) - 1))
+        for row, values in enumerate((own, own * confidence, own * correct)):
+            sums[row, filled] = np.add.reduceat(values, starts)
+        return measure(BinSums(sums[0], sums[1], sums[2], edges))
 
     return statistic
 

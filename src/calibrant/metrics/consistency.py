@@ -20,13 +20,27 @@ def redrawn(predictions: Predictions, draws: int, *, seed: int) -> Iterator[Pred
             Forecasting 2007.
     """
     generator = np.random.default_rng(seed)
+    best, confidence = predictions.predicted.numpy(), predictions.confidence.numpy()
     for _ in range(draws):
-        labels = predictions.map_scaled(partial(_drawn, generator.random(len(predictions))))
-        yield predictions.relabelled(np.concatenate(list(labels)))
+        level = generator.random(len(predictions))
+        # Most labels are the predicted class: only for the others are the classes gone through.
+        other = np.flatnonzero(level >= confidence)
+        labels = best.copy()
+        if len(other):
+            rest = predictions.take(other)
+            left = (level[other] - confidence[other]) / np.maximum(1 - confidence[other], 1e-300)
+            labels[other] = np.concatenate(
+                list(rest.map_scaled(partial(_drawn, left, best[other])))
+            )
+        yield predictions.relabelled(labels)
 
 
-def _drawn(level: Values, part: slice, scaled: Chunk, total: Scale) -> Index:
-    """The class at which the cumulative probability reaches the level of each row."""
-    reached = np.cumsum(scaled, axis=1, dtype=np.float64)
-    # Against the last sum, not `total`: rounding must not leave a level beyond the end.
-    return np.asarray((reached < (level[part] * reached[:, -1])[:, None]).sum(1))
+def _drawn(level: Values, best: Index, part: slice, scaled: Chunk, total: Scale) -> Index:
+    """Class other than the best at which the cumulative probability reaches the level."""
+    others = scaled.astype(np.float64)
+    others[np.arange(len(others)), best[part]] = 0
+    reached = np.cumsum(others, axis=1)
+    # Relative to the last sum: rounding must not leave a level beyond the end.
+    return np.asarray(
+        (reached <= (level[part] * reached[:, -1])[:, None]).sum(1).clip(max=scaled.shape[1] - 1)
+    )

@@ -257,7 +257,7 @@ def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Va
     groups = None if predictions.groups is None else predictions.groups.numpy()
     units = len(predictions) if groups is None else int(groups.max()) + 1
     for _ in range(resamples):
-        drawn = generator.integers(0, units, units, dtype=np.int32)
+        drawn = generator.integers(0, units, units)
         counts = np.bincount(drawn, minlength=units).astype(np.float64)
         yield counts if groups is None else counts[groups]
 

@@ -47,13 +47,12 @@ class Summary:
     @property
     def remarks(self) -> list[str]:
         """What a reader of the table should know about single rows."""
-        outside = [
-            name for name, bar in self.metrics.items() if not bar.low <= bar.value <= bar.high
+        said = "the interval is corrected for the noise in the value, and leaves the value out"
+        return [
+            f"{name}: {said}"
+            for name, bar in self.metrics.items()
+            if bar.value < bar.low or bar.value > bar.high
         ]
-        if not outside:
-            return []
-        said = "reads so much noise that its interval, which is corrected for it, lies below"
-        return [f"{name} {said}" for name in outside]
 
     @property
     def verdict(self) -> str:
