@@ -41,6 +41,18 @@ def test_rows_are_the_same_across_chunks_and_threads():
         assert torch.equal(pieces, getattr(whole.rows, name))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_does_not_depend_on_the_rows_around_it(dtype):
+    logits = (random_predictions(40, 6).logits * torch.logspace(-2, 3, 40)[:, None]).to(dtype)
+    whole = Predictions(logits, torch.arange(40) % 6)
+    for i in range(40):
+        alone = Predictions(logits[i : i + 1], whole.labels[i : i + 1])
+        for name in ("confidence", "label_prob", "label_log_prob", "squared_norm"):
+            assert torch.equal(getattr(alone.rows, name)[0], getattr(whole.rows, name)[i]), name
+        assert torch.equal(alone.probs[0], whole.probs[i])
+    assert (whole.rows.label_log_prob <= 0).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_raised_to_float32(dtype):
     p = Predictions(torch.tensor([[2.0, 0.5]], dtype=dtype), [0])

@@ -20,6 +20,8 @@ from calibrant.shapes import Index, Labels, Logits, PerExample
 CHUNK = 1 << 19
 # Up to this many classes a running sum in float32 is as good as a pairwise one.
 SHORT = 4096
+# Up to here exp(z) of a row's highest logit, and the sum of squares, stay within float32.
+SAFE = 30.0
 
 T = TypeVar("T")
 Chunk = Float[np.ndarray, "n k"]
@@ -87,31 +89,38 @@ def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
     return Rows(torch.from_numpy(predicted), confidence, label_prob, label_log_prob, squared_norm)
 
 
-def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale, Scale]:
-    """Return exp(z - max z), its sum over the classes, and max z, given the class of the maximum.
+def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale]:
+    """Return exp(z - s) and its sum over the classes, given the class of the highest logit.
 
-    The first divided by the second are the probabilities.
+    The first divided by the second are the probabilities. The shift s is the highest logit of a
+    row, or nothing where exp cannot overflow without it; it depends on the row alone, so the
+    numbers do not depend on which rows share a chunk.
     """
     top = scores[np.arange(len(scores)), best]
-    with np.errstate(over="ignore"):
-        shifted = scores - top[:, None]
-    np.exp(shifted, out=shifted)
+    shift = np.where(np.abs(top) <= SAFE, 0, top).astype(scores.dtype)
+    if shift.any():
+        with np.errstate(over="ignore"):
+            shifted = scores - shift[:, None]
+        np.exp(shifted, out=shifted)
+    else:
+        shifted = np.exp(scores)
     # For short rows a plain running sum is many times faster than numpy's pairwise one.
     total = np.einsum("nk->n", shifted) if shifted.shape[1] <= SHORT else shifted.sum(1)
-    return shifted, total, top
+    return shifted, total
 
 
 def _rows_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     best = scores.argmax(1)
-    shifted, total, top = exponentials(scores, best)
+    shifted, total = exponentials(scores, best)
     at = np.arange(len(scores))
+    confidence = (shifted[at, best] / total).astype(np.float64)
     # The gap of two logits cannot underflow as the label's own probability can.
-    gap = scores[at, labels].astype(np.float64) - top
+    gap = scores[at, labels].astype(np.float64) - scores[at, best]
     return (
         best,
-        1 / total,
+        confidence,
         shifted[at, labels] / total,
-        gap - np.log(total.astype(np.float64)),
+        gap + np.log(confidence),
         np.einsum("nk,nk->n", shifted, shifted) / total.astype(np.float64) ** 2,
     )
 

@@ -52,8 +52,7 @@ class Scores:
         def of_chunk(part: slice) -> T:
             if self.kind == "probs":
                 return work(part, given[part], np.ones(len(given[part]), dtype=given.dtype))
-            scaled, total, _ = exponentials(given[part], best[part])
-            return work(part, scaled, total)
+            return work(part, *exponentials(given[part], best[part]))
 
         return map_chunks(of_chunk, self.values)
 
