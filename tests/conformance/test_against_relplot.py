@@ -1,6 +1,5 @@
 """relplot: the same smooth ECE, once its own discretisation is made fine and its ends avoided."""
 
-import math
 import warnings
 
 import numpy as np
@@ -12,6 +11,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     relplot = pytest.importorskip("relplot")
 
+from benchmarks.conformance_table import smoothed_error
+
 # It bisects the bandwidth on [0, 1] ten times.
 SEARCH = 2.0**-10
 # Its coarsest grid has a point at each thousandth, and counts the mass on the last one half.
@@ -22,23 +23,6 @@ LAST_FULL_POINT = 0.999
 def fine_mesh(monkeypatch):
     """It sums over 200 points, both ends with full weight; 4,001 make that error small."""
     monkeypatch.setattr(relplot.config, "smECE_mesh_pts", 4001)
-
-
-def smoothed_error(confidence: np.ndarray, correct: np.ndarray, sigma: float) -> float:
-    """The definition at one width, without a grid for the data: sum over all mirror images."""
-    points = 1000
-    at = (np.arange(points) + 0.5) / points
-    mass = (correct - confidence) / len(confidence)
-    smooth = np.zeros(points)
-    for shift in range(-10, 11, 2):
-        for image in (shift + confidence, shift - confidence):
-            far = max(-image.max(), image.min() - 1)
-            if far > 9 * sigma:
-                continue
-            for part in np.array_split(np.arange(len(image)), 1 + len(image) // 1000):
-                distance = at[:, None] - image[part]
-                smooth += np.exp(-(distance**2) / (2 * sigma**2)) @ mass[part]
-    return float(np.abs(smooth).mean() / (sigma * math.sqrt(2 * math.pi)))
 
 
 def test_the_width_found_is_the_fixed_point_of_the_definition(real):

@@ -46,24 +46,21 @@ def test_multiclass_error_is_the_same_up_to_its_float32_sums(real, norm):
     assert ours == pytest.approx(float(theirs), abs=1e-4)
 
 
-def test_torchmetrics_keeps_confidence_one_apart():
-    confidence, correct = np.array([0.95, 1.0]), np.array([1.0, 0.0])
-    theirs = classification.binary_calibration_error(
-        torch.from_numpy(confidence), torch.from_numpy(correct).long(), n_bins=10
+@pytest.mark.parametrize(
+    ("confidence", "correct", "bins", "ours", "theirs"),
+    [
+        # One bin (0.9, 1]: |0.975 - 0.5|. They keep 1 apart: (0.05 + 1) / 2.
+        pytest.param([0.95, 1.0], [1, 0], 10, 0.475, 0.525, id="confidence one is kept apart"),
+        # 0.5 in (0, 0.5], 0.6 in (0.5, 1]: (0.5 + 0.4) / 2. Theirs: one bin, |0.55 - 0.5|.
+        pytest.param([0.5, 0.6], [0, 1], 2, 0.45, 0.05, id="bins are closed on the left"),
+    ],
+)
+def test_torchmetrics_draws_its_edges_elsewhere(confidence, correct, bins, ours, theirs):
+    found = classification.binary_calibration_error(
+        torch.tensor(confidence, dtype=torch.float64), torch.tensor(correct), n_bins=bins
     )
-    # One bin (0.9, 1]: |0.975 - 0.5|. Apart: (0.05 + 1) / 2.
-    assert BinSums.of_confidence(confidence, correct, bins=10).ece == pytest.approx(0.475)
-    assert float(theirs) == pytest.approx(0.525)
-
-
-def test_torchmetrics_closes_bins_on_the_left():
-    confidence, correct = np.array([0.5, 0.6]), np.array([0.0, 1.0])
-    theirs = classification.binary_calibration_error(
-        torch.from_numpy(confidence), torch.from_numpy(correct).long(), n_bins=2
-    )
-    # Ours: 0.5 in (0, 0.5], 0.6 in (0.5, 1]: (0.5 + 0.4) / 2. Theirs: one bin, |0.55 - 0.5|.
-    assert BinSums.of_confidence(confidence, correct, bins=2).ece == pytest.approx(0.45)
-    assert float(theirs) == pytest.approx(0.05)
+    assert BinSums.of_confidence(confidence, correct, bins=bins).ece == pytest.approx(ours)
+    assert float(found) == pytest.approx(theirs)
 
 
 def test_torchmetrics_guesses_logits_from_their_range():
