@@ -13,15 +13,8 @@ from calibrant.metrics.binned import (
 )
 from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
-from calibrant.metrics.intervals import (
-    METHODS,
-    Difference,
-    Interval,
-    compare,
-    compare_many,
-    holm,
-    interval,
-)
+from calibrant.metrics.comparisons import Difference, compare, compare_many, holm
+from calibrant.metrics.intervals import METHODS, Interval, interval
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.scores import (
     BrierSplit,

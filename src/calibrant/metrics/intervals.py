@@ -1,4 +1,4 @@
-"""Error bars: the bootstrap, for one set of predictions or for the difference of two."""
+"""Error bars by the bootstrap."""
 
 import math
 import warnings
@@ -32,23 +32,6 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How much larger a metric is for the first predictions than for the second.
-
-    `p_value` is two-sided: how often resampling makes the sign of the difference vanish.
-    """
-
-    value: float
-    low: float
-    high: float
-    p_value: float
-    level: float = 0.95
-
-    def __str__(self) -> str:
-        return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}], p = {self.p_value:.3g}"
 
 
 def interval(
@@ -112,8 +95,8 @@ def intervals(
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Interval]:
     """Intervals of several metrics from the same draws; options as in `interval`."""
-    _check(level, resamples, method)
-    _check_units(predictions)
+    check_options(level, resamples, method)
+    check_units(predictions)
     values = {name: metric(predictions) for name, metric in metrics.items()}
     statistics = {name: resampler(metric, predictions) for name, metric in metrics.items()}
     draws = np.empty((len(metrics), resamples))
@@ -127,7 +110,7 @@ def intervals(
         low, high = np.clip(bounds, *range_of(metrics[name]))
         if low == high and row.min() < row.max():
             # Mirrored and cut at the end of the range, nothing is left; the quantiles still say.
-            low, high = _quantiles(row, level)
+            low, high = quantiles(row, level)
         found[name] = Interval(value, float(low), float(high), level)
     return _with_zero(found, metrics, predictions, seed)
 
@@ -168,89 +151,6 @@ def _with_zero(
     return found | plausible
 
 
-def compare(
-    metric: Metric,
-    first: Predictions,
-    second: Predictions,
-    *,
-    level: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Callable[[], None] | None = None,
-) -> Difference:
-    """Is the metric really different between two models on the same examples?
-
-    Paired: both models are resampled on the same draws, so what is hard for both cancels. The
-    p-value is twice the smaller tail of the resampled differences beyond zero.
-
-    It compares what the metric *reads*. `nll`, `brier`, `accuracy` and `overconfidence` are
-    unbiased and `debiased_ece` nearly so. `ece`, `sece`, `smece` and the like contain noise that
-    depends on how the confidences are spread: two calibrated models of different sharpness read
-    differently, and the test says so. docs/bias.md shows how often.
-    """
-    _check(level, resamples, "percentile")
-    _check_units(first)
-    if len(first) != len(second) or not bool((first.labels == second.labels).all()):
-        raise ValueError(
-            "compare needs the same examples in the same order: "
-            f"the labels of {first} and {second} differ"
-        )
-    for name in ("weights", "groups"):
-        one, two = getattr(first, name), getattr(second, name)
-        if (one is None) != (two is None) or (one is not None and not bool((one == two).all())):
-            raise ValueError(f"compare needs the same {name} in both predictions")
-    of_first, of_second = resampler(metric, first), resampler(metric, second)
-    draws = np.empty(resamples)
-    for column, counts in enumerate(draws_of(first, resamples, seed)):
-        draws[column] = of_first(counts) - of_second(counts)
-        if progress is not None:
-            progress()
-    low, high = _quantiles(draws, level)
-    # Not (draws <= 0): a difference of two infinite scores is NaN and speaks for neither side.
-    tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
-    p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
-    return Difference(metric(first) - metric(second), low, high, p_value, level)
-
-
-def compare_many(
-    metric: Metric,
-    baseline: Predictions,
-    others: Mapping[str, Predictions],
-    *,
-    level: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Difference]:
-    """Compare several models with one baseline; p-values are corrected for their number (Holm)."""
-    found = {
-        name: compare(metric, other, baseline, level=level, resamples=resamples, seed=seed)
-        for name, other in others.items()
-    }
-    corrected = holm([difference.p_value for difference in found.values()])
-    return {
-        name: replace(difference, p_value=p_value)
-        for (name, difference), p_value in zip(found.items(), corrected, strict=True)
-    }
-
-
-def holm(p_values: list[float]) -> list[float]:
-    """Correct p-values so that the chance of even one false alarm stays below the level.
-
-    References:
-        Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statistics 1979.
-
-    Examples:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    values = np.asarray(p_values, dtype=np.float64)
-    order = values.argsort(kind="stable")
-    factors = np.arange(len(values), 0, -1)
-    corrected = np.empty_like(values)
-    corrected[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1)
-    return [float(value) for value in corrected]
-
-
 def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Values]:
     """How often each example occurs in each resample; groups are drawn whole."""
     generator = np.random.default_rng(seed)
@@ -272,7 +172,7 @@ def _bounds(
 ) -> tuple[float, float]:
     if method == "bca":
         return _bca(value, draws, level, statistic, predictions)
-    low, high = _quantiles(draws, level)
+    low, high = quantiles(draws, level)
     return (low, high) if method == "percentile" else (2 * value - high, 2 * value - low)
 
 
@@ -298,13 +198,15 @@ def _bca(
     return float(low), float(high)
 
 
-def _quantiles(draws: Values, level: float) -> tuple[float, float]:
+def quantiles(draws: Values, level: float) -> tuple[float, float]:
+    """Bounds between which `level` of the draws lie."""
     # An order statistic, not a mean of two: stays right where some draws are infinite.
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)
 
 
-def _check_units(predictions: Predictions) -> None:
+def check_units(predictions: Predictions) -> None:
+    """Refuse to resample a single example or a single group."""
     groups = predictions.groups
     if groups is not None and int(groups.max()) == 0:
         raise ValueError("resampling draws whole groups and needs at least 2, got 1")
@@ -312,7 +214,8 @@ def _check_units(predictions: Predictions) -> None:
         raise ValueError("resampling needs at least 2 examples, got 1")
 
 
-def _check(level: float, resamples: int, method: str) -> None:
+def check_options(level: float, resamples: int, method: str) -> None:
+    """Refuse a level, a number of resamples or a method that means nothing."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
