@@ -35,7 +35,7 @@ def flatten_dense(
             f"dense labels must be {expected} to match logits {shape(logits)}, got {shape(labels)}"
         )
     positions = labels[0].numel() if len(labels) else 0
-    image = torch.arange(len(labels)).repeat_interleave(positions)
+    image = torch.arange(len(labels), device=labels.device).repeat_interleave(positions)
     rows = logits.movedim(1, -1).reshape(-1, logits.shape[1])
     flat = labels.reshape(-1)
     if ignore_index is None:

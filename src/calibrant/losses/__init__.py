@@ -1,7 +1,71 @@
-"""Losses: `(logits, labels) -> loss per example`, or one number for a statistic of the batch."""
+"""Losses: `(logits, labels) -> loss per example`, or one number for a statistic of the batch.
 
+The caller takes the mean. A loss per example contains cross entropy; a statistic of the batch
+(`dca`, `dece`, `mdca`, `mmce`, `sece`, `weighted_mmce`) is a term to add to one. Half precision is
+computed in float32. Logits must be finite; to rule a class out, give it -1e4 rather than -inf.
+"""
+
+from calibrant.losses.acls import acls
+from calibrant.losses.brier import brier
+from calibrant.losses.cals import cals
+from calibrant.losses.cpc import cpc
+from calibrant.losses.cross_entropy import cross_entropy, label_smoothing
+from calibrant.losses.dca import dca, mdca
+from calibrant.losses.dece import dece
+from calibrant.losses.entropy import entropy
+from calibrant.losses.flsd import balancing_gamma, flsd
+from calibrant.losses.focal import dual_focal, focal, inverse_focal
+from calibrant.losses.logit_norm import logit_norm
+from calibrant.losses.margin import margin_constraint, margin_smoothing
+from calibrant.losses.mmce import mmce, weighted_mmce
+from calibrant.losses.penalties import PENALTIES, Penalty
 from calibrant.losses.sece import sece
 
-LOSSES = {"sece": sece}
+LOSSES = {
+    "cross_entropy": cross_entropy,
+    "label_smoothing": label_smoothing,
+    "brier": brier,
+    "focal": focal,
+    "flsd": flsd,
+    "dual_focal": dual_focal,
+    "inverse_focal": inverse_focal,
+    "entropy": entropy,
+    "logit_norm": logit_norm,
+    "margin_smoothing": margin_smoothing,
+    "cals": cals,
+    "acls": acls,
+    "cpc": cpc,
+    "mmce": mmce,
+    "weighted_mmce": weighted_mmce,
+    "dca": dca,
+    "mdca": mdca,
+    "dece": dece,
+    "sece": sece,
+}
 
-__all__ = ["LOSSES", "sece"]
+__all__ = [
+    "LOSSES",
+    "PENALTIES",
+    "Penalty",
+    "acls",
+    "balancing_gamma",
+    "brier",
+    "cals",
+    "cpc",
+    "cross_entropy",
+    "dca",
+    "dece",
+    "dual_focal",
+    "entropy",
+    "flsd",
+    "focal",
+    "inverse_focal",
+    "label_smoothing",
+    "logit_norm",
+    "margin_constraint",
+    "margin_smoothing",
+    "mdca",
+    "mmce",
+    "sece",
+    "weighted_mmce",
+]

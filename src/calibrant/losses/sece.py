@@ -6,6 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calibrant.losses.log_probs import top_class
+from calibrant.losses.settings import at_least
 from calibrant.shapes import Labels, Logits, PerExample, Scalar
 
 Form = Literal["points", "leave_one_out", "grid"]
@@ -42,14 +44,14 @@ def sece(
         form: "points" as above; "leave_one_out" keeps an example out of its own a_i; "grid"
             integrates |a(z) - z| over the smoothed density of confidence on [0, 1], with the
             mass that leaks out of [0, 1] put back by dividing by what is inside.
-        power: exponent of the gap.
+        power: exponent of the gap, at least 1.
 
     References:
         Wang and Golebiowski, Meta-Calibration Regularized Neural Networks, arXiv:2303.15057.
             The paper's exact estimator is not public; this is the Nadaraya-Watson form.
     """
-    confidence, predicted = torch.softmax(logits, 1).max(1)
-    correct = (predicted == labels).to(confidence.dtype)
+    at_least("power", 1, power)
+    confidence, correct = top_class(logits, labels)
     return smooth_gap(confidence, correct, bandwidth=bandwidth, form=form, power=power)
 
 
@@ -70,7 +72,8 @@ def smooth_gap(
         distance = (at[:, None] - confidence) / min(bandwidth, WIDEST)
         kernel = torch.exp(-(distance**2) / 2) * own
         density = kernel.sum(1)
-        near = kernel @ correct / density.clamp_min(torch.finfo(kernel.dtype).tiny)
+        # Here and below no matrix product: autocast would take it in half precision.
+        near = (kernel * correct).sum(1) / density.clamp_min(torch.finfo(kernel.dtype).tiny)
         # The trapezoidal rule: the end points stand for half a step each.
         share = torch.cat([density[:1] / 2, density[1:-1], density[-1:] / 2])
         return (share * (near - at).abs() ** power).sum() / share.sum()
@@ -82,7 +85,7 @@ def smooth_gap(
     alone = counts.sum(1) == 0
     # A softmax over the exponents never divides zero by zero, however far the neighbours are.
     shares = torch.softmax(exponent + (counts + alone[:, None]).log(), 1)
-    gap = (shares @ correct - confidence).abs() ** power
+    gap = ((shares * correct).sum(1) - confidence).abs() ** power
     return (own * ~alone * gap).sum() / own.sum()
 
 

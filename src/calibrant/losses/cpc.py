@@ -1,0 +1,82 @@
+"""Constraints on pairs of logits."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+from torch.utils.checkpoint import checkpoint
+
+from calibrant.checks import raised
+from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.settings import SOURCES, Source, at_least, one_of
+from calibrant.shapes import Labels, Logits, PerExample
+
+# Pairs of logits held at a time; 16 MB in float32.
+PAIRS = 1 << 22
+
+
+def cpc(
+    logits: Logits,
+    labels: Labels,
+    *,
+    discrimination: float = 0.1,
+    exclusion: float = 1.0,
+    form: Source = "paper",
+) -> PerExample:
+    r"""Cross entropy plus two terms on pairs: label against each other class, others level.
+
+    $$\ell = -\log p_y + \lambda_D \frac{1}{k-1} \sum_{j \ne y} -\log \sigma(z_y - z_j)
+      + \lambda_E \frac{1}{2 (k-1)(k-2)} \sum_{i \ne j;\, i, j \ne y} -\log \sigma(z_i - z_j)$$
+
+    The second sum is least, at $\tfrac12 \log 2$ for each example, where all wrong classes are
+    equally likely. It needs at least 3 classes. It has no closed form in fewer than $k^2$ terms;
+    they are taken in pieces, which are worked out again for the gradient, so memory stays
+    bounded. Both weights 0 is cross entropy.
+
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        discrimination: weight of the first sum.
+        exclusion: weight of the second sum.
+        form: "paper" leaves out i = j; "public_code" includes it, which adds the constant
+            $\log 2 / (2 (k-2))$ and changes no gradient.
+
+    References:
+        Cheng and Vasconcelos, Calibrating Deep Neural Networks by Pairwise Constraints, CVPR 2022
+    """
+    at_least("discrimination", 0, discrimination)
+    at_least("exclusion", 0, exclusion)
+    one_of("form", form, SOURCES)
+    n, k = logits.shape
+    if k < 3:
+        raise ValueError(f"cpc compares pairs of wrong classes and needs at least 3, got {k}")
+    z = raised(logits)
+    base = cross_entropy(z, labels)
+    is_label = torch.zeros_like(z, dtype=torch.bool).scatter(1, labels.long()[:, None], True)
+    others = z[~is_label].reshape(n, k - 1)
+    against = -logsigmoid(z[is_label][:, None] - others).mean(1)
+    level = _over_pairs(others) / (2 * (k - 1) * (k - 2))
+    if form == "paper":
+        level = level - math.log(2) / (2 * (k - 2))
+    return base + discrimination * against + exclusion * level
+
+
+def _over_pairs(others: Logits) -> PerExample:
+    """Sum of -log sigmoid(z_i - z_j) over all i, j."""
+    n, k = others.shape
+    step = max(1, PAIRS // max(1, n * k))
+    if step >= k:
+        return _against_all(others, others)
+    total = torch.zeros_like(others[:, 0])
+    for start in range(0, k, step):
+        some = others[:, start : start + step]
+        total = total + checkpoint(
+            _against_all, some, others, use_reentrant=False, preserve_rng_state=False
+        )
+    return total
+
+
+def _against_all(some: Tensor, others: Tensor) -> Tensor:
+    """Sum over the pairs of a logit in `some` and one in `others`."""
+    return -logsigmoid(some[:, :, None] - others[:, None]).sum((1, 2))

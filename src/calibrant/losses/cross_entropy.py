@@ -1,0 +1,48 @@
+"""Cross entropy, with hard and with smoothed labels."""
+
+from calibrant.losses.log_probs import log_probs, of_label, without_label
+from calibrant.losses.settings import SOURCES, Source, fraction, one_of
+from calibrant.shapes import Labels, Logits, PerExample
+
+
+def cross_entropy(logits: Logits, labels: Labels) -> PerExample:
+    r"""Surprise at the label: the log score, which only the true probabilities minimise.
+
+    $$\ell(z, y) = -\log p_y, \qquad p = \mathrm{softmax}(z)$$
+
+    Equal to `torch.nn.functional.cross_entropy(..., reduction="none")`, but no label is ignored
+    in silence: drop such rows with `calibrant.shapes.flatten_dense`.
+    """
+    return -of_label(log_probs(logits), labels)
+
+
+def label_smoothing(
+    logits: Logits, labels: Labels, *, alpha: float = 0.05, form: Source = "paper"
+) -> PerExample:
+    r"""Cross entropy against a label that leaves a share for the other classes.
+
+    $$\ell = (1 - \alpha)(-\log p_y) + \frac{\alpha}{k} \sum_j -\log p_j$$
+
+    The minimiser over free logits has $p_y = 1 - \alpha (k - 1) / k$: it asks for under-confidence
+    on examples whose label is certain. `alpha = 0` is cross entropy.
+
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        alpha: share of the label that is spread, in [0, 1].
+        form: "paper" spreads it over all k classes, as torch does; "public_code", found in code
+            of later papers, over the k - 1 other classes, so that the minimiser has
+            $p_y = 1 - \alpha$.
+
+    References:
+        Szegedy et al., Rethinking the Inception Architecture, CVPR 2016, arXiv:1512.00567
+        Mueller et al., When Does Label Smoothing Help?, NeurIPS 2019, arXiv:1906.02629
+    """
+    fraction("alpha", alpha)
+    one_of("form", form, SOURCES)
+    log_p = log_probs(logits)
+    spread = log_p.mean(1)
+    if form == "public_code":
+        others = without_label(log_p, labels)
+        spread = others.where(others.isfinite(), 0).sum(1) / (log_p.shape[1] - 1)
+    return -(1 - alpha) * of_label(log_p, labels) - alpha * spread

@@ -1,0 +1,37 @@
+"""Differences between average confidence and frequency in a batch."""
+
+from calibrant.losses.log_probs import batch_probs, top_class
+from calibrant.shapes import Labels, Logits, Scalar
+
+
+def dca(logits: Logits, labels: Labels) -> Scalar:
+    r"""Gap between the mean confidence of the batch and its accuracy.
+
+    $$\mathrm{DCA} = \Big| \frac1n \sum_i r_i - \frac1n \sum_i c_i \Big|$$
+
+    A term to add to a loss; correctness c carries no gradient. It is ECE with a single bin: errors
+    of opposite sign cancel, and zero does not mean calibrated.
+
+    References:
+        Liang et al., Improved Trainable Calibration Method for Neural Networks on Medical Imaging
+            Classification, BMVC 2020, arXiv:2009.04057
+    """
+    confidence, correct = top_class(logits, labels)
+    return (confidence.mean() - correct.mean()).abs()
+
+
+def mdca(logits: Logits, labels: Labels) -> Scalar:
+    r"""Gap between the mean probability of each class and how often it occurs in the batch.
+
+    $$\mathrm{MDCA} = \frac1k \sum_j \Big| \frac1n \sum_i p_{ij} - \frac1n \sum_i 1[y_i = j] \Big|$$
+
+    A term to add to a loss, often focal. In small batches of many classes the frequencies are
+    mostly noise, and minimising it flattens the predictions towards them.
+
+    References:
+        Hebbalaguppe et al., A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for
+            Improved Neural Network Calibration, CVPR 2022, arXiv:2203.13834
+    """
+    mean = batch_probs(logits).mean(0)
+    counts = labels.long().bincount(minlength=len(mean)).to(mean)
+    return (mean - counts / len(labels)).abs().mean()

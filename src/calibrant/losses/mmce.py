@@ -1,0 +1,88 @@
+"""Maximum mean calibration error: a kernel statistic of the batch."""
+
+import torch
+
+from calibrant.losses.log_probs import top_class
+from calibrant.losses.settings import SOURCES, Source, one_of, positive
+from calibrant.shapes import Labels, Logits, PerExample, Scalar
+
+
+def mmce(logits: Logits, labels: Labels, *, width: float = 0.4, form: Source = "paper") -> Scalar:
+    r"""Largest average gap between correctness and confidence that a smooth witness can find.
+
+    $$\mathrm{MMCE}^2 = \frac{1}{n^2} \sum_{i,j} (c_i - r_i)(c_j - r_j)\, e^{-|r_i - r_j| / w}$$
+
+    with confidence r and correctness c, which carries no gradient. A term to add to a loss, with
+    a weight of 1 to 4. It is biased upwards, because pairs i = j are included: of order
+    $1/\sqrt n$ for a calibrated model. Time and memory grow with $n^2$.
+
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        width: w, in units of confidence.
+        form: "paper" is the root; "public_code" the square, which pulls less as it shrinks.
+
+    References:
+        Kumar et al., Trainable Calibration Measures for Neural Networks from Kernel Mean
+            Embeddings, ICML 2018
+    """
+    positive("width", width, infinite=True)
+    one_of("form", form, SOURCES)
+    confidence, correct = top_class(logits, labels)
+    gap = correct - confidence
+    square = _inner(gap, gap, confidence, width) / len(gap) ** 2
+    return square if form == "public_code" else _root(square)
+
+
+def weighted_mmce(
+    logits: Logits, labels: Labels, *, width: float = 0.4, form: Source = "paper"
+) -> Scalar:
+    r"""MMCE in which right and wrong predictions weigh the same, however many there are of each.
+
+    $$\mathrm{MMCE}_w^2 = \sum_{i,j} g_i g_j\, e^{-|r_i - r_j| / w}, \qquad
+      g_i = \frac{1 - r_i}{m} \text{ if right}, \quad -\frac{r_i}{n - m} \text{ if wrong}$$
+
+    with m of n predictions right. Zero, without gradient, where all are right or all are wrong. A
+    term to add to a loss.
+
+    Args:
+        logits: (n, k).
+        labels: (n,).
+        width: w, in units of confidence.
+        form: "paper" as above. "public_code" divides each of the three sums by its number of
+            pairs twice (the second time plus 1e-5), so that its size falls with the batch, and
+            adds 1e-10 under the root.
+
+    References:
+        Kumar et al., Trainable Calibration Measures for Neural Networks from Kernel Mean
+            Embeddings, ICML 2018
+    """
+    positive("width", width, infinite=True)
+    one_of("form", form, SOURCES)
+    confidence, correct = top_class(logits, labels)
+    rights, wrongs = correct.sum(), (1 - correct).sum()
+    both = (rights > 0) & (wrongs > 0)
+    right = correct * (1 - confidence) / rights.clamp_min(1)
+    wrong = (1 - correct) * confidence / wrongs.clamp_min(1)
+    if form == "paper":
+        gap = right - wrong
+        return _root(_inner(gap, gap, confidence, width)).where(both, 0)
+    square = (
+        _inner(right, right, confidence, width) / (rights**2 + 1e-5)
+        + _inner(wrong, wrong, confidence, width) / (wrongs**2 + 1e-5)
+        - 2 * _inner(right, wrong, confidence, width) / (rights * wrongs + 1e-5)
+    )
+    return (square.clamp_min(0) + 1e-10).sqrt().where(both, 0)
+
+
+def _inner(a: PerExample, b: PerExample, confidence: PerExample, width: float) -> Scalar:
+    """Sum over all pairs of a_i b_j times the kernel."""
+    kernel = torch.exp(-(confidence[:, None] - confidence).abs() / width)
+    # Not a matrix product: autocast would take that in half precision.
+    return (a[:, None] * b * kernel).sum()
+
+
+def _root(square: Scalar) -> Scalar:
+    """Square root with gradient 0, not infinite, at zero and where rounding went below."""
+    above = square > 0
+    return square.where(above, 1).sqrt().where(above, 0)

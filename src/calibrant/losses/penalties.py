@@ -1,0 +1,102 @@
+r"""Penalties of an augmented Lagrangian: the price of a constraint $h \le 0$, and its slope.
+
+The slope at the solution is the next multiplier, so every penalty has $P(0) = 0$,
+$P'(0) = \lambda$ and $P' \ge 0$.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from calibrant.losses.settings import one_for_each
+from calibrant.shapes import Logits, Scalar
+
+PerClass = float | Scalar | Float[Tensor, " k"]
+Values = Float[Tensor, "*any"]
+Term = Callable[[Values, float | Tensor, float | Tensor], Values]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A penalty P(h, multipliers, rho) and its derivative in h; tensors broadcast against h."""
+
+    value: Term
+    derivative: Term
+
+
+def phr(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Quadratic until the slope reaches zero, then flat; its second derivative jumps there.
+
+    $$P = \frac{\max(0, \lambda + \rho h)^2 - \lambda^2}{2 \rho}$$
+
+    References:
+        Powell 1969, Hestenes 1969, Rockafellar 1974
+    """
+    # The flat part starts at h = -lambda / rho; P is lambda h + rho h^2 / 2 at the nearer of both.
+    at = torch.maximum(h, torch.as_tensor(-multipliers / rho).to(h))
+    return multipliers * at + rho * at**2 / 2
+
+
+def phr_derivative(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Return $\max(0, \lambda + \rho h)$."""
+    return torch.relu(multipliers + rho * h)
+
+
+def p2(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Cubic above zero, a hyperbola below; twice differentiable.
+
+    $$P = \lambda h + \lambda \rho h^2 + \tfrac16 \rho^2 h^3 \;(h \ge 0), \qquad
+      P = \frac{\lambda h}{1 - \rho h} \;(h < 0)$$
+
+    References:
+        Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005
+    """
+    return p3(h, multipliers, rho) + rho**2 * h.relu() ** 3 / 6
+
+
+def p2_derivative(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Return $\lambda + 2 \lambda \rho h + \rho^2 h^2 / 2$, or $\lambda / (1 - \rho h)^2$."""
+    return p3_derivative(h, multipliers, rho) + rho**2 * h.relu() ** 2 / 2
+
+
+def p3(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Quadratic above zero, a hyperbola below; twice differentiable.
+
+    $$P = \lambda h + \lambda \rho h^2 \;(h \ge 0), \qquad
+      P = \frac{\lambda h}{1 - \rho h} \;(h < 0)$$
+
+    Proportional to the multiplier, so it takes many steps to leave a multiplier near zero.
+
+    References:
+        Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005
+    """
+    above, below = _parts(h)
+    return multipliers * (above + rho * above**2 + below / (1 - rho * below))
+
+
+def p3_derivative(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
+    r"""Return $\lambda + 2 \lambda \rho h$, or $\lambda / (1 - \rho h)^2$ below zero."""
+    above, below = _parts(h)
+    return multipliers * (2 * rho * above + 1 / (1 - rho * below) ** 2)
+
+
+PENALTIES = {
+    "phr": Penalty(phr, phr_derivative),
+    "p2": Penalty(p2, p2_derivative),
+    "p3": Penalty(p3, p3_derivative),
+}
+
+
+def checked_per_class(name: str, value: PerClass, like: Logits) -> PerClass:
+    """Give a setting as it is, or as a tensor where and of the type the logits are."""
+    one_for_each(name, value, like.shape[1], "classes")
+    return value.to(like) if isinstance(value, Tensor) else value
+
+
+def _parts(h: Values) -> tuple[Values, Values]:
+    """Split into max(h, 0) and min(h, 0), so that no branch is evaluated out of its range."""
+    above = torch.where(h >= 0, h, 0)
+    return above, h - above

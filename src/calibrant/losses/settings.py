@@ -1,0 +1,52 @@
+"""Checks of the settings of losses: one line that says what must hold and what came."""
+
+from collections.abc import Collection
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+# Where a paper and the code published with it, or after it, differ.
+Source = Literal["paper", "public_code"]
+SOURCES = ("paper", "public_code")
+
+
+def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = False) -> None:
+    """Refuse a number, or a tensor holding one, below `low`, NaN or (unless allowed) infinite."""
+    held = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
+    for bad, must in (
+        (~(held >= low), f"be at least {low:g}"),
+        (held.isinf() & (not infinite), "be finite"),
+    ):
+        if bad.any():
+            raise ValueError(f"{name} must {must}, got {held[bad][0].item():g}")
+
+
+def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> None:
+    """Refuse a number, or a tensor that holds one, that is not above zero."""
+    held = torch.as_tensor(value)
+    if not (held > 0).all():
+        raise ValueError(f"{name} must be positive, got {held[~(held > 0)][0].item():g}")
+    at_least(name, 0, value, infinite=infinite)
+
+
+def fraction(name: str, value: float) -> None:
+    """Refuse a number outside [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value:g}")
+
+
+def one_of(name: str, value: str, names: Collection[str]) -> None:
+    """Refuse a name that does not exist, and list those that do."""
+    if value not in names:
+        raise ValueError(f"{name} must be one of {list(names)}, got {value!r}")
+
+
+def one_for_each(name: str, value: float | Tensor, size: int, what: str) -> None:
+    """Refuse a tensor that is neither one number nor one number for each example or class."""
+    # A column would broadcast against the batch and give n^2 numbers without a word.
+    if isinstance(value, Tensor) and tuple(value.shape) not in ((), (size,)):
+        raise ValueError(
+            f"{name} must be a number or one for each of {size} {what}, "
+            f"got shape {tuple(value.shape)}"
+        )

@@ -1,0 +1,140 @@
+"""Statistics of the batch: loops, limits, degenerate batches."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from calibrant import Predictions, metrics
+from calibrant.losses import dca, dece, mdca, mmce, weighted_mmce
+
+
+def batch(n=25, k=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(k, (n,), generator=generator)
+
+
+def top(logits, labels):
+    confidence, predicted = logits.softmax(1).max(1)
+    return confidence.tolist(), (predicted == labels).double().tolist()
+
+
+def kernel(a, b, width=0.4):
+    return math.exp(-abs(a - b) / width)
+
+
+@pytest.mark.parametrize("width", [0.4, 0.05])
+def test_mmce_equals_a_double_loop(width):
+    logits, labels = batch()
+    r, c = top(logits, labels)
+    pairs = [(i, j) for i in range(25) for j in range(25)]
+    square = sum((c[i] - r[i]) * (c[j] - r[j]) * kernel(r[i], r[j], width) for i, j in pairs) / 625
+    assert_close(mmce(logits, labels, width=width).item(), math.sqrt(square))
+    assert_close(mmce(logits, labels, width=width, form="public_code").item(), square)
+
+
+def test_weighted_mmce_equals_loops_over_three_kinds_of_pairs():
+    logits, labels = batch()
+    r, c = top(logits, labels)
+    right = [v for v, hit in zip(r, c, strict=True) if hit]
+    wrong = [v for v, hit in zip(r, c, strict=True) if not hit]
+    m, n = len(right), len(wrong)
+    cc = sum((1 - a) * (1 - b) * kernel(a, b) for a in right for b in right)
+    ii = sum(a * b * kernel(a, b) for a in wrong for b in wrong)
+    ci = sum((1 - a) * b * kernel(a, b) for a in right for b in wrong)
+    paper = math.sqrt(cc / m**2 + ii / n**2 - 2 * ci / (m * n))
+    assert_close(weighted_mmce(logits, labels).item(), paper)
+    twice = (
+        cc / m**2 / (m**2 + 1e-5) + ii / n**2 / (n**2 + 1e-5) - 2 * ci / (m * n) / (m * n + 1e-5)
+    )
+    code = weighted_mmce(logits, labels, form="public_code").item()
+    assert_close(code, math.sqrt(twice + 1e-10))
+
+
+@pytest.mark.parametrize("form", ["paper", "public_code"])
+@pytest.mark.parametrize("right", [True, False])
+def test_weighted_mmce_is_zero_where_all_are_right_or_all_wrong(form, right):
+    logits, _ = batch()
+    labels = logits.argmax(1) if right else logits.argmin(1)
+    logits.requires_grad_()
+    value = weighted_mmce(logits, labels, form=form)
+    value.backward()
+    assert value == 0
+    assert (logits.grad == 0).all()
+
+
+def test_mmce_of_sure_and_right_predictions_is_zero_without_gradient():
+    logits = (1e4 * torch.eye(3)).requires_grad_()
+    value = mmce(logits, torch.arange(3))
+    value.backward()
+    assert value == 0
+    assert (logits.grad == 0).all()
+
+
+def test_dca_and_mdca_equal_loops():
+    logits, labels = batch()
+    r, c = top(logits, labels)
+    assert_close(dca(logits, labels).item(), abs(sum(r) - sum(c)) / 25)
+    p = logits.softmax(1).tolist()
+    gaps = [
+        abs(sum(row[j] for row in p) / 25 - sum(y == j for y in labels.tolist()) / 25)
+        for j in range(3)
+    ]
+    assert_close(mdca(logits, labels).item(), sum(gaps) / 3)
+
+
+def test_mdca_counts_classes_that_are_absent():
+    # All say class 0, which they are: class 0 has 1 - p, the two absent classes have p each.
+    logits = torch.tensor([[0.0, 0.0, 0.0]], dtype=torch.float64)
+    assert_close(mdca(logits, torch.tensor([0])).item(), (2 / 3 + 1 / 3 + 1 / 3) / 3)
+
+
+@pytest.mark.parametrize("form", ["paper", "public_code"])
+def test_dece_equals_a_loop_over_bins(form):
+    logits, labels = batch()
+    bins, temperature, scale = 6, 0.07, 5.0
+    value = dece(
+        logits, labels, bins=bins, bin_temperature=temperature, rank_scale=scale, form=form
+    )
+    r, _ = top(logits, labels)
+    accuracy, member = [], []
+    for p, y, conf in zip(logits.softmax(1).tolist(), labels.tolist(), r, strict=True):
+        rank = 1 + sum(1 / (1 + math.exp(-scale * (p[j] - p[y]))) for j in range(3) if j != y)
+        accuracy.append(max(0, 2 - rank))
+        raw = [
+            math.exp((b * conf - b * (b - 1) / (2 * bins)) / temperature)
+            for b in range(1, bins + 1)
+        ]
+        shares = [v / sum(raw) for v in raw]
+        if form == "public_code":
+            shares = [(v + 1e-6) / (1 + (bins + 1) * 1e-6) for v in shares]
+        member.append(shares)
+    total = 0.0
+    for b in range(bins):
+        mass = sum(row[b] for row in member)
+        conf = sum(row[b] * v for row, v in zip(member, r, strict=True)) / mass
+        acc = sum(row[b] * v for row, v in zip(member, accuracy, strict=True)) / mass
+        total += mass / 25 * abs(acc - conf)
+    assert_close(value.item(), total)
+
+
+@pytest.mark.parametrize("bins", [1, 5, 15])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dece_tends_to_ece(bins, seed):
+    logits, labels = batch(300, 4, seed)
+    value = dece(logits, labels, bins=bins, bin_temperature=1e-9, rank_scale=1e9)
+    expected = metrics.ece(Predictions(logits, labels), bins=bins)
+    assert_close(value.item(), expected, rtol=0, atol=1e-9)
+    soft = dece(logits, labels, bins=bins).item()
+    assert soft != pytest.approx(expected, abs=1e-9)
+
+
+def test_a_calibrated_batch_has_smaller_statistics_than_an_overconfident_one():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(800, 3, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    for statistic in (mmce, weighted_mmce, dca, dece):
+        if statistic is not weighted_mmce:
+            assert statistic(logits, labels) < 0.5 * statistic(4 * logits, labels)

@@ -1,0 +1,289 @@
+"""What every loss promises, run over the whole dict and over awkward settings."""
+
+import inspect
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+import calibrant.losses
+from calibrant.losses import (
+    LOSSES,
+    acls,
+    cals,
+    cpc,
+    dece,
+    dual_focal,
+    entropy,
+    flsd,
+    focal,
+    inverse_focal,
+    label_smoothing,
+    logit_norm,
+    margin_smoothing,
+    mmce,
+    sece,
+    weighted_mmce,
+)
+
+STATISTICS = {"mmce", "weighted_mmce", "dca", "mdca", "dece", "sece"}
+CASES = {
+    **LOSSES,
+    "label_smoothing_others": partial(label_smoothing, alpha=0.3, form="public_code"),
+    "focal_zero": partial(focal, gamma=0),
+    "focal_sharp": partial(focal, gamma=0.5),
+    "focal_very_sharp": partial(focal, gamma=0.01),
+    "focal_blunt": partial(focal, gamma=30.0),
+    "focal_detached": partial(focal, gamma=0.5, detach_weight=True),
+    "flsd_lambert": partial(flsd, rule="lambert", thresholds=(0.1, 0.25, 0.5)),
+    "dual_focal_sharp": partial(dual_focal, gamma=0.5),
+    "dual_focal_very_sharp": partial(dual_focal, gamma=0.01),
+    "inverse_focal_sharp": partial(inverse_focal, gamma=0.01),
+    "entropy_mean": partial(entropy, alpha=2.0, form="public_code"),
+    "logit_norm_1.5": partial(logit_norm, norm=1.5),
+    "logit_norm_2": partial(logit_norm, norm=2),
+    "logit_norm_50": partial(logit_norm, norm=50),
+    "logit_norm_inf": partial(logit_norm, norm=math.inf),
+    "margin_smoothing_narrow": partial(margin_smoothing, margin=0.3),
+    "cals_phr": partial(cals, margin=0.5, multipliers=0.7, rho=1.3),
+    "cals_p2": partial(cals, margin=0.5, multipliers=0.7, rho=1.3, penalty="p2"),
+    "cals_p3": partial(cals, margin=0.5, multipliers=0.7, rho=9.0, penalty="p3"),
+    "cals_plain": partial(cals, margin=0.0, multipliers=0.7, normalize=False),
+    "acls_narrow": partial(acls, margin=0.2, alpha=1.0, rest=1.0),
+    "cpc_code": partial(cpc, discrimination=2.0, form="public_code"),
+    "mmce_squared": partial(mmce, form="public_code"),
+    "mmce_narrow": partial(mmce, width=0.01),
+    "weighted_mmce_code": partial(weighted_mmce, form="public_code"),
+    "dece_code": partial(dece, form="public_code", bins=5, bin_temperature=0.1, rank_scale=3.0),
+    "dece_one_bin": partial(dece, bins=1),
+    "sece_wide": partial(sece, bandwidth=0.2),
+    "sece_leave_one_out": partial(sece, form="leave_one_out", bandwidth=0.05),
+    "sece_grid": partial(sece, form="grid", bandwidth=0.1, power=2.0),
+}
+# A stop-gradient inside: finite differences see more than the gradient does.
+HALF_BLIND = {"focal_detached", "acls", "acls_narrow"}
+NOT_INVARIANT = {name for name in CASES if name.startswith(("logit_norm", "acls"))}
+every = pytest.mark.parametrize("name", CASES)
+
+
+def batch(n=12, k=4, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    return logits.to(dtype), torch.randint(k, (n,), generator=generator)
+
+
+def is_statistic(name):
+    return name.startswith(tuple(STATISTICS))
+
+
+def value_and_gradient(loss, logits, labels):
+    logits = logits.clone().requires_grad_()
+    value = loss(logits, labels)
+    value.mean().backward()
+    return value.detach(), logits.grad
+
+
+@every
+def test_there_is_one_number_for_each_example_or_one_for_the_batch(name):
+    logits, labels = batch()
+    value = CASES[name](logits, labels)
+    assert value.shape == (() if is_statistic(name) else (12,))
+    assert value.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in HALF_BLIND])
+def test_gradient_matches_finite_differences(name):
+    logits, labels = batch(5, 3)
+    weights = torch.rand(5, dtype=logits.dtype)
+    logits.requires_grad_()
+    assert gradcheck(
+        lambda z: (CASES[name](z, labels) * weights).sum(), logits, eps=1e-7, atol=1e-5
+    )
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0, 1e-30, 1, 1e4])
+def test_value_and_gradient_stay_finite_at_every_scale(name, dtype, scale):
+    logits, labels = batch(30)
+    value, gradient = value_and_gradient(CASES[name], (logits * scale).to(dtype), labels)
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("right", ["all", "none", "some"])
+@pytest.mark.parametrize("gap", [20.0, 120.0, 1e4])
+def test_value_and_gradient_stay_finite_at_probability_zero_and_one(name, dtype, right, gap):
+    labels = torch.arange(8) % 4
+    shown = {"all": labels, "none": (labels + 1) % 4, "some": labels.clamp_max(2)}[right]
+    logits = gap * torch.nn.functional.one_hot(shown, 4).to(dtype)
+    value, gradient = value_and_gradient(CASES[name], logits, labels)
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_INVARIANT])
+def test_ignores_a_shift_of_the_logits(name):
+    logits, labels = batch()
+    shift = torch.linspace(-9, 9, len(logits), dtype=logits.dtype)[:, None]
+    assert_close(CASES[name](logits + shift, labels), CASES[name](logits, labels))
+
+
+@pytest.mark.parametrize("name", sorted(NOT_INVARIANT))
+def test_sees_a_shift_of_the_logits(name):
+    logits, labels = batch()
+    assert (CASES[name](logits + 20, labels) - CASES[name](logits, labels)).abs().min() > 0.1
+
+
+@every
+def test_the_order_of_examples_does_not_matter(name):
+    logits, labels = batch(20)
+    order = torch.randperm(20)
+    value = CASES[name](logits, labels)
+    moved = CASES[name](logits[order], labels[order])
+    assert_close(moved, value if is_statistic(name) else value[order])
+
+
+@every
+def test_the_order_of_classes_does_not_matter(name):
+    logits, labels = batch(20)
+    order = torch.randperm(4)
+    moved = CASES[name](logits[:, order], order.argsort()[labels])
+    assert_close(moved, CASES[name](logits, labels))
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(name, dtype):
+    logits, labels = batch(20, dtype=dtype)
+    value, gradient = value_and_gradient(CASES[name], logits, labels)
+    expected, exact = value_and_gradient(CASES[name], logits.float(), labels)
+    assert value.dtype == torch.float32
+    assert torch.equal(value, expected)
+    assert gradient.dtype == dtype
+    assert torch.equal(gradient, exact.to(dtype))
+
+
+@every
+def test_autocast_changes_nothing(name):
+    logits, labels = batch(20, dtype=torch.float32)
+    expected, exact = value_and_gradient(CASES[name], logits, labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        value, gradient = value_and_gradient(CASES[name], logits, labels)
+    assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    assert_close(gradient, exact, rtol=1e-6, atol=1e-6)
+
+
+@every
+@pytest.mark.parametrize(("n", "k"), [(1, 4), (5, 2), (1, 2)])
+def test_one_example_and_two_classes_suffice(name, n, k):
+    logits, labels = batch(n, k)
+    if name.startswith("cpc") and k == 2:
+        with pytest.raises(ValueError, match="needs at least 3, got 2"):
+            CASES[name](logits, labels)
+        return
+    value, gradient = value_and_gradient(CASES[name], logits, labels)
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@every
+def test_one_class_is_refused(name):
+    with pytest.raises(ValueError, match=r"needs? at least"):
+        CASES[name](torch.zeros(3, 1), torch.zeros(3, dtype=torch.long))
+
+
+@every
+def test_an_empty_batch_has_no_losses_and_no_statistic(name):
+    logits, labels = torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)
+    if is_statistic(name):
+        with pytest.raises(ValueError, match="at least 1 example"):
+            CASES[name](logits, labels)
+    else:
+        assert CASES[name](logits, labels).shape == (0,)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16])
+def test_labels_may_be_any_integers(name, dtype):
+    logits, labels = batch()
+    assert torch.equal(CASES[name](logits, labels.to(dtype)), CASES[name](logits, labels))
+
+
+@every
+@pytest.mark.parametrize("label", [-100, -1, 4])
+def test_a_label_that_is_no_class_is_not_passed_over(name, label):
+    logits, labels = batch()
+    labels[3] = label
+    with pytest.raises((RuntimeError, IndexError)):
+        CASES[name](logits, labels)
+
+
+@every
+def test_the_inputs_are_left_as_they_were(name):
+    logits, labels = batch()
+    before = logits.clone(), labels.clone()
+    CASES[name](logits, labels)
+    assert torch.equal(logits, before[0])
+    assert torch.equal(labels, before[1])
+
+
+@every
+def test_each_example_has_its_own_loss(name):
+    logits, labels = batch()
+    if not is_statistic(name):
+        assert_close(CASES[name](logits[3:5], labels[3:5]), CASES[name](logits, labels)[3:5])
+
+
+NEUTRAL = {
+    "label_smoothing": {"alpha": 0},
+    "label_smoothing_code": {"alpha": 0, "form": "public_code"},
+    "focal": {"gamma": 0},
+    "focal_tensor": {"gamma": torch.zeros(12)},
+    "focal_detached": {"gamma": 0, "detach_weight": True},
+    "flsd": {"thresholds": (0.5,)},
+    "dual_focal": {"gamma": 0},
+    "inverse_focal": {"gamma": 0},
+    "entropy": {"alpha": 0},
+    "logit_norm": {"alpha": 0},
+    "margin_smoothing": {"alpha": 0},
+    "margin_smoothing_wide": {"margin": math.inf},
+    "cals": {"margin": 1e6, "multipliers": 0},
+    "cals_p3": {"margin": 1e-3, "multipliers": 0, "penalty": "p3"},
+    "acls": {"alpha": 0},
+    "acls_wide": {"margin": math.inf},
+    "cpc": {"discrimination": 0, "exclusion": 0},
+}
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_the_neutral_setting_is_cross_entropy(name):
+    loss = next(LOSSES[known] for known in sorted(LOSSES, reverse=True) if name.startswith(known))
+    logits, labels = batch()
+    value, gradient = value_and_gradient(partial(loss, **NEUTRAL[name]), logits, labels)
+    expected, exact = value_and_gradient(LOSSES["cross_entropy"], logits, labels)
+    assert_close(value, expected, rtol=0, atol=1e-15)
+    assert_close(gradient, exact, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_says_what_it_means(name):
+    doc = inspect.getdoc(LOSSES[name])
+    assert LOSSES[name].__name__ == name
+    assert doc.splitlines()[0].endswith(".")
+    assert not doc.splitlines()[1]
+    assert "$$" in doc
+    assert "References:" in doc or name == "cross_entropy"
+    settings = list(inspect.signature(LOSSES[name]).parameters.values())[2:]
+    assert all(setting.kind is setting.KEYWORD_ONLY for setting in settings)
+    assert all(setting.default is not setting.empty for setting in settings)
+
+
+def test_every_loss_can_be_imported():
+    assert set(LOSSES) <= set(calibrant.losses.__all__)
+    assert all(hasattr(calibrant.losses, name) for name in calibrant.losses.__all__)
