@@ -22,20 +22,28 @@ PROMISES = {
     "report": ["matplotlib", "calibrant.report.reliability"],
     "audit": ["calibrant.cli.audit", "calibrant.report", "pyarrow.parquet", "safetensors"],
     "torchmetrics": ["calibrant.integrations.torchmetrics"],
-    "all": ["calibrant.cli.app", "calibrant.integrations.torchmetrics"],
+    "export": ["onnx", "onnxruntime", "calibrant.export"],
+    "sklearn": ["calibrant.integrations.sklearn"],
+    "all": [
+        "calibrant.cli.app",
+        "calibrant.integrations.torchmetrics",
+        "calibrant.integrations.sklearn",
+        "onnxruntime",
+    ],
     "dev": ["pytest", "hypothesis", "beartype", "sklearn", "mypy", "hatchling"],
 }
 # The packages that these imports, and the messages about missing ones, rely on.
 AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
+OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn"}
 BRINGS = {
     "cli": {"typer", "rich"},
     "report": {"matplotlib"},
     "audit": AUDIT,
     "torchmetrics": {"torchmetrics"},
-    "all": AUDIT | {"torchmetrics"},
-    "dev": AUDIT
-    | {"torchmetrics", "pytest", "hypothesis", "beartype"}
-    | {"scikit-learn", "ruff", "mypy", "hatchling"},
+    "export": {"onnx", "onnxruntime"},
+    "sklearn": {"scikit-learn"},
+    "all": AUDIT | OTHERS,
+    "dev": AUDIT | OTHERS | {"pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},
 }
 
 USE_THE_CORE = """
@@ -48,6 +56,16 @@ p.save("p.npz")
 assert len(Predictions.load("p.npz")) == 40
 p.save("p.csv")
 assert len(Predictions.load("p.csv")) == 40
+from calibrant import calibrators, export
+t = calibrators.TemperatureScaling.fit(p)
+calibrators.save(t, "t.json")
+assert calibrators.load("t.json").temperature == t.temperature
+export.as_module(t)(p.logits)
+"""
+USE_A_CALIBRATOR = """
+from calibrant.calibrators import TemperatureScaling
+from calibrant.export import export_onnx
+calibrator = TemperatureScaling(classes=2, temperature=2.0)
 """
 
 MISSING = {
@@ -58,6 +76,8 @@ MISSING = {
         "calibrant[report]",
     ),
     "import calibrant.integrations.torchmetrics": ("torchmetrics", "calibrant[torchmetrics]"),
+    "import calibrant.integrations.sklearn": ("scikit-learn", "calibrant[sklearn]"),
+    USE_A_CALIBRATOR + "export_onnx(calibrator, 'c.onnx')": ("onnx", "calibrant[export]"),
 }
 
 

@@ -1,19 +1,29 @@
 """calibrant makes a classifier's confidence mean what it says.
 
-`Predictions` holds logits and labels; `metrics` measure them, with intervals; `losses` hold the
-differentiable forms. Names are loaded when first used, so that the command line starts quickly.
+`Predictions` holds logits and labels; `metrics` measure them, with intervals; `calibrators` repair
+them, and `export` takes those to where a model runs; `losses` hold the differentiable forms. Names
+are loaded when first used, so that the command line starts quickly.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import data, losses, metrics, report
+    from calibrant import calibrators, data, export, losses, metrics, report
     from calibrant.metrics.bins import BinSums
     from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
-__all__ = ["BinSums", "Predictions", "data", "losses", "metrics", "report"]
+__all__ = [
+    "BinSums",
+    "Predictions",
+    "calibrators",
+    "data",
+    "export",
+    "losses",
+    "metrics",
+    "report",
+]
 
 _WHERE = {"Predictions": "calibrant.predictions", "BinSums": "calibrant.metrics.bins"}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant import checks, files
 from calibrant.rows import Chunk, Rows, Scale
-from calibrant.scores import Scores
+from calibrant.scores import Scores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 
 T = TypeVar("T")
@@ -290,6 +290,15 @@ class Predictions:
     def label_probs(self) -> PerExample:
         """Probability of the label, float64, (n,)."""
         return self.rows.label_prob
+
+    @cached_property
+    def sha256(self) -> str:
+        """Fingerprint of the scores, the labels and the weights, in hexadecimal.
+
+        The same examples in the same order give the same one, in whatever file they are kept,
+        so long as their precision is the same.
+        """
+        return fingerprint(self._scores.values, self.labels, self.weights)
 
     @cached_property
     def by_confidence(self) -> Index:

@@ -53,12 +53,13 @@ class Rows:
         )
 
 
-def map_chunks(work: Callable[[slice], T], scores: Logits) -> Iterator[T]:
+def map_chunks(work: Callable[[slice], T], scores: Logits, *, elements: int = CHUNK) -> Iterator[T]:
     """Apply `work` to slices of rows that fit in cache; results in the order of the rows.
 
-    They come one by one: a caller that adds them up never holds more than a few.
+    They come one by one: a caller that adds them up never holds more than a few. Work that makes
+    several arrays of a chunk's size asks for fewer `elements`.
     """
-    step = max(1, CHUNK // scores.shape[1])
+    step = max(1, elements // scores.shape[1])
     parts = [slice(start, start + step) for start in range(0, len(scores), step)]
     workers = min(len(parts), torch.get_num_threads())
     if workers == 1:

@@ -1,5 +1,6 @@
 """Logits or probabilities, whichever was given, and the other one when asked."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -79,3 +80,13 @@ class Scores:
     def take(self, index: Tensor) -> "Scores":
         """Return the examples at `index`."""
         return Scores(self.values[index], self.kind)
+
+
+def fingerprint(*arrays: Tensor | None) -> str:
+    """Digest of numbers and shapes: what differs in either has another."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is not None:
+            digest.update(f"{array.dtype} {tuple(array.shape)}".encode())
+            digest.update(array.contiguous().numpy().data)
+    return digest.hexdigest()

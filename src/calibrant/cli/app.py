@@ -10,21 +10,27 @@ import typer
 
 from calibrant import __version__
 from calibrant.cli import one_line
+from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare
 from calibrant.cli.doctor import doctor
+from calibrant.cli.export import export
+from calibrant.cli.fit import fit
 from calibrant.cli.listing import listing
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
     "compare": compare,
+    "fit": fit,
+    "apply": apply,
+    "export": export,
     "list": listing,
     "doctor": doctor,
 }
 
 app = typer.Typer(
     name="calibrant",
-    help="Does a classifier's confidence mean what it says?",
+    help="Does a classifier's confidence mean what it says? And if not, make it so.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -17,6 +17,8 @@ EXTRAS = {
     "report": ("matplotlib",),
     "audit": ("pyarrow", "safetensors"),
     "torchmetrics": ("torchmetrics",),
+    "export": ("onnx", "onnxruntime"),
+    "sklearn": ("scikit-learn",),
 }
 
 

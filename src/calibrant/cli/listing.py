@@ -1,6 +1,6 @@
 """`calibrant list`: what there is, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -27,11 +27,23 @@ def _datasets() -> dict[str, str]:
     return {name: synthetic.meaning for name, synthetic in SYNTHETIC.items()}
 
 
-FAMILIES: dict[str, Callable[[], dict[str, str]]] = {
+def _calibrators() -> dict[str, tuple[str, str]]:
+    from calibrant.calibrators import CALIBRATORS
+
+    return {
+        name: ("kept" if calibrator.keeps_argmax else "may change", first_line(calibrator))
+        for name, calibrator in CALIBRATORS.items()
+    }
+
+
+FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "metrics": _metrics,
     "losses": _losses,
+    "calibrators": _calibrators,
     "datasets": _datasets,
 }
+# Columns between the name and the meaning.
+COLUMNS = {"calibrators": ("predicted class",)}
 
 
 def listing(
@@ -39,9 +51,11 @@ def listing(
         str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")
     ] = None,
 ) -> None:
-    """List metrics, losses and datasets, with what each one is."""
+    """List metrics, losses, calibrators and datasets, with what each one is."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no family {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:
         say(name, style="bold")
-        show_table(("name", "meaning"), list(FAMILIES[name]().items()))
+        found = FAMILIES[name]().items()
+        rows = [(key, *([words] if isinstance(words, str) else words)) for key, words in found]
+        show_table(("name", *COLUMNS.get(name, ()), "meaning"), rows)

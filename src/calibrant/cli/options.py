@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ class Method(StrEnum):
     bca = "bca"
 
 
-def _within(option: str, least: int, most: float = math.inf) -> Callable[[int], int]:
+def within(option: str, least: int, most: float = math.inf) -> Callable[[int], int]:
     """Check a whole number in our own words; those of the parser change with its release."""
 
     def check(value: int) -> int:
@@ -63,7 +64,7 @@ Bins = Annotated[
     int,
     typer.Option(
         help=f"Bins of the confidence, at most {MOST_BINS:,}.",
-        callback=_within("--bins", 1, MOST_BINS),
+        callback=within("--bins", 1, MOST_BINS),
         rich_help_panel=MEASURING,
     ),
 ]
@@ -72,17 +73,20 @@ Resamples = Annotated[
     int,
     typer.Option(
         help="How often to resample.",
-        callback=_within("--resamples", 1),
+        callback=within("--resamples", 1),
         rich_help_panel=MEASURING,
     ),
 ]
 Seed = Annotated[
     int,
     typer.Option(
-        help="Seed of the resampling.", callback=_within("--seed", 0), rich_help_panel=MEASURING
+        help="Seed of the resampling.", callback=within("--seed", 0), rich_help_panel=MEASURING
     ),
 ]
 Json = Annotated[
     bool,
     typer.Option("--json", help="Print JSON, and nothing else, to stdout.", rich_help_panel=OUTPUT),
+]
+Calibrator = Annotated[
+    Path, typer.Argument(metavar="CALIBRATOR", help="A json file that `calibrant fit` wrote.")
 ]

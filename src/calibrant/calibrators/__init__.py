@@ -1,0 +1,52 @@
+"""Calibrators: `fit(Predictions)` gives a frozen map from logits to log-probabilities."""
+
+from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.ensemble import EnsembleTemperature
+from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.focal_map import (
+    focal_map,
+    focal_proper_loss,
+    inverse_focal_map,
+    raising_threshold,
+)
+from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, focal_landscape
+from calibrant.calibrators.histogram import HistogramBinning
+from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.selection import Candidate, Selection, select
+from calibrant.calibrators.storage import load, save
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
+
+__all__ = [
+    "CALIBRATORS",
+    "BetaCalibration",
+    "Calibrator",
+    "Candidate",
+    "DirichletCalibration",
+    "EnsembleTemperature",
+    "Fit",
+    "FocalTemperatureScaling",
+    "HistogramBinning",
+    "Identity",
+    "IsotonicRegression",
+    "MatrixScaling",
+    "OrderPreservingIsotonic",
+    "PlattScaling",
+    "QuadraticScaling",
+    "Selection",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
+    "TemperatureScaling",
+    "VectorScaling",
+    "focal_landscape",
+    "focal_map",
+    "focal_proper_loss",
+    "inverse_focal_map",
+    "load",
+    "raising_threshold",
+    "save",
+    "select",
+]

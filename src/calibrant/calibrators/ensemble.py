@@ -1,0 +1,300 @@
+"""Ensemble temperature scaling: the tempered network, the network itself, and knowing nothing."""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.temperature import best_inverse, check_temperature
+from calibrant.predictions import Predictions
+from calibrant.rows import map_chunks
+from calibrant.shapes import Logits, Values
+
+# Numbers (n times k) in the part of the rows on which the first, global search is made.
+SMALL = 1 << 19
+# Inverse temperatures tried there, as multiples of temperature scaling's.
+TRIED = np.exp(np.linspace(-1.8, 1.8, 9))
+# T stays within this factor of temperature scaling's.
+FARTHEST = math.e**2
+STEPS = 40
+TOLERANCE = 1e-13
+ROUNDING = 1e-15
+SUPPORTS = [list(support) for size in (1, 2, 3) for support in combinations(range(3), size)]
+
+# Log-probabilities of the label under the three members.
+Members = Float64[np.ndarray, "3 n"]
+Weights = Float64[np.ndarray, "3"]
+
+
+class Mixture(NamedTuple):
+    """The best weights at one temperature; the profile's derivatives along 1/T."""
+
+    inverse: float
+    weights: Weights
+    loss: float
+    first: float
+    second: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EnsembleTemperature(Calibrator):
+    r"""A mixture of softmax at temperature T, softmax, and the uniform distribution.
+
+    $$q = w_1\,\mathrm{softmax}(z / T) + w_2\,\mathrm{softmax}(z) + w_3 / k,
+    \qquad w \ge 0,\ w_1 + w_2 + w_3 = 1$$
+
+    It holds temperature scaling, and never fits worse. The uniform part bounds the confidence and
+    the loss from labels that are simply wrong. The predicted class stays, also where rounding
+    would make two classes equal. As published, T is that of temperature scaling and only the
+    weights are fitted to the mixture; here T is improved with them unless `joint=False`. The
+    weights at a given T are found exactly (a convex problem with three numbers for each example),
+    T by Newton steps on what is left, within a factor of e^2 of temperature scaling's: beyond
+    that the first member is all but a constant. This is not convex in T: several starts are tried.
+    The three members resemble each other when T is near 1; then the weights of the first two mean
+    little by themselves.
+
+    Attributes:
+        temperature: T.
+        weights: (3,) of tempered, plain and uniform.
+
+    References:
+        Zhang et al., Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration
+        in Deep Learning, ICML 2020, arXiv:2003.07329.
+
+    Examples:
+        >>> from calibrant.data import SYNTHETIC
+        >>> p = SYNTHETIC["overconfident"].sample(20_000, seed=0).predictions
+        >>> fitted = EnsembleTemperature.fit(p)
+        >>> bool(fitted(p.logits).exp().max() < p.confidence.max())
+        True
+    """
+
+    temperature: float
+    weights: Tensor
+
+    keeps_argmax: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        given = self.weights
+        if given.dtype != torch.float64 or tuple(given.shape) != (3,):
+            raise ValueError(f"weights must be 3 float64 numbers, got {tuple(given.shape)}")
+        # Written so that NaN fails.
+        if not (bool((given >= 0).all()) and abs(float(given.sum()) - 1) <= 1e-9):
+            raise ValueError(f"weights must be at least 0 and sum to 1, got {given.tolist()}")
+
+    @classmethod
+    def fit(cls, predictions: Predictions, *, joint: bool = True) -> "EnsembleTemperature":
+        """Minimise the log score.
+
+        Args:
+            predictions: held-out examples.
+            joint: improve T together with the weights; if not, T is temperature scaling's.
+        """
+        logits = fitting_logits(predictions)
+        alone = best_inverse(predictions, logits)
+        every = Profile(logits, predictions.labels.numpy(), predictions.row_weights)
+        best = every.at(alone.inverse)
+        converged, remark = alone.converged, alone.remark
+        if joint and converged:
+            around = alone.inverse / FARTHEST, alone.inverse * FARTHEST
+            start = _search(every.part(), alone.inverse, around)
+            improved, converged = _newton(every, every.at(start), around)
+            if improved.loss <= best.loss:
+                best = improved
+            else:
+                best, converged = _newton(every, best, around)
+            remark = "" if converged else f"ensemble: no convergence near T = {1 / best.inverse:g}"
+        return cls(
+            classes=predictions.classes,
+            temperature=1 / best.inverse,
+            weights=torch.from_numpy(best.weights),
+            origin=made_from(
+                predictions, converged=converged, gradient_norm=abs(best.first), remark=remark
+            ),
+        )
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Mix the probabilities by their logarithms."""
+        tempered, plain, uniform = self.weights.tolist()
+        members = []
+        if tempered:
+            members.append(torch.log_softmax(logits / self.temperature, 1) + math.log(tempered))
+        if plain:
+            members.append(torch.log_softmax(logits, 1) + math.log(plain))
+        if uniform:
+            members.append(torch.full_like(logits, math.log(uniform / self.classes)))
+        mixed = members[0]
+        for member in members[1:]:
+            mixed = torch.logaddexp(mixed, member)
+        return mixed
+
+
+class Profile:
+    """The log score at the best weights, as a function of the inverse temperature."""
+
+    def __init__(self, logits: Logits, labels: np.ndarray, weights: Values) -> None:
+        self.logits, self.labels = logits, labels
+        self.weights = weights / weights.sum()
+        self.members = np.empty((3, len(logits)))
+        self.members[1] = self._label(1.0)[0]
+        self.members[2] = -math.log(logits.shape[1])
+        self.mixture = np.full(3, 1 / 3)
+
+    def part(self) -> "Profile":
+        """The same for some of the rows, evenly spread; all of them if there are few."""
+        every = math.ceil(self.logits.numel() / SMALL)
+        if every == 1:
+            return self
+        some = slice(None, None, every)
+        if not self.weights[some].any():
+            return self
+        return Profile(self.logits[some], self.labels[some], self.weights[some])
+
+    def at(self, inverse: float) -> Mixture:
+        r"""Best weights, and the profile's loss and derivatives.
+
+        With $f(\beta, w)$ the loss, the profile has slope $f_\beta$ and curvature
+        $f_{\beta\beta} - f_{\beta w} f_{ww}^{-1} f_{w \beta}$ within the weights that are not 0.
+        """
+        self.members[0], along, spread = self._label(inverse)
+        weights, loss = best_weights(self.members, self.weights, self.mixture)
+        self.mixture = weights
+        ratio = _ratios(self.members, weights)
+        first = weights[0] * ratio[0] * along
+        slope = -float(self._mean(first))
+        second = float(self._mean(first**2 - weights[0] * ratio[0] * (along**2 - spread)))
+        mixed = self._mean(first * ratio)
+        mixed[0] -= self._mean(ratio[0] * along)
+        support = np.flatnonzero(weights > 0)
+        # Directions that keep the sum of the weights.
+        inside = np.eye(3)[:, support[1:]] - np.eye(3)[:, support[:1]]
+        curvature = np.einsum("in,jn,n->ij", ratio, ratio, self.weights)
+        cross = inside.T @ mixed
+        second -= float(cross @ np.linalg.pinv(inside.T @ curvature @ inside, rcond=1e-10) @ cross)
+        return Mixture(inverse, weights, loss, slope, second)
+
+    def _mean(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.einsum("...n,n->...", values, self.weights))
+
+    def _label(self, inverse: float) -> np.ndarray:
+        """Log-probability of the label, its derivative along 1/T and minus the second, (3, n)."""
+        given = self.logits.numpy()
+        found = np.empty((3, len(given)))
+
+        def fill(part: slice) -> None:
+            gap = given[part].astype(np.float64)
+            gap -= gap.max(1)[:, None]
+            own = gap[np.arange(len(gap)), self.labels[part]]
+            scaled = np.exp(gap * inverse)
+            total = np.einsum("nk->n", scaled)
+            scaled *= gap
+            mean = np.einsum("nk->n", scaled) / total
+            square = np.einsum("nk,nk->n", scaled, gap) / total
+            found[:, part] = inverse * own - np.log(total), own - mean, square - mean**2
+
+        for _ in map_chunks(fill, self.logits):
+            pass
+        return found
+
+
+def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Weights, float]:
+    """Weights on the simplex of the mixture with the least log score, and that score.
+
+    The sum is left free and its price added: the optimum then sums to 1 by itself. Each step
+    solves the quadratic model exactly, by trying every set of weights that are not 0.
+    """
+    at = 0.9 * start + 0.1 / 3
+    loss = _loss(members, weights, at)
+    for _ in range(STEPS):
+        ratio = _ratios(members, at)
+        gradient = 1 - np.einsum("jn,n->j", ratio, weights)
+        # The largest gain of moving towards one member bounds how far the loss is from the best.
+        if -gradient.min() <= TOLERANCE and abs(at @ gradient) <= TOLERANCE:
+            break
+        curvature = np.einsum("in,jn,n->ij", ratio, ratio, weights)
+        target = _quadratic(gradient, curvature, at)
+        slope, step = float(gradient @ (target - at)), 1.0
+        # What is left to gain is rounding: the last step cannot be seen in the loss.
+        if -slope <= ROUNDING:
+            at = target
+            break
+        while step > 1e-10:
+            trial = at + step * (target - at)
+            new = _loss(members, weights, trial)
+            if new <= loss + 1e-4 * step * slope:
+                break
+            step /= 2
+        else:
+            break
+        at, loss = trial, new
+    at = at / at.sum()
+    return at, _loss(members, weights, at) - 1
+
+
+def _quadratic(gradient: Weights, curvature: np.ndarray, at: Weights) -> Weights:
+    """Weights, none negative, that minimise the quadratic model around `at`."""
+    curvature = curvature + 1e-12 * np.trace(curvature) * np.eye(3)
+    linear = gradient - curvature @ at
+    best, least = at, math.inf
+    for support in SUPPORTS:
+        target = np.zeros(3)
+        target[support] = np.linalg.solve(curvature[np.ix_(support, support)], -linear[support])
+        value = float(linear @ target + target @ curvature @ target / 2)
+        if target.min() >= 0 and value < least:
+            best, least = target, value
+    return best
+
+
+def _log_mixture(members: Members, at: Weights) -> Values:
+    used = at > 0
+    shifted = members[used] + np.log(at[used])[:, None]
+    top = shifted.max(0)
+    return np.asarray(top + np.log(np.exp(shifted - top).sum(0)))
+
+
+def _loss(members: Members, weights: Values, at: Weights) -> float:
+    if not at.any():
+        return math.inf
+    return float(at.sum() - np.einsum("n,n->", weights, _log_mixture(members, at)))
+
+
+def _ratios(members: Members, at: Weights) -> Members:
+    """Each member's probability of the label as a multiple of the mixture's."""
+    # Beyond this a member without weight is wanted so badly that how much does not matter.
+    return np.asarray(np.exp(np.minimum(members - _log_mixture(members, at), 300.0)))
+
+
+def _search(profile: Profile, alone: float, ends: tuple[float, float]) -> float:
+    """Look for the best inverse temperature from several starts."""
+    tried = [profile.at(alone * factor) for factor in TRIED]
+    best = min(tried, key=lambda mixture: mixture.loss)
+    return _newton(profile, best, ends)[0].inverse
+
+
+def _newton(profile: Profile, start: Mixture, ends: tuple[float, float]) -> tuple[Mixture, bool]:
+    """Newton's method along the profile, each step cut short until the loss falls."""
+    at, limit = start, 2.0
+    for _ in range(STEPS):
+        curved = at.second > 0
+        if at.first == 0 or (curved and at.first**2 / at.second / 2 <= TOLERANCE * at.loss):
+            return at, True
+        step = at.inverse - at.first / at.second if curved else math.copysign(math.inf, -at.first)
+        step = min(max(step, at.inverse / limit, ends[0]), at.inverse * limit, ends[1])
+        if step == at.inverse:
+            # At an end of the range, and the loss falls outwards.
+            return at, True
+        trial = profile.at(step)
+        if trial.loss <= at.loss:
+            at, limit = trial, min(2.0, limit**2)
+        elif abs(trial.loss - at.loss) <= 1e-15 * at.loss:
+            return at, True
+        else:
+            limit = math.sqrt(max(step / at.inverse, at.inverse / step))
+    return at, False

@@ -1,0 +1,30 @@
+"""All calibrators by name, the simplest of a kind first."""
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.ensemble import EnsembleTemperature
+from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.histogram import HistogramBinning
+from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "identity": Identity,
+    "temperature": TemperatureScaling,
+    "focal_temperature": FocalTemperatureScaling,
+    "ensemble_temperature": EnsembleTemperature,
+    "vector": VectorScaling,
+    "matrix": MatrixScaling,
+    "structured_vector": StructuredVectorScaling,
+    "structured_matrix": StructuredMatrixScaling,
+    "dirichlet": DirichletCalibration,
+    "platt": PlattScaling,
+    "beta": BetaCalibration,
+    "quadratic": QuadraticScaling,
+    "isotonic": IsotonicRegression,
+    "irm": OrderPreservingIsotonic,
+    "histogram": HistogramBinning,
+}

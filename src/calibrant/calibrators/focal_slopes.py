@@ -1,0 +1,100 @@
+"""The log score of the focal map after a temperature, and its gradient, in one pass."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from calibrant.calibrators.focal_map import NEAR_ONE
+from calibrant.rows import map_chunks
+from calibrant.shapes import Index, Values
+
+# Below this the sum over all classes but the first is summed again, relative to its largest term.
+TINY = 1e-280
+# Numbers in a chunk: a dozen arrays of it in float64 stay in cache together.
+ELEMENTS = 1 << 14
+
+Objective = Callable[[float, float], tuple[float, Values]]
+
+
+def focal_slopes(logits: np.ndarray, labels: Index, weights: Values) -> Objective:
+    """Mean log score as a function of (1/T, gamma), with its two derivatives, in float64.
+
+    The map is that of `focal_map`; here its derivatives are written out, because automatic
+    differentiation takes several times as long and all the memory. Everything is expressed in the
+    log-odds t of each class, whose derivative along 1/T is finite where p rounds to 1.
+    """
+    total = weights.sum()
+    rows = torch.from_numpy(logits)
+
+    def at(inverse: float, gamma: float) -> tuple[float, Values]:
+        def of_chunk(part: slice) -> np.ndarray:
+            each = _of_rows(logits[part], labels[part], inverse, gamma)
+            return np.asarray(np.einsum("cn,n->c", each, weights[part]))
+
+        loss, *slope = (sum(map_chunks(of_chunk, rows, elements=ELEMENTS)) / total).tolist()
+        return loss, np.array(slope)
+
+    return at
+
+
+def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) -> np.ndarray:
+    """Loss, derivative along 1/T and along gamma of every row, (3, n)."""
+    at, top = np.arange(len(logits)), logits.argmax(1)
+    gap = logits.astype(np.float64)
+    gap -= gap[at, top][:, None]
+    scaled = np.exp(gap * inverse)
+    scaled[at, top] = 0.0
+    rest = np.einsum("nk->n", scaled)
+    log_rest = np.log(np.maximum(rest, TINY))
+    lost = rest < TINY
+    if lost.any():
+        log_rest[lost] = _log_rest(gap[lost] * inverse, top[lost])
+    # Mean gap of the classes but the first: how fast its log-odds move along 1/T.
+    pull = np.einsum("nk,nk->n", scaled, gap) / np.maximum(rest, TINY)
+    if lost.any():
+        pull[lost] = log_rest[lost] / inverse
+    log_total = np.log1p(rest)
+    first_miss = rest / (1 + rest)
+
+    p = scaled
+    p /= (1 + rest)[:, None]
+    miss = 1 - p
+    log_p = gap * inverse - log_total[:, None]
+    ratio = -p * log_p / miss
+    # Not log1p, which is ten times slower: what is lost are digits behind those of log h.
+    log_miss = np.log(miss)
+    # dt/d(1/T) is (z - mean z) / (1 - p); the first class has the mean of the others instead.
+    move = (gap - (pull * first_miss)[:, None]) / miss
+    p[at, top], miss[at, top] = 1 / (1 + rest), first_miss
+    log_miss[at, top] = log_rest - log_total
+    ratio[at, top] = _first_ratio(log_total, first_miss)
+    move[at, top] = -pull
+
+    damp = 1 + gamma * ratio
+    log_h = log_p - gamma * log_miss - np.log(damp)
+    log_h -= log_h[at, top][:, None]
+    share = np.exp(log_h)
+    whole = np.einsum("nk->n", share)
+    move *= miss + gamma * p - gamma * (ratio - p) / damp
+    change = -log_miss - ratio / damp
+    return np.stack(
+        [
+            np.log(whole) - log_h[at, labels],
+            np.einsum("nk,nk->n", share, move) / whole - move[at, labels],
+            np.einsum("nk,nk->n", share, change) / whole - change[at, labels],
+        ]
+    )
+
+
+def _first_ratio(log_total: Values, miss: Values) -> Values:
+    """The ratio -p log(p) / (1 - p) of the first class, whose log p is -log_total."""
+    near = miss < NEAR_ONE
+    series = 1 + miss * (1 / 2 + miss * (1 / 3 + miss * (1 / 4 + miss / 5)))
+    return np.asarray((1 - miss) * np.where(near, series, log_total / np.where(near, 1, miss)))
+
+
+def _log_rest(scaled: np.ndarray, top: Index) -> Values:
+    """Log of the sum over all classes but the first, however small."""
+    scaled[np.arange(len(scaled)), top] = -np.inf
+    return np.asarray(np.logaddexp.reduce(scaled, axis=1))

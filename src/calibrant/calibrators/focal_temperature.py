@@ -1,0 +1,238 @@
+"""Focal temperature scaling: a temperature, then the focal calibration map."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from calibrant import metrics
+from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.focal_map import check_gamma, focal_map
+from calibrant.calibrators.focal_slopes import focal_slopes
+from calibrant.calibrators.temperature import SMALL, best_inverse, check_temperature
+from calibrant.predictions import Predictions
+from calibrant.shapes import Logits
+
+Criterion = Literal["nll", "brier", "ece", "adaptive_ece"]
+CRITERIA: dict[str, Callable[[Predictions], float]] = {
+    "nll": metrics.nll,
+    "brier": metrics.brier,
+    "ece": metrics.ece,
+    "adaptive_ece": metrics.adaptive_ece,
+}
+# The published grid; gamma 0, which is temperature scaling, is part of it.
+GRID_GAMMAS = (-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 3.0, 5.0)
+GRID_TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 101))
+# Below -0.55 the map does what a larger gamma does; above 10 it hardly changes.
+LOWEST_GAMMA, HIGHEST_GAMMA = -0.95, 10.0
+STARTS = (-0.25, 1.0, 4.0)
+# Points of the grid from which a criterion without derivatives is searched further.
+POLISHED = 3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FocalTemperatureScaling(Calibrator):
+    r"""Divide the logits by T, then apply the focal map; keeps the predicted class.
+
+    $$\log q = \log \Phi_\gamma(\mathrm{softmax}(z / T))$$
+
+    In this order: the two do not commute. `gamma = 0` is temperature scaling, and is always among
+    the candidates, so on the data it is fitted to the criterion is never worse. It differs from
+    a lower temperature in what it does to the unlikely classes: their ratios stay.
+
+    With two classes it can do no more than a temperature, and (gamma, T) are not identifiable.
+
+    References:
+        Komisarenko and Kull, Improving Calibration by Relating Focal Loss, Temperature Scaling,
+            and Properness, ECAI 2024, arXiv:2408.11598.
+    """
+
+    temperature: float
+    gamma: float
+
+    keeps_argmax: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_gamma(self.gamma)
+
+    @classmethod
+    def fit(
+        cls,
+        predictions: Predictions,
+        *,
+        criterion: Criterion = "nll",
+        search: Literal["exact", "grid"] = "exact",
+        gammas: Sequence[float] | None = None,
+        temperatures: Sequence[float] | None = None,
+    ) -> "FocalTemperatureScaling":
+        """Search both numbers.
+
+        Args:
+            predictions: held-out examples.
+            criterion: what to minimise. The log score has derivatives and is minimised by them;
+                the others are searched from the best points of a grid.
+            search: "exact", with gamma in [-0.5, 10], or "grid": the best point of a grid.
+            gammas: of the grid; the published ones if not given. 0 is always added.
+            temperatures: of the grid; the published 0.05, 0.10, ..., 5.00 if not given.
+        """
+        if criterion not in CRITERIA:
+            raise ValueError(f"criterion must be one of {list(CRITERIA)}, got {criterion!r}")
+        if search not in ("exact", "grid"):
+            raise ValueError(f"search must be 'exact' or 'grid', got {search!r}")
+        if predictions.classes == 2:
+            warnings.warn(
+                "with two classes gamma and temperature cannot be told apart: "
+                "temperature scaling does the same with one number",
+                stacklevel=2,
+            )
+        finite = _with_logits(predictions, fitting_logits(predictions))
+        gradient, remark = 0.0, ""
+        if search == "exact" and criterion == "nll":
+            inverse, gamma, gradient, remark = _by_slopes(finite)
+            temperature = 1 / inverse
+        else:
+            temperature, gamma = _by_grid(
+                finite, criterion, gammas, temperatures, polish=search == "exact"
+            )
+        return cls(
+            classes=predictions.classes,
+            temperature=temperature,
+            gamma=gamma,
+            origin=made_from(
+                predictions, converged=not remark, gradient_norm=gradient, remark=remark
+            ),
+        )
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Divide, and map."""
+        return focal_map(logits / self.temperature, self.gamma)
+
+
+def focal_landscape(
+    predictions: Predictions,
+    *,
+    criterion: Criterion = "nll",
+    gammas: Sequence[float] = GRID_GAMMAS,
+    temperatures: Sequence[float] = GRID_TEMPERATURES,
+) -> np.ndarray:
+    """The criterion after focal temperature scaling, (gammas, temperatures)."""
+    for value in gammas:
+        check_gamma(value)
+    for value in temperatures:
+        check_temperature(value)
+    if criterion == "nll":
+        loss_at = focal_slopes(
+            fitting_logits(predictions).numpy(), predictions.labels.numpy(), predictions.row_weights
+        )
+        return np.array([[loss_at(1 / t, gamma)[0] for t in temperatures] for gamma in gammas])
+    score = _score(predictions, criterion)
+    return np.array([[score(t, gamma) for t in temperatures] for gamma in gammas])
+
+
+def _with_logits(predictions: Predictions, logits: Logits) -> Predictions:
+    return Predictions(logits, predictions.labels, weights=predictions.weights)
+
+
+def _score(predictions: Predictions, criterion: str) -> Callable[[float, float], float]:
+    def score(temperature: float, gamma: float) -> float:
+        mapped = predictions.map(lambda logits: focal_map(logits / temperature, gamma))
+        with warnings.catch_warnings():
+            # Far from calibration many confidences are equal; bins of equal mass warn of it.
+            warnings.simplefilter("ignore", UserWarning)
+            return CRITERIA[criterion](mapped)
+
+    return score
+
+
+def _by_slopes(predictions: Predictions) -> tuple[float, float, float, str]:
+    """Minimise the log score over (log 1/T, gamma); returns 1/T, gamma, gradient, remark."""
+    logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
+    weights = predictions.row_weights
+    plain = best_inverse(predictions, predictions.logits)
+    if not plain.converged:
+        return plain.inverse, 0.0, abs(plain.slope.first), plain.remark
+    part = slice(None, None, math.ceil(logits.size / SMALL))
+    rough = focal_slopes(logits[part], labels[part], weights[part])
+    # The best temperature for a fixed gamma rises nearly in a straight line with gamma.
+    starts = [(0.0, plain.inverse), *((g, plain.inverse / (1 + g / 3)) for g in STARTS)]
+    best = min((_descend(rough, *start) for start in starts), key=lambda found: found[0])
+    whole = focal_slopes(logits, labels, weights)
+    if logits.size > SMALL:
+        best = _descend(whole, best[2], best[1])
+    if not best[0] < whole(plain.inverse, 0.0)[0]:
+        return plain.inverse, 0.0, abs(plain.slope.first), ""
+    return best[1], best[2], best[3], ""
+
+
+def _descend(
+    objective: Callable[[float, float], tuple[float, np.ndarray]], gamma: float, inverse: float
+) -> tuple[float, float, float, float]:
+    """Quasi-Newton steps from one point; returns loss, 1/T, gamma, norm of the free gradient."""
+
+    def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = objective(math.exp(point[0]), point[1])
+        return value, slope * [math.exp(point[0]), 1.0]
+
+    found = minimize(
+        loss,
+        [math.log(inverse), gamma],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(None, None), (LOWEST_GAMMA, HIGHEST_GAMMA)],
+        options={"ftol": 1e-15, "gtol": 1e-8, "maxiter": 100},
+    )
+    # At a bound of gamma only the slope along the temperature has to vanish.
+    free = [True, LOWEST_GAMMA < found.x[1] < HIGHEST_GAMMA]
+    norm = float(np.linalg.norm(found.jac[free]))
+    return float(found.fun), math.exp(found.x[0]), float(found.x[1]), norm
+
+
+def _by_grid(
+    predictions: Predictions,
+    criterion: Criterion,
+    gammas: Sequence[float] | None,
+    temperatures: Sequence[float] | None,
+    *,
+    polish: bool,
+) -> tuple[float, float]:
+    """Best (T, gamma) of a grid, ties to the first; from there on by a simplex search if asked."""
+    gammas = sorted({0.0, *(GRID_GAMMAS if gammas is None else gammas)})
+    temperatures = sorted(GRID_TEMPERATURES if temperatures is None else temperatures)
+    values = focal_landscape(
+        predictions, criterion=criterion, gammas=gammas, temperatures=temperatures
+    )
+    lowest = np.argsort(values, axis=None, kind="stable")[: POLISHED if polish else 1]
+    points = [
+        (float(temperatures[at % len(temperatures)]), float(gammas[at // len(temperatures)]))
+        for at in lowest.tolist()
+    ]
+    if not polish:
+        return points[0]
+    score = _score(predictions, criterion)
+    # Temperature scaling's own best point too, searched along the temperature alone.
+    plain = gammas.index(0.0)
+    start = float(temperatures[int(values[plain].argmin())])
+    alone = _simplex(lambda point: score(math.exp(point[0]), 0.0), [math.log(start)])
+    best = (alone.fun, math.exp(alone.x[0]), 0.0)
+    for temperature, gamma in points:
+        found = _simplex(
+            lambda point: score(math.exp(point[0]), point[1]), [math.log(temperature), gamma]
+        )
+        best = min(best, (found.fun, math.exp(found.x[0]), float(found.x[1])))
+    return best[1], best[2]
+
+
+def _simplex(score: Callable[[np.ndarray], float], start: list[float]) -> OptimizeResult:
+    """Search a function with steps in it, near the start; never ends above it."""
+    return minimize(
+        score,
+        start,
+        method="Nelder-Mead",
+        bounds=[(None, None), (LOWEST_GAMMA, HIGHEST_GAMMA)][: len(start)],
+        options={"xatol": 1e-4, "fatol": 1e-8, "maxfev": 100},
+    )

@@ -1,0 +1,137 @@
+"""Histogram binning: in each bin of scores, how often the class came true."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from calibrant.calibrators.base import fitting_logits, made_from
+from calibrant.calibrators.one_versus_rest import (
+    FittingOdds,
+    Odds,
+    OneVersusRest,
+    check_numbers,
+    fitting_odds,
+    functions,
+    is_class,
+)
+from calibrant.predictions import Predictions
+from calibrant.rows import map_chunks
+from calibrant.shapes import Values
+
+Edges = Float64[Tensor, "m b"]
+Frequencies = Float64[Tensor, "m b+1"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HistogramBinning(OneVersusRest):
+    r"""For each class, the frequency in the bin that its probability falls into.
+
+    $$q_j \propto \frac{\sum_{i \in B} w_i\,1[y_i = j] + 1 / k}{\sum_{i \in B} w_i + 1},
+    \qquad B \ni p_j$$
+
+    One more example, spread evenly over the classes, keeps every value off 0 and 1; a bin without
+    examples has its centre's probability. The map is constant within a bin: it
+    throws away the order there, the predicted class may change and the log score often gets worse,
+    while a binned calibration error looks excellent. No gradient flows through it.
+    For more than two classes the answers are divided by their sum, see `OneVersusRest`.
+
+    Attributes:
+        edges: (m, bins - 1) log-odds between the bins; a score on an edge is in the lower one.
+        values: (m, bins) probabilities.
+
+    References:
+        Zadrozny and Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and
+        Naive Bayesian Classifiers, ICML 2001.
+
+    Examples:
+        >>> from calibrant.data import SYNTHETIC
+        >>> p = SYNTHETIC["tempered"].sample(20_000, seed=0).predictions
+        >>> HistogramBinning.fit(p, bins=10).values.shape
+        torch.Size([1, 10])
+    """
+
+    edges: Tensor
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        bins = self.values.shape[1] if self.values.ndim == 2 else 0
+        if bins < 1:
+            raise ValueError(f"values must be (m, bins), got {tuple(self.values.shape)}")
+        rows = functions(self.classes)
+        check_numbers("values", self.values, (rows, bins))
+        check_numbers("edges", self.edges, (rows, bins - 1))
+        if bool((self.edges.diff(dim=1) < 0).any()):
+            raise ValueError("edges must not fall")
+        if not bool(((self.values > 0) & (self.values < 1)).all()):
+            raise ValueError("values must lie strictly between 0 and 1")
+
+    @classmethod
+    def fit(
+        cls, predictions: Predictions, *, bins: int = 15, equal_mass: bool = True
+    ) -> "HistogramBinning":
+        """Count.
+
+        Args:
+            predictions: held-out examples; every class must occur.
+            bins: how many for each class.
+            equal_mass: the same number of examples in each bin (equal scores stay together);
+                if not, bins of equal width in probability.
+        """
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+            raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+        odds = fitting_odds(fitting_logits(predictions, every_class=True))
+        labels, weights = predictions.labels.numpy(), predictions.row_weights
+        classes = predictions.classes
+        least = 1 / classes / (float(weights.sum()) + 1)
+
+        def of_classes(part: slice) -> tuple[Edges, Frequencies]:
+            scores = torch.from_numpy(odds[part])
+            edges = (
+                _equal_mass(scores, weights, bins) if equal_mass else _equal_width(odds[part], bins)
+            )
+            own = is_class(labels, part, classes)
+            # One number for each bin of each class, so that one count is enough.
+            bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(len(own))[:, None]
+            size, hits = (
+                np.bincount(bin_of.ravel(), each.ravel(), len(own) * bins).reshape(-1, bins)
+                for each in (np.broadcast_to(weights, own.shape), own * weights)
+            )
+            ends = np.pad(edges.sigmoid().numpy(), ((0, 0), (1, 1)), constant_values=(0, 1))
+            centre = np.clip((ends[:, 1:] + ends[:, :-1]) / 2, least, 1 - least)
+            means = (hits + 1 / classes) / (size + 1)
+            return edges, torch.from_numpy(np.where(size > 0, means, centre))
+
+        found = zip(*map_chunks(of_classes, torch.from_numpy(odds)), strict=True)
+        edges, values = (torch.cat(each) for each in found)
+        return cls(classes=classes, edges=edges, values=values, origin=made_from(predictions))
+
+    def moved(self, odds: Odds) -> Odds:
+        """Look up the frequency, and give its log-odds."""
+        edges, log_odds = self.edges.to(odds), torch.logit(self.values).to(odds)
+        bin_of = torch.searchsorted(edges, odds.detach().T.contiguous())
+        return log_odds.gather(1, bin_of).T
+
+
+def _equal_width(odds: FittingOdds, bins: int) -> Edges:
+    inner = [math.log(at / (bins - at)) for at in range(1, bins)]
+    return torch.tensor(inner, dtype=torch.float64).repeat(len(odds), 1)
+
+
+def _equal_mass(odds: Float64[Tensor, "m n"], weights: Values, bins: int) -> Edges:
+    """Halfway between the two different scores where the next share of the weight is reached."""
+    used = torch.from_numpy(np.flatnonzero(weights > 0))
+    scores, order = odds[:, used].sort(dim=1)
+    mass = torch.from_numpy(weights)[used][order].cumsum(1)
+    # A share that is reached up to rounding counts as reached.
+    shares = mass[:, -1:] * (torch.arange(1, bins, dtype=torch.float64) / bins) * (1 - 1e-12)
+    at = scores.gather(1, torch.searchsorted(mass, shares).clamp(max=len(used) - 1))
+    after = torch.searchsorted(scores, at, right=True)
+    before = torch.searchsorted(scores, at)
+    # Equal scores at the very top have a bin of their own, below which the edge lies.
+    cut = torch.where(after < len(used), after, before).clamp(1, max(1, len(used) - 1))
+    last = len(used) - 1
+    return (scores.gather(1, (cut - 1).clamp(max=last)) + scores.gather(1, cut.clamp(max=last))) / 2

@@ -1,0 +1,36 @@
+"""The map that changes nothing: what every calibrator is compared with."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from calibrant.calibrators.base import Calibrator, made_from
+from calibrant.predictions import Predictions
+from calibrant.shapes import Logits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Identity(Calibrator):
+    r"""The network as it is; nothing is fitted.
+
+    $$\log q = \log \mathrm{softmax}(z)$$
+
+    The labels are not looked at, so it can be "fitted" to any examples, also to those of one class.
+
+    Examples:
+        >>> from calibrant.data import SYNTHETIC
+        >>> Identity.fit(SYNTHETIC["tempered"].sample(100, seed=0).predictions).size
+        0
+    """
+
+    keeps_argmax: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "Identity":
+        """Record which examples it was compared on."""
+        return cls(classes=predictions.classes, origin=made_from(predictions))
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Normalise."""
+        return torch.log_softmax(logits, 1)

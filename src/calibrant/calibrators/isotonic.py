@@ -1,0 +1,265 @@
+"""Isotonic regression: the increasing function that fits best, whatever its form."""
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import isotonic_regression
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.one_versus_rest import (
+    BLOCK,
+    Odds,
+    OneVersusRest,
+    check_numbers,
+    fitting_odds,
+    functions,
+    is_class,
+    log_odds,
+)
+from calibrant.predictions import Predictions
+from calibrant.rows import map_chunks
+from calibrant.shapes import Logits, Values
+
+# Examples of a class below which a free increasing function mostly fits noise.
+FEW = 50
+
+# b knots of each of m functions.
+Knots = Float[Tensor, "m b"]
+
+
+class Steps(NamedTuple):
+    """An increasing function: ends of its flat stretches, and its values there."""
+
+    knots: Values
+    values: Values
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IsotonicRegression(OneVersusRest):
+    r"""For each class the increasing function of its probability with the least squared error.
+
+    $$q_j \propto f_j(p_j), \qquad
+    f_j = \arg\min_{f\ \mathrm{increasing}} \sum_i w_i\,(1[y_i = j] - f(p_{ij}))^2$$
+
+    The function is flat on blocks, found by pooling adjacent violators, linear in the log-odds
+    between blocks (so that float32 resolves it near 1 as well) and constant beyond the
+    outermost. Isotonic regression says 0 and 1 where it saw nothing else, which costs infinitely
+    much once: one more example, spread evenly over the classes, is added to each value,
+    $(n f + 1 / k) / (n + 1)$. Different probabilities may become equal, so the predicted class
+    may change; see `OrderPreservingIsotonic`. It needs many examples: below 50 of a
+    class it is warned. For more than two classes the answers are divided by their sum, see
+    `OneVersusRest`.
+
+    Attributes:
+        knots: log-odds at the ends of the blocks, of all functions one after the other.
+        values: the probability at each knot.
+        offsets: where each function begins in them, and the end; m + 1 whole numbers.
+
+    References:
+        Zadrozny and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability
+        Estimates, KDD 2002.
+
+    Examples:
+        >>> from calibrant.data import SYNTHETIC
+        >>> p = SYNTHETIC["tempered"].sample(20_000, seed=0).predictions
+        >>> fitted = IsotonicRegression.fit(p)
+        >>> round(float(fitted([[0.0, 2.0]])[0, 1].exp()), 1)  # the logit should be 1: 0.73
+        0.7
+    """
+
+    knots: Tensor
+    values: Tensor
+    offsets: Tensor
+
+    def __post_init__(self) -> None:
+        if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
+            raise ValueError("offsets must be whole numbers in one row")
+        lengths = self.offsets.diff()
+        expected = functions(self.classes)
+        if len(lengths) != expected or self.offsets[0] != 0 or bool((lengths < 1).any()):
+            raise ValueError(f"offsets must rise from 0 and bound {expected} functions")
+        _check_steps(self.knots, self.values, self.offsets)
+
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "IsotonicRegression":
+        """Pool adjacent violators, for each class; every class must occur."""
+        logits = fitting_logits(predictions, every_class=True)
+        labels, weights = predictions.labels.numpy(), predictions.row_weights
+        classes, total = predictions.classes, weights.sum()
+        counts = np.bincount(labels, weights=weights, minlength=classes)
+        few = int((counts < FEW).sum())
+        if few:
+            warnings.warn(
+                f"isotonic regression: {few} of {classes} classes have fewer than {FEW} examples "
+                f"(least {counts.min():g}); it will fit noise, irm or "
+                "temperature need less",
+                stacklevel=2,
+            )
+        odds = fitting_odds(logits)
+
+        def of_class(part: slice) -> list[Steps]:
+            targets = is_class(labels, part, classes)
+            pairs = zip(odds[part], targets, strict=True)
+            return [pooled(scores, own, weights) for scores, own in pairs]
+
+        fitted = [each for part in map_chunks(of_class, torch.from_numpy(odds)) for each in part]
+        offsets = np.cumsum([0, *(len(each.knots) for each in fitted)])
+        values = np.concatenate([each.values for each in fitted])
+        return cls(
+            classes=classes,
+            knots=torch.from_numpy(np.concatenate([each.knots for each in fitted])),
+            values=torch.from_numpy((total * values + 1 / classes) / (total + 1)),
+            offsets=torch.from_numpy(offsets.astype(np.int64)),
+            origin=made_from(predictions),
+        )
+
+    def moved(self, odds: Odds) -> Odds:
+        """Look up the probability, and give its log-odds."""
+        knots = _padded(self.knots.to(odds), self.offsets, torch.inf)
+        values = _padded(self.values.to(odds), self.offsets, None)
+        probs = interpolated(odds.T.contiguous(), knots, values).T
+        # With very many examples the highest value rounds to 1 in float32.
+        return probs.log() - torch.log1p(-probs.clamp(max=1 - torch.finfo(odds.dtype).eps / 2))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OrderPreservingIsotonic(Calibrator):
+    r"""One increasing function for the probabilities of all classes; keeps the predicted class.
+
+    $$q_j \propto f(p_j), \qquad
+    f = \arg\min_{f\ \mathrm{increasing}} \sum_i \sum_j w_i\,(1[y_i = j] - f(p_{ij}))^2$$
+
+    All n k pairs of a probability and whether it came true are pooled, so few examples suffice
+    and classes need not all occur. Two more examples make it positive and strictly increasing:
+    one spread evenly over the classes, one that follows the network,
+    $(n f + 1 / k + p) / (n + 2)$. Order, and hence the predicted class, is then that of the
+    logits, also where rounding would make two classes equal. Between its blocks f is linear in
+    the log-odds. Dividing by the sum is a heuristic, as in `OneVersusRest`.
+
+    Attributes:
+        knots: (b,) log-odds at the ends of the blocks.
+        values: (b,) of the function there, without the share of the network.
+        slope: the share of the network, 1 / (n + 2).
+
+    References:
+        Zhang et al., Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration
+        in Deep Learning, ICML 2020, arXiv:2003.07329: "IRM". Their slope is a constant.
+    """
+
+    knots: Tensor
+    values: Tensor
+    slope: float
+
+    keeps_argmax: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        functions(self.classes)
+        if not 0 < self.slope < 1:
+            raise ValueError(f"slope must lie between 0 and 1, got {self.slope}")
+        if self.knots.ndim != 1 or not len(self.knots):
+            raise ValueError(f"knots must be (b,), got {tuple(self.knots.shape)}")
+        _check_steps(self.knots, self.values, torch.tensor([0, len(self.knots)]))
+
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "OrderPreservingIsotonic":
+        """Pool adjacent violators among all classes at once."""
+        logits = fitting_logits(predictions)
+        weights, classes = predictions.row_weights, predictions.classes
+        total = float(weights.sum())
+        if total < FEW:
+            warnings.warn(
+                f"isotonic regression on {total:g} examples fits noise; use {FEW} or more",
+                stacklevel=2,
+            )
+        odds = np.empty((len(logits), classes))
+
+        def fill(part: slice) -> None:
+            odds[part] = log_odds(logits[part].double()).numpy()
+
+        for _ in map_chunks(fill, logits):
+            pass
+        own = predictions.labels.numpy()[:, None] == np.arange(classes)
+        fitted = pooled(odds.ravel(), own.ravel(), np.repeat(weights, classes))
+        return cls(
+            classes=classes,
+            knots=torch.from_numpy(fitted.knots),
+            values=torch.from_numpy((total * fitted.values + 1 / classes) / (total + 2)),
+            slope=1 / (total + 2),
+            origin=made_from(predictions),
+        )
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Look up every probability, and normalise."""
+        knots, values = self.knots.to(logits)[None], self.values.to(logits)[None]
+
+        def of_part(part: Logits) -> Logits:
+            odds = log_odds(part)
+            found = interpolated(odds.reshape(1, -1), knots, values).reshape(odds.shape)
+            found = found + self.slope * logsigmoid(odds).exp()
+            return torch.log_softmax(found.log(), 1)
+
+        return torch.cat(
+            [of_part(part) for part in torch.split(logits, max(1, BLOCK // self.classes))]
+        )
+
+
+def pooled(scores: Values, own: np.ndarray, weights: Values) -> Steps:
+    """Pool adjacent violators; equal scores are one point first."""
+    if not weights.all():
+        used = weights > 0
+        scores, own, weights = scores[used], own[used], weights[used]
+    order = scores.argsort()
+    scores, weights = scores[order], weights[order]
+    starts = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
+    points, size = scores[starts], np.add.reduceat(weights, starts)
+    mean = np.add.reduceat(np.where(own[order], weights, 0.0), starts) / size
+    fitted = isotonic_regression(mean, weights=size)
+    blocks = fitted.blocks
+    values = np.clip(fitted.x[blocks[:-1]], 0, 1)
+    first, last = points[blocks[:-1]], points[blocks[1:] - 1]
+    knots = np.stack([first, last], 1)
+    # A block of one point needs one knot.
+    needed = np.stack([np.ones(len(first), dtype=bool), first != last], 1)
+    return Steps(knots[needed], np.repeat(values, needed.sum(1)))
+
+
+def interpolated(odds: Float[Tensor, "m n"], knots: Knots, values: Knots) -> Float[Tensor, "m n"]:
+    """Values of m piecewise linear functions, constant beyond their ends, at n points of each."""
+    position = torch.searchsorted(knots, odds.detach(), right=True)
+    left = (position - 1).clamp(min=0)
+    right = position.clamp(max=knots.shape[1] - 1)
+    low, high = values.gather(1, left), values.gather(1, right)
+    start, end = knots.gather(1, left), knots.gather(1, right)
+    # Left of the first knot, and right of the last, both ends are the same and the rise is 0.
+    inside = (end > start) & end.isfinite()
+    share = (odds - start) / torch.where(inside, end - start, 1)
+    return low + torch.where(inside, (high - low) * share, 0)
+
+
+def _padded(flat: Tensor, offsets: Tensor, filling: float | None) -> Knots:
+    """Rows of different lengths as one table, filled up with a number or each row's last."""
+    lengths = offsets.diff().to(flat.device)
+    column = torch.arange(int(lengths.max()), device=flat.device)
+    index = offsets[:-1, None].to(flat.device) + torch.minimum(column, lengths[:, None] - 1)
+    table = flat[index]
+    return table if filling is None else table.masked_fill(column >= lengths[:, None], filling)
+
+
+def _check_steps(knots: Tensor, values: Tensor, offsets: Tensor) -> None:
+    """Refuse what is not increasing, or not a probability."""
+    check_numbers("knots", knots, (int(offsets[-1]),))
+    check_numbers("values", values, (int(offsets[-1]),))
+    inner = torch.ones(len(knots), dtype=torch.bool)
+    inner[offsets[:-1]] = False
+    if bool((knots.diff() <= 0)[inner[1:]].any()):
+        raise ValueError("knots must rise within each function")
+    if bool((values.diff() < 0)[inner[1:]].any()):
+        raise ValueError("values must not fall within a function")
+    if not bool(((values > 0) & (values < 1)).all()):
+        raise ValueError("values must lie strictly between 0 and 1")

@@ -1,0 +1,218 @@
+"""Logistic functions of a class's log-odds: Platt, beta and quadratic scaling."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from calibrant.calibrators.base import SHOWN, fitting_logits, made_from
+from calibrant.calibrators.logistic_solver import Solved, solve
+from calibrant.calibrators.one_versus_rest import (
+    FittingOdds,
+    Odds,
+    OneVersusRest,
+    check_numbers,
+    fitting_odds,
+    functions,
+    is_class,
+)
+from calibrant.predictions import Predictions
+from calibrant.rows import map_chunks
+
+# Numbers (classes times examples) fitted at once: the ten arrays of a step stay in cache.
+ELEMENTS = 1 << 17
+
+Terms = Float[Tensor, "d n m"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogisticScaling(OneVersusRest):
+    """What Platt, beta and quadratic scaling share: log-odds that are a weighted sum of terms.
+
+    The log score of each class against the rest is convex in the coefficients. It is minimised
+    exactly, by Newton steps in float64 for all classes at once. Where the terms separate a class
+    from the rest there is no best fit, the coefficients would grow for ever: then, and only
+    then, the squared distance to the identity is added, times a ten-thousandth of the share of
+    the rarer outcome. That is warned about, and `origin.converged` is False.
+
+    Attributes:
+        coefficients: (m, d) with m = 1 for two classes, else k.
+    """
+
+    coefficients: Tensor
+
+    # The coefficients that change nothing, and those that must not be negative.
+    identity: ClassVar[tuple[float, ...]]
+    nonnegative: ClassVar[tuple[int, ...]] = ()
+
+    def __post_init__(self) -> None:
+        expected = (functions(self.classes), len(self.identity))
+        check_numbers("coefficients", self.coefficients, expected)
+        if self.nonnegative and bool((self.coefficients[:, list(self.nonnegative)] < 0).any()):
+            raise ValueError("the slopes a and b must not be negative")
+
+    @staticmethod
+    @abstractmethod
+    def terms(odds: Odds) -> Terms:
+        """What the coefficients multiply, stacked along the first axis."""
+
+    @classmethod
+    def fit(cls, predictions: Predictions, *, smooth_targets: bool = False) -> "LogisticScaling":
+        """Minimise the log score of each class against the rest.
+
+        Args:
+            predictions: held-out examples; every class must occur.
+            smooth_targets: Platt's targets (a + 1) / (a + 2) and 1 / (b + 2) instead of 1 and 0,
+                for a class with a examples of its own and b others. Helps with few examples.
+        """
+        logits = fitting_logits(predictions, every_class=True)
+        solved = _fit(
+            fitting_odds(logits),
+            predictions,
+            terms=cls.terms,
+            identity=np.array(cls.identity),
+            nonnegative=cls.nonnegative,
+            smooth=smooth_targets,
+        )
+        return cls(
+            classes=predictions.classes,
+            coefficients=torch.from_numpy(solved.coefficients),
+            origin=made_from(
+                predictions,
+                converged=bool(solved.converged.all()),
+                gradient_norm=float(np.abs(solved.gradient).max()),
+                remark=_remark(solved, predictions),
+            ),
+        )
+
+    def moved(self, odds: Odds) -> Odds:
+        """Weighted sum of the terms."""
+        return (self.terms(odds) * self.coefficients.to(odds).T[:, None]).sum(0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlattScaling(LogisticScaling):
+    r"""A straight line through the log-odds of each class.
+
+    $$q_j \propto \sigma(a_j x_j + b_j), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
+
+    For two classes this is logistic regression on $x = z_1 - z_0$; with $b = 0$ it is temperature
+    scaling. `coefficients` has columns a, b. For more classes the answers are divided by their
+    sum, see `OneVersusRest`.
+
+    References:
+        Platt, Probabilistic Outputs for Support Vector Machines, Advances in Large Margin
+        Classifiers, 1999.
+        Zadrozny and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability
+        Estimates, KDD 2002: one versus rest, divided by the sum.
+
+    Examples:
+        >>> from calibrant.data import SYNTHETIC
+        >>> p = SYNTHETIC["tempered"].sample(20_000, seed=0).predictions
+        >>> [[round(c, 1) + 0.0 for c in row] for row in PlattScaling.fit(p).coefficients.tolist()]
+        [[0.5, 0.0]]
+    """
+
+    identity: ClassVar[tuple[float, ...]] = (1.0, 0.0)
+
+    @staticmethod
+    def terms(odds: Odds) -> Terms:
+        """Log-odds and one."""
+        return torch.stack([odds, torch.ones_like(odds)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BetaCalibration(LogisticScaling):
+    r"""Slopes of their own for the evidence for a class and the evidence against it.
+
+    $$q_j \propto \sigma(a_j \log p_j - b_j \log(1 - p_j) + c_j), \qquad a_j, b_j \ge 0$$
+
+    The map is increasing and holds the identity, a = b = 1 and c = 0, as well as sigmoids and
+    their inverses. It follows from scores that are beta-distributed within either class.
+    Where the free optimum has a negative slope, that slope is 0 and the others are fitted
+    again, which is the exact constrained optimum. `coefficients` has columns a, b, c.
+
+    References:
+        Kull et al., Beta calibration: a well-founded and easily implemented improvement on
+        logistic calibration for binary classifiers, AISTATS 2017.
+    """
+
+    identity: ClassVar[tuple[float, ...]] = (1.0, 1.0, 0.0)
+    nonnegative: ClassVar[tuple[int, ...]] = (0, 1)
+
+    @staticmethod
+    def terms(odds: Odds) -> Terms:
+        """Both logarithms from the log-odds, where neither can be infinite, and one."""
+        return torch.stack([logsigmoid(odds), -logsigmoid(-odds), torch.ones_like(odds)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QuadraticScaling(LogisticScaling):
+    r"""A parabola through the log-odds of each class.
+
+    $$q_j \propto \sigma(a_j + b_j x_j + c_j x_j^2), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
+
+    It is the exact correction if x is normally distributed within either class, with different
+    variances. A parabola turns round: beyond its vertex, perhaps outside the examples of the fit,
+    more confidence becomes less. `coefficients` has columns a, b, c.
+
+    References:
+        Berta et al., Structured Matrix Scaling for Multi-Class Calibration, 2025,
+        arXiv:2511.03685: the quadratic model for two classes.
+    """
+
+    identity: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
+
+    @staticmethod
+    def terms(odds: Odds) -> Terms:
+        """One, log-odds and their square."""
+        return torch.stack([torch.ones_like(odds), odds, odds.square()])
+
+
+def _remark(solved: Solved, predictions: Predictions) -> str:
+    stuck = np.flatnonzero(~solved.converged)
+    if not len(stuck):
+        return ""
+    names = predictions.class_names
+    if predictions.classes == 2:
+        which = "class 1"
+    else:
+        shown = ", ".join(str(names[at] if names else at) for at in stuck[:SHOWN])
+        more = f" and {len(stuck) - SHOWN} more" if len(stuck) > SHOWN else ""
+        which = f"{len(stuck)} of {predictions.classes} classes ({shown}{more})"
+    return (
+        f"no best fit for {which}: its scores separate it from the rest, "
+        "coefficients were pulled towards the identity"
+    )
+
+
+def _fit(
+    odds: FittingOdds,
+    predictions: Predictions,
+    *,
+    terms: Callable[[Odds], Terms],
+    identity: np.ndarray,
+    nonnegative: tuple[int, ...],
+    smooth: bool,
+) -> Solved:
+    """Fit all classes, as many at a time as fit in cache."""
+    labels, weights = predictions.labels.numpy(), predictions.row_weights
+
+    def of_classes(part: slice) -> Solved:
+        own = is_class(labels, part, predictions.classes)
+        targets = own.astype(np.float64)
+        if smooth:
+            inside = np.einsum("cn,n->c", targets, weights)[:, None]
+            outside = weights.sum() - inside
+            targets = np.where(own, (inside + 1) / (inside + 2), 1 / (outside + 2))
+        block = terms(torch.from_numpy(odds[part]).T).permute(2, 0, 1).contiguous().numpy()
+        return solve(block, targets, weights, identity, nonnegative)
+
+    parts = list(map_chunks(of_classes, torch.from_numpy(odds), elements=ELEMENTS))
+    return Solved(*(np.concatenate(each) for each in zip(*parts, strict=True)))

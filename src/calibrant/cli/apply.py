@@ -1,0 +1,132 @@
+"""`calibrant apply`: calibrated predictions from a calibrator and a file."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.calibrate_output import measured, show_change
+
+if TYPE_CHECKING:
+    import calibrant.calibrators
+    import calibrant.predictions
+
+
+def apply(
+    calibrator: options.Calibrator,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Predictions of the same model; labels or none.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Where they go: npz, csv, parquet, safetensors."
+        ),
+    ],
+    allow_same: Annotated[
+        bool,
+        typer.Option(
+            "--allow-same", help="Also for the examples of the fit, on which it looks too good."
+        ),
+    ] = False,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    labels: options.Labels = "labels",
+    max_expansion: options.Expansion = 100.0,
+    as_json: options.Json = False,
+) -> None:
+    """Apply a calibrator: writes its log-probabilities as logits, beside the labels if any."""
+    from calibrant import files
+    from calibrant.calibrators.storage import load, method_of
+
+    fitted = load(calibrator)
+    paths = files.expand(file)
+    held = files.names(paths[0])
+    record: dict[str, Any] = {"calibrator": str(calibrator), "source": file}
+    record["method"] = method_of(fitted)
+    names = {"logits": logits, "probs": probs, "labels": labels}
+    if labels in held:
+        from calibrant.predictions import Predictions
+
+        predictions = Predictions.load(file, **names, max_expansion=max_expansion)  # type: ignore[arg-type]
+        same = fitted.origin is not None and fitted.origin.sha256 == predictions.sha256
+        if False:
+            raise ValueError(
+                f"{file} holds the examples that {calibrator} was fitted to, on which it looks too "
+                "good; use others, or --allow-same"
+            )
+        _note_zeros(predictions.logits)
+        changed = _mapped(fitted, predictions, file)
+        changed.save(output)
+        record |= {"examples": len(changed), "classes": changed.classes, "same": same}
+        record |= {"before": measured(predictions), "after": measured(changed)}
+    else:
+        scores = _unlabelled(file, held, names, max_expansion)
+        _note_zeros(scores)
+        files.write(output, {"logits": _applied(fitted, scores, file).numpy()})
+        record |= {"examples": len(scores), "classes": fitted.classes, "same": None}
+        record |= {"before": None, "after": None}
+    record["predictions"] = str(output)
+    (screen.show_json if as_json else _show)(record)
+
+
+def _mapped(
+    fitted: "calibrant.calibrators.Calibrator",
+    predictions: "calibrant.predictions.Predictions",
+    file: str,
+) -> "calibrant.predictions.Predictions":
+    return predictions.map(lambda logits: _applied(fitted, logits, file))
+
+
+def _applied(fitted: "calibrant.calibrators.Calibrator", logits: Any, file: str) -> Any:
+    try:
+        return fitted(logits)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _unlabelled(file: str, held: list[str], names: dict[str, Any], max_expansion: float) -> Any:
+    """Logits of a file without labels, checked as those of any other."""
+    from calibrant import checks, files
+    from calibrant.predictions import Predictions
+
+    paths = files.expand(file)
+    # Asked for as if labels were there, which nobody has to have to be calibrated.
+    seen = [*held, names["labels"]]
+    kind, name = checks.which_scores(
+        paths[0], seen, names["logits"], names["probs"], names["labels"]
+    )
+    values = files.read_parts(paths, [name], max_expansion=max_expansion)[name]
+    none = [0] * len(values)
+    try:
+        if values.ndim == 1:
+            return Predictions.from_binary(values, none, kind=kind).logits
+        make = Predictions if kind == "logits" else Predictions.from_probs
+        return make(values, none).logits
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{file}: {error}") from None
+
+
+def _note_zeros(logits: Any) -> None:
+    zeros = int(logits.isneginf().sum())
+    if zeros:
+        warnings.warn(
+            f"{zeros} of {logits.numel()} probabilities are exactly 0: taken as 1e-38", stacklevel=2
+        )
+
+
+def _show(record: dict[str, Any]) -> None:
+    screen.say(
+        f"{record['method']} applied to {record['examples']:,} examples "
+        f"of {record['classes']:,} classes"
+    )
+    screen.say("")
+    if record["before"] is None:
+        screen.say("no labels, so nothing was measured")
+    else:
+        show_change(record)
+    if record["same"]:
+        screen.say("these are the examples of the fit: it looks better here than it is")
+    screen.say(f"predictions: {record['predictions']}")

@@ -1,0 +1,26 @@
+"""`calibrant export`: a calibrator as an ONNX file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli import options, screen
+
+
+def export(
+    calibrator: options.Calibrator,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PATH", help="Where it goes: an onnx file.")
+    ],
+) -> None:
+    """Write a calibrator as an ONNX graph, compared with the calibrator before it is written."""
+    if output.suffix.lower() != ".onnx":
+        raise ValueError(f"cannot export to {output}: expected a name that ends in .onnx")
+    from calibrant.calibrators.storage import load, method_of
+    from calibrant.export import export_onnx
+
+    fitted = load(calibrator)
+    export_onnx(fitted, output)
+    screen.say(f"{method_of(fitted)} of {fitted.classes:,} classes; logits -> log_probs, probs")
+    screen.say(f"onnx: {output}")

@@ -1,0 +1,121 @@
+"""`calibrant fit`: a calibrator from held-out predictions, into a file."""
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.calibrate_output import measured, show_change, summary_of
+
+if TYPE_CHECKING:
+    import calibrant.calibrators
+    import calibrant.predictions
+
+CRITERIA = ("nll", "brier", "ece")
+AUTO = "auto"
+
+
+def fit(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Held-out predictions, with labels.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="PATH", help="Where it goes: a json file."),
+    ],
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help=f"See `calibrant list calibrators`; {AUTO} tries them all."
+        ),
+    ] = AUTO,
+    logits: options.Logits = None,
+    probs: options.Probs = None,
+    labels: options.Labels = "labels",
+    max_expansion: options.Expansion = 100.0,
+    folds: Annotated[
+        int,
+        typer.Option(
+            help=f"Folds of the comparison, for {AUTO}.",
+            callback=options.within("--folds", 2),
+            rich_help_panel=options.MEASURING,
+        ),
+    ] = 5,
+    criterion: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"What decides, for {AUTO}: {', '.join(CRITERIA)}.",
+            rich_help_panel=options.MEASURING,
+        ),
+    ] = "nll",
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a calibrator to held-out predictions: not to those the network was trained on."""
+    from calibrant.calibrators import CALIBRATORS
+    from calibrant.calibrators.storage import save
+    from calibrant.predictions import Predictions
+
+    if method != AUTO and method not in CALIBRATORS:
+        raise ValueError(f"no calibrator {method!r}; {_meant(method, [AUTO, *CALIBRATORS])}")
+    if criterion not in CRITERIA:
+        raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
+    if output.suffix.lower() != ".json":
+        raise ValueError(f"cannot write {output}: calibrators are saved as .json")
+    predictions = Predictions.load(
+        file, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+    )
+    selection = None
+    if method == AUTO:
+        selection = _selected(predictions, folds=folds, criterion=criterion, seed=seed)
+        name, calibrator = selection.name, selection.best
+    else:
+        name, calibrator = method, CALIBRATORS[method].fit(predictions)
+    save(calibrator, output)
+    record: dict[str, Any] = {
+        "source": file,
+        "examples": len(predictions),
+        **summary_of(name, calibrator),
+        "before": measured(predictions),
+        "after": measured(predictions.map(calibrator)),
+        "measured_on": "the examples of the fit",
+        "selection": None if selection is None else selection.as_dict(),
+        "calibrator": str(output),
+    }
+    if as_json:
+        screen.show_json(record)
+        return
+    if selection is not None:
+        screen.say(str(selection))
+        screen.say("")
+    _show(record)
+
+
+def _selected(
+    predictions: "calibrant.predictions.Predictions", *, folds: int, criterion: str, seed: int
+) -> Any:
+    from calibrant import calibrators
+
+    total = folds * len(calibrators.CALIBRATORS)
+    with screen.progress(total, f"comparing {len(calibrators.CALIBRATORS)} calibrators") as step:
+        select: Any = calibrators.select  # type: ignore[attr-defined]
+        return select(predictions, folds=folds, criterion=criterion, seed=seed, progress=step)
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+
+
+def _show(record: dict[str, Any]) -> None:
+    screen.say(
+        f"{record['method']}, fitted to {record['examples']:,} examples "
+        f"of {record['classes']:,} classes"
+    )
+    for name, value in record["parameters"].items():
+        screen.say(f"  {name} {value}")
+    screen.say("")
+    show_change(record)
+    screen.say(f"measured on {record['measured_on']}, which flatters: audit others after apply")
+    screen.say(f"calibrator: {record['calibrator']}")

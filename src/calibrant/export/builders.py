@@ -1,0 +1,178 @@
+"""The graph of every calibrator: `(graph, logits, **parameters) -> logits of the answer`.
+
+What a builder returns is normalised afterwards, for all alike.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from calibrant.export.graph import Graph
+
+# Below this 1 - p a short series for -log(p) / (1 - p) is exact to rounding.
+NEAR_ONE = 1e-3
+
+
+def identity(graph: Graph, logits: str) -> str:
+    """Nothing to do."""
+    return logits
+
+
+def temperature(graph: Graph, logits: str, *, temperature: float) -> str:
+    """Divide."""
+    return graph("Div", logits, temperature)
+
+
+def focal_temperature(graph: Graph, logits: str, *, temperature: float, gamma: float) -> str:
+    """Divide, then the focal map, in logarithms throughout; see `calibrators.focal_map`."""
+    log_p = graph.log_softmax(graph("Div", logits, temperature))
+    if gamma == 0:
+        return log_p
+    log_miss, p = _log_misses(graph, log_p), graph("Exp", log_p)
+    miss = graph("Exp", log_miss)
+    near = graph("Less", miss, NEAR_ONE)
+    series: str | float = 1 / 5
+    for power in (4, 3, 2, 1):
+        series = graph("Add", graph("Mul", miss, series), 1 / power)
+    direct = graph("Div", graph("Neg", log_p), graph("Where", near, 1.0, miss))
+    ratio = graph("Mul", p, graph("Where", near, series, direct))
+    log_h = graph("Sub", log_p, graph("Mul", log_miss, gamma))
+    return graph("Sub", log_h, graph("Log", graph("Add", graph("Mul", ratio, gamma), 1.0)))
+
+
+def _log_misses(graph: Graph, log_p: str) -> str:
+    """Log(1 - p): of the most probable class by the sum of the others, which never cancels."""
+    top = graph("ArgMax", log_p, axis=1, keepdims=1)
+    size = graph("Gather", graph("Shape", log_p), np.array(1))
+    own = graph("Equal", graph("Range", np.array(0), size, np.array(1)), top)
+    masked = graph("Where", own, -math.inf, log_p)
+    best = graph.over_classes("ReduceMax", masked)
+    total = graph.over_classes("ReduceSum", graph("Exp", graph("Sub", masked, best)))
+    others = graph("Add", best, graph("Log", total))
+    below = graph("Log", graph("Sub", 1.0, graph("Where", own, 0.5, graph("Exp", log_p))))
+    return graph("Where", own, others, below)
+
+
+def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weights: Tensor) -> str:
+    """Mix the tempered, the given and the uniform probabilities."""
+    tempered = graph.log_softmax(graph("Div", logits, temperature))
+    parts = [tempered, graph.log_softmax(logits), _log_uniform(graph, logits)]
+    return _log_mixture(graph, parts, weights.tolist())
+
+
+def _log_uniform(graph: Graph, logits: str) -> str:
+    """Minus the log of the number of classes, (n, k)."""
+    return graph.log_softmax(graph("Mul", logits, 0.0))
+
+
+def _log_mixture(graph: Graph, parts: list[str], weights: list[float]) -> str:
+    """Log of a weighted sum of probabilities; a part of weight zero is left out."""
+    pairs = zip(parts, weights, strict=True)
+    return graph.log_sum(
+        [graph("Add", part, math.log(weight)) for part, weight in pairs if weight > 0]
+    )
+
+
+def vector(graph: Graph, logits: str, *, scale: Tensor, bias: Tensor) -> str:
+    """Scale and shift every class."""
+    return graph("Add", graph("Mul", logits, scale[None]), bias[None])
+
+
+def matrix(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str:
+    """One linear layer, weights as [out, in]."""
+    return graph("Add", graph("MatMul", logits, weight.T), bias[None])
+
+
+def dirichlet(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str:
+    """A linear layer on the log-probabilities."""
+    return matrix(graph, graph.log_softmax(logits), weight=weight, bias=bias)
+
+
+def _smoothed(graph: Graph, logits: str, temperature: float, mix: float) -> str:
+    """Tempered probabilities mixed with uniform ones, as logarithms."""
+    tempered = graph.log_softmax(graph("Div", logits, temperature))
+    return _log_mixture(graph, [tempered, _log_uniform(graph, logits)], [1 - mix, mix])
+
+
+def structured_vector(
+    graph: Graph, logits: str, *, temperature: float, mix: float, scale: Tensor, bias: Tensor
+) -> str:
+    """Vector scaling of smoothed log-probabilities."""
+    return vector(graph, _smoothed(graph, logits, temperature, mix), scale=scale, bias=bias)
+
+
+def structured_matrix(
+    graph: Graph, logits: str, *, temperature: float, mix: float, weight: Tensor, bias: Tensor
+) -> str:
+    """Matrix scaling of smoothed log-probabilities."""
+    return matrix(graph, _smoothed(graph, logits, temperature, mix), weight=weight, bias=bias)
+
+
+# Log-odds beyond this are as good as infinite.
+FARTHEST = 1e30
+
+
+def platt(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
+    """A straight line through the log-odds of each class."""
+    odds = _odds(graph, logits, coefficients)
+    return _one_versus_rest(graph, [odds, None], coefficients)
+
+
+def beta(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
+    """Slopes of their own for the evidence for a class and against it."""
+    odds = _odds(graph, logits, coefficients)
+    against = graph("Neg", _log_sigmoid(graph, graph("Neg", odds)))
+    return _one_versus_rest(graph, [_log_sigmoid(graph, odds), against, None], coefficients)
+
+
+def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
+    """A parabola through the log-odds of each class."""
+    odds = _odds(graph, logits, coefficients)
+    return _one_versus_rest(graph, [None, odds, graph("Mul", odds, odds)], coefficients)
+
+
+def _odds(graph: Graph, logits: str, functions: Tensor) -> str:
+    """Log-odds of class 1, (n, 1), if there is one function; else of each class against all."""
+    if len(functions) == 1:
+        first, second = (graph("Gather", logits, np.array([at]), axis=1) for at in (0, 1))
+        return graph("Sub", second, first)
+    log_p = graph.log_softmax(logits)
+    return graph("Sub", log_p, _log_misses(graph, log_p))
+
+
+def _one_versus_rest(graph: Graph, terms: list[str | None], coefficients: Tensor) -> str:
+    """Sigmoids of the weighted terms, where None is a one; the two of two classes sum to 1."""
+    parts = [
+        graph.constant(column[None]) if term is None else graph("Mul", term, column[None])
+        for term, column in zip(terms, coefficients.T, strict=True)
+    ]
+    odds = graph("Clip", graph("Sum", *parts), -FARTHEST, FARTHEST)
+    own = _log_sigmoid(graph, odds)
+    if len(coefficients) > 1:
+        return own
+    return graph("Concat", _log_sigmoid(graph, graph("Neg", odds)), own, axis=1)
+
+
+def _log_sigmoid(graph: Graph, odds: str) -> str:
+    """Log of the logistic function, finite for any log-odds."""
+    small = graph("Exp", graph("Neg", graph("Abs", odds)))
+    return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", small, 1.0)))
+
+
+# By the names of `calibrators.CALIBRATORS`.
+BUILDERS: dict[str, Callable[..., str]] = {
+    "identity": identity,
+    "temperature": temperature,
+    "focal_temperature": focal_temperature,
+    "ensemble_temperature": ensemble_temperature,
+    "vector": vector,
+    "matrix": matrix,
+    "structured_vector": structured_vector,
+    "structured_matrix": structured_matrix,
+    "dirichlet": dirichlet,
+    "platt": platt,
+    "beta": beta,
+    "quadratic": quadratic,
+}

@@ -1,0 +1,87 @@
+"""Write an ONNX graph as if it were arithmetic.
+
+The graph works in float64 between a float32 input and float32 outputs: a calibrator is a few
+operations behind a whole network, and what rounding adds to logits of 10,000 would show.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from calibrant.extras import need
+
+# Opset 18 (2022) has all that is needed, and IR version 8 belongs to it: older runtimes read both.
+OPSET, IR_VERSION = 18, 8
+
+Operand = str | float | np.ndarray | Tensor
+
+
+class Graph:
+    """Nodes and constants in the making; calling it adds an operation and names its result."""
+
+    def __init__(self) -> None:
+        self.helper = need("onnx.helper", extra="export", what="writing ONNX files")
+        self._arrays = need("onnx.numpy_helper", extra="export", what="writing ONNX files")
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def __call__(self, operation: str, *operands: Operand, **attributes: Any) -> str:
+        """Add one operation; numbers and arrays among its operands become constants."""
+        names = [each if isinstance(each, str) else self.constant(each) for each in operands]
+        result = f"{operation.lower()}_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(operation, names, [result], **attributes))
+        return result
+
+    def constant(self, value: Any) -> str:
+        """Add a constant: numbers as float64, arrays as they are."""
+        if isinstance(value, Tensor):
+            value = value.cpu().numpy()
+        array = value if isinstance(value, np.ndarray) else np.array(value, dtype=np.float64)
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self._arrays.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def over_classes(self, operation: str, values: str) -> str:
+        """Reduce over the classes; the result is (n, 1)."""
+        return self(operation, values, np.array([1]), keepdims=1)
+
+    def log_softmax(self, scores: str) -> str:
+        """Normalise the rows of logits."""
+        return self("LogSoftmax", scores, axis=1)
+
+    def log_sum(self, terms: Sequence[str]) -> str:
+        """Logarithm of the sum of exponentials, element by element."""
+        if len(terms) == 1:
+            return terms[0]
+        top = self("Max", *terms)
+        total = self("Sum", *(self("Exp", self("Sub", term, top)) for term in terms))
+        return self("Add", top, self("Log", total))
+
+    def output(self, name: str, values: str) -> None:
+        """Give a result its public name, in float32."""
+        element = need("onnx", extra="export", what="writing ONNX files").TensorProto.FLOAT
+        self.nodes.append(self.helper.make_node("Cast", [values], [name], to=element))
+
+    def model(self, name: str, classes: int, properties: dict[str, str]) -> Any:
+        """Put the model together, for any number of rows."""
+        onnx = need("onnx", extra="export", what="writing ONNX files")
+        rows = ["n", classes]
+
+        def tensor(name: str) -> Any:
+            return self.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, rows)
+
+        graph = self.helper.make_graph(
+            self.nodes,
+            name,
+            [tensor("logits")],
+            [tensor("log_probs"), tensor("probs")],
+            initializer=self.constants,
+        )
+        opset = self.helper.make_opsetid("", OPSET)
+        model = self.helper.make_model(graph, opset_imports=[opset], producer_name="calibrant")
+        model.ir_version = IR_VERSION
+        self.helper.set_model_props(model, properties)
+        onnx.checker.check_model(model, full_check=True)
+        return model

@@ -1,0 +1,118 @@
+"""Calibrators as ONNX graphs, built node by node: no tracing, nothing that changes with torch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from calibrant import __version__
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.storage import method_of
+from calibrant.export.builders import BUILDERS
+from calibrant.export.graph import Graph
+from calibrant.extras import need
+from calibrant.files.atomic import replacing
+
+# How far probabilities of the graph may be from those of the calibrator.
+TOLERANCE = 1e-6
+RANDOM_ROWS = 10_000
+# Numbers in one batch of the comparison.
+BATCH = 1 << 20
+
+
+def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
+    """Write a calibrator as an ONNX file, after comparing it with the calibrator.
+
+    Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. The graph runs in
+    onnxruntime on 10,000 random rows and on extreme ones first, and nothing is written unless
+    every probability agrees within 1e-6. Properties of the file: `method`, `classes`, `calibrant`
+    (the version), and `sha256` of the examples it was fitted to.
+
+    Raises:
+        ValueError: a calibrator that has no graph, another suffix, or numbers that differ.
+        ImportError: the extra `export` is not installed.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"cannot export to {path}: expected a name that ends in .onnx")
+    content: bytes = graph_of(calibrator).SerializeToString()
+    difference = largest_difference(content, calibrator)
+    if not difference <= TOLERANCE:
+        raise ValueError(
+            f"{path} was not written: the graph of {method_of(calibrator)} differs from the "
+            f"calibrator by {difference:.1e}, more than {TOLERANCE:g}"
+        )
+    with replacing(path) as handle:
+        handle.write(content)
+
+
+def graph_of(calibrator: Calibrator) -> Any:
+    """Build the ONNX model of a calibrator."""
+    method = method_of(calibrator)
+    if method not in BUILDERS:
+        raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
+    onnx = need("onnx", extra="export", what="writing ONNX files")
+    graph = Graph()
+    raised = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
+    log_probs = graph.log_softmax(BUILDERS[method](graph, raised, **calibrator.parameters))
+    graph.output("log_probs", log_probs)
+    graph.output("probs", graph("Exp", log_probs))
+    properties = {
+        "method": method,
+        "classes": str(calibrator.classes),
+        "calibrant": __version__,
+        "sha256": "" if calibrator.origin is None else calibrator.origin.sha256,
+    }
+    return graph.model(method, calibrator.classes, properties)
+
+
+def largest_difference(content: bytes, calibrator: Calibrator) -> float:
+    """Run a graph beside its calibrator; infinity if it gives something that is no number.
+
+    Of probabilities the absolute difference counts, of their logarithms the relative one.
+    """
+    runtime = need("onnxruntime", extra="export", what="checking an ONNX file before it is written")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for logits in comparison_logits(calibrator.classes):
+        expected = calibrator(torch.from_numpy(logits).double()).numpy()
+        log_probs, probs = session.run(["log_probs", "probs"], {"logits": logits})
+        gaps = (
+            np.abs(probs - np.exp(expected)).max(),
+            (np.abs(log_probs - expected) / (1 + np.abs(expected))).max(),
+        )
+        # NaN compares as false, so it is caught here and not by max.
+        if not np.isfinite(gaps).all():
+            return np.inf
+        worst = max(worst, *map(float, gaps))
+    return worst
+
+
+def comparison_logits(classes: int) -> Iterator[Float[np.ndarray, "n k"]]:
+    """Batches of logits, float32: extreme ones, then 10,000 rows of every usual scale."""
+    generator = np.random.default_rng(0)
+    yield _extremes(classes, generator)
+    left = RANDOM_ROWS
+    while left:
+        rows = min(left, max(1, BATCH // classes))
+        scales = 10 ** generator.uniform(-2, 2, (rows, 1))
+        yield (generator.normal(size=(rows, classes)) * scales).astype(np.float32)
+        left -= rows
+
+
+def _extremes(classes: int, generator: np.random.Generator) -> Float[np.ndarray, "n k"]:
+    """Ties, certainty up to a gap of 10,000, the smallest and the largest logits."""
+    one = np.zeros(classes)
+    one[generator.integers(classes)] = 1
+    noise = generator.normal(size=classes)
+    rows = [0 * one, one, -one, noise, np.linspace(-1, 1, classes), 1 - 2 * one]
+    scales = (1e-30, 1e-8, 1e-3, 1.0, 20.0, 100.0, 1e3, 1e4)
+    shifts = (0.0, 50.0, -50.0)
+    every = [row * scale + shift for row in rows for scale in scales for shift in shifts]
+    return np.array(every, dtype=np.float32)

@@ -1,0 +1,265 @@
+"""Calibrators as scikit-learn estimators.
+
+>>> from sklearn.datasets import load_iris
+>>> from sklearn.svm import LinearSVC
+>>> x, y = load_iris(return_X_y=True)
+>>> model = CalibratedClassifier(LinearSVC(), method="temperature").fit(x, y)
+>>> model.predict_proba(x[:1]).shape
+(1, 3)
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.family import CALIBRATORS
+from calibrant.extras import need
+from calibrant.predictions import Predictions
+
+need("sklearn", extra="sklearn", what="a scikit-learn estimator")
+
+# The line above explains a missing package.
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
+from sklearn.frozen import FrozenEstimator  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.model_selection import cross_val_predict  # noqa: E402
+from sklearn.utils import column_or_1d, get_tags  # noqa: E402
+from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
+from sklearn.utils.validation import (  # noqa: E402
+    _check_sample_weight,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
+
+KINDS = ("logits", "probs", "features")
+RESPONSES = ("decision_function", "predict_proba")
+
+
+class _Answers(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What both estimators answer, from the probabilities of `_log_probs`."""
+
+    classes_: np.ndarray
+    calibrator_: Calibrator
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803, scikit-learn's name
+        """Calibrated probabilities, (n, k), float64; columns in the order of `classes_`."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Calibrated log-probabilities, (n, k), float64."""
+        check_is_fitted(self)
+        logits = self._logits(X)
+        return np.asarray(self.calibrator_(torch.from_numpy(logits)).numpy())
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Most probable class."""
+        best = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
+        raise NotImplementedError
+
+
+class PosthocCalibrator(_Answers):
+    """A calibrator whose X are the scores of some classifier, one row for each example.
+
+    Args:
+        method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
+        kind: what the columns of X are; never guessed.
+            "logits": one for each class; a single column is the log-odds of the second of two.
+            "probs": probabilities, in the same shapes.
+            "features": any numbers, as many as there are: margins of pairs, logits of several
+            networks, plain features. Multinomial logistic regression, fitted to the same examples,
+            turns them into logits first. This kind takes whatever `check_estimator` hands in, and
+            passes it; the other two refuse X whose columns are not the classes.
+        classes: labels of the columns, for scores of classes that `fit` never sees; if not given
+            those in y, sorted.
+
+    Attributes:
+        classes_: labels, one for each column of `predict_proba`.
+        calibrator_: the fitted calibrator, to save or export.
+        link_: the logistic regression of kind "features".
+    """
+
+    def __init__(
+        self,
+        method: str = "temperature",
+        *,
+        kind: Literal["logits", "probs", "features"] = "logits",
+        classes: Any = None,
+    ) -> None:
+        self.method = method
+        self.kind = kind
+        self.classes = classes
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "PosthocCalibrator":  # noqa: N803
+        """Fit to scores of held-out examples, (n, k), and their labels, (n,)."""
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        scores, y = validate_data(self, X, y, dtype=np.float64)
+        self.classes_, labels = _numbered(y, self.classes)
+        weights = _weights(sample_weight, scores)
+        if self.kind == "features":
+            if len(np.unique(labels)) < len(self.classes_):
+                raise ValueError("kind 'features' needs examples of every class in y")
+            self.link_ = LogisticRegression(solver="newton-cholesky", tol=1e-8, max_iter=1000)
+            self.link_.fit(scores, labels, sample_weight=weights)
+        logits = self._as_logits(scores)
+        self.calibrator_ = _fitted(self.method, logits, labels, weights)
+        return self
+
+    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
+        return self._as_logits(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _as_logits(self, scores: np.ndarray) -> np.ndarray:
+        if self.kind == "features":
+            return as_logits(self.link_.decision_function(scores), "logits", len(self.classes_))
+        return as_logits(scores, self.kind, len(self.classes_))
+
+
+class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
+    """A classifier with a calibrator behind it.
+
+    A fitted classifier, in `FrozenEstimator` or with `cv="prefit"`, is left as it is, and the
+    calibrator is fitted to the examples given to `fit`, which should be new to it. Any other is
+    fitted here: the calibrator to answers on examples that were held out in turn, then the
+    classifier once more to all examples.
+
+    Args:
+        estimator: the classifier; logistic regression if not given.
+        method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
+        cv: folds, anything that scikit-learn takes as `cv`, or "prefit". A number is lowered to
+            the count of the rarest class.
+        response: which of its methods gives the scores: "decision_function", taken as logits, or
+            "predict_proba"; "auto" is the first of these that it has.
+
+    Attributes:
+        classes_: labels, one for each column of `predict_proba`.
+        calibrator_: the fitted calibrator, to save or export.
+        estimator_: the fitted classifier.
+        response_: the method that gives the scores.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: str = "temperature",
+        cv: Any = 5,
+        response: Literal["auto", "decision_function", "predict_proba"] = "auto",
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.response = response
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CalibratedClassifier":  # noqa: N803
+        """Fit the calibrator, and the classifier unless it is fitted already.
+
+        Weights go to the calibrator, and to the classifier where it takes them.
+        """
+        validate_data(self, X, skip_check_array=True)
+        estimator = LogisticRegression() if self.estimator is None else self.estimator
+        y = column_or_1d(y, warn=True)
+        weights = None if sample_weight is None else _weights(sample_weight, X)
+        self.response_ = _response(estimator, self.response)
+        if self.cv == "prefit" or isinstance(estimator, FrozenEstimator):
+            check_is_fitted(estimator)
+            self.estimator_ = estimator
+            self.classes_, labels = _numbered(y, estimator.classes_)
+            scores = getattr(estimator, self.response_)(X)
+        else:
+            self.classes_, labels = _numbered(y, None)
+            params = {}
+            if weights is not None and has_fit_parameter(estimator, "sample_weight"):
+                params["sample_weight"] = weights
+            scores = cross_val_predict(
+                estimator,
+                X,
+                y,
+                cv=_folds(self.cv, labels),
+                method=self.response_,
+                params=params,
+            )
+            self.estimator_ = clone(estimator).fit(X, y, **params)
+        logits = as_logits(scores, _kind(self.response_), len(self.classes_))
+        self.calibrator_ = _fitted(self.method, logits, labels, weights)
+        return self
+
+    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
+        # The classifier itself refuses another number of features, or other names.
+        scores = getattr(self.estimator_, self.response_)(X)
+        return as_logits(scores, _kind(self.response_), len(self.classes_))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = LogisticRegression() if self.estimator is None else self.estimator
+        tags.input_tags = get_tags(inner).input_tags
+        return tags
+
+
+def as_logits(scores: Any, kind: str, classes: int) -> np.ndarray:
+    """Bring scores of the usual shapes, (n, k), or (n,) or (n, 1) of two classes, to (n, k)."""
+    values = np.asarray(scores, dtype=np.float64)
+    columns = 1 if values.ndim == 1 else values.shape[1]
+    if columns != (classes if classes > 2 else columns) or columns > classes:
+        raise ValueError(
+            f"X has {columns} columns of {kind} for {classes} classes; expected one for each class "
+            "(or pass classes=..., or kind='features' if the columns are not classes)"
+        )
+    labels = np.zeros(len(values), dtype=np.int64)
+    if columns == 1:
+        return Predictions.from_binary(values.reshape(-1), labels, kind=kind).logits.numpy()  # type: ignore[arg-type]
+    make = Predictions if kind == "logits" else Predictions.from_probs
+    return np.asarray(make(values, labels).logits.numpy())
+
+
+def _fitted(
+    method: str, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> Calibrator:
+    if method not in CALIBRATORS:
+        raise ValueError(f"no calibrator {method!r}; expected one of {', '.join(CALIBRATORS)}")
+    return CALIBRATORS[method].fit(Predictions(logits, labels, weights=weights))
+
+
+def _numbered(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, and the number of each label's class."""
+    check_classification_targets(y)
+    known = np.unique(y) if classes is None else np.asarray(classes)
+    if len(known) < 2:
+        held = f"one class: {known.tolist()[0]!r}" if len(known) else "none"
+        raise ValueError(f"need examples of at least 2 classes, y holds {held}")
+    position = {label: index for index, label in enumerate(known.tolist())}
+    unknown = [label for label in np.unique(y).tolist() if label not in position]
+    if unknown:
+        raise ValueError(f"label {unknown[0]!r} in y is not among the classes {known.tolist()}")
+    return known, np.array([position[label] for label in y.tolist()], dtype=np.int64)
+
+
+def _weights(given: Any, X: Any) -> np.ndarray | None:  # noqa: N803
+    return None if given is None else np.asarray(_check_sample_weight(given, X, dtype=np.float64))
+
+
+def _response(estimator: Any, wanted: str) -> str:
+    if wanted not in ("auto", *RESPONSES):
+        raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {wanted!r}")
+    for name in RESPONSES if wanted == "auto" else [wanted]:
+        if hasattr(estimator, name):
+            return name
+    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(RESPONSES)}")
+
+
+def _kind(response: str) -> str:
+    return "logits" if response == "decision_function" else "probs"
+
+
+def _folds(cv: Any, labels: np.ndarray) -> Any:
+    if not isinstance(cv, int):
+        return cv
+    rarest = int(np.bincount(labels).min())
+    if rarest < 2:
+        raise ValueError("cross-validation needs at least 2 examples of every class; use more")
+    return min(cv, rarest)

@@ -1,0 +1,169 @@
+"""What every calibrator promises, over the whole dict."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, metrics
+from calibrant.calibrators import CALIBRATORS, Calibrator
+from calibrant.data import SYNTHETIC
+
+# Those whose family contains the identity, so that fitting cannot raise the fitted log score.
+NESTED = {"temperature", "focal_temperature", "ensemble_temperature", "vector", "matrix"}
+# A factor of its own for each class sees a constant that is added to all logits of a row.
+SEES_A_SHIFT = {"vector", "matrix"}
+WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic"} | {
+    "isotonic",
+    "histogram",
+}
+
+each = pytest.mark.parametrize("name", CALIBRATORS)
+
+
+def sharpened(n: int, k: int, seed: int = 0, dtype=np.float64) -> Predictions:
+    """Labels drawn from softmax(z); the model reports 2 z, shifted a little for every class."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(n, k)) * 1.5
+    labels = (logits + generator.gumbel(size=(n, k))).argmax(1)
+    shift = np.linspace(-0.5, 0.5, k)
+    return Predictions((2 * logits + shift).astype(dtype), labels)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[tuple[str, int], Calibrator]:
+    """Every calibrator fitted to over-confident predictions of two and of four classes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return {
+            (name, k): CALIBRATORS[name].fit(sharpened(3000, k))
+            for name in CALIBRATORS
+            for k in (2, 4)
+        }
+
+
+@each
+@pytest.mark.parametrize("k", [2, 4])
+class TestEveryCalibrator:
+    def test_gives_log_probabilities_that_sum_to_one(self, fitted, name, k):
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+            logits = torch.randn(500, k, dtype=dtype) * 5
+            found = fitted[name, k](logits)
+            assert found.dtype == dtype
+            assert bool(found.isfinite().all())
+            torch.testing.assert_close(
+                found.exp().sum(1), torch.ones(500, dtype=dtype), atol=tolerance, rtol=0
+            )
+
+    def test_is_finite_where_probabilities_round_to_zero_and_one(self, fitted, name, k):
+        logits = torch.zeros(k, k).fill_diagonal_(1e4)
+        assert bool(fitted[name, k](logits).isfinite().all())
+        logits = torch.full((k, k), -torch.inf).fill_diagonal_(0.0)
+        assert bool(fitted[name, k](logits).isfinite().all())
+
+    def test_keeps_the_predicted_class_if_it_says_so(self, fitted, name, k):
+        calibrator = fitted[name, k]
+        for dtype in (torch.float64, torch.float32):
+            logits = torch.randn(20_000, k, dtype=dtype) * torch.logspace(-2, 2, 20_000)[:, None]
+            mapped = calibrator(logits.to(dtype))
+            own = mapped.gather(1, logits.argmax(1, keepdim=True))[:, 0]
+            # Where probabilities round to the same number the class is still among the first.
+            kept = bool((own == mapped.max(1).values).all())
+            if calibrator.keeps_argmax:
+                assert kept
+
+    def test_repairs_over_confidence_on_new_examples(self, fitted, name, k):
+        test = sharpened(3000, k, seed=1)
+        before, after = metrics.nll(test), metrics.nll(test.map(fitted[name, k]))
+        assert name == "identity" or after < before - 0.02
+
+    def test_never_raises_the_fitted_log_score_if_it_contains_the_identity(self, fitted, name, k):
+        data = sharpened(3000, k)
+        if name in NESTED:
+            assert metrics.nll(data.map(fitted[name, k])) <= metrics.nll(data) + 1e-12
+
+    def test_ignores_a_shift_of_the_logits(self, fitted, name, k):
+        logits = torch.randn(100, k, dtype=torch.float64)
+        moved = fitted[name, k](logits + torch.randn(100, 1, dtype=torch.float64))
+        same = torch.allclose(fitted[name, k](logits), moved, atol=1e-9)
+        assert same != (name in SEES_A_SHIFT)
+
+    def test_treats_rows_one_by_one(self, fitted, name, k):
+        logits = torch.randn(50, k, dtype=torch.float64)
+        whole = fitted[name, k](logits)
+        parts = torch.cat([fitted[name, k](logits[:7]), fitted[name, k](logits[7:])])
+        torch.testing.assert_close(whole, parts)
+
+    def test_remembers_what_it_was_fitted_to(self, fitted, name, k):
+        origin = fitted[name, k].origin
+        assert (origin.examples, origin.sha256) == (3000, sharpened(3000, k).sha256)
+        assert origin.converged
+
+    def test_cannot_be_changed(self, fitted, name, k):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            fitted[name, k].classes = 7
+
+    def test_refuses_another_number_of_classes(self, fitted, name, k):
+        with pytest.raises(ValueError, match=f"was fitted on {k} classes, got {k + 1} classes"):
+            fitted[name, k](torch.zeros(3, k + 1))
+
+
+@each
+@pytest.mark.filterwarnings("ignore::UserWarning")
+class TestEveryFit:
+    def test_gives_the_same_answer_for_float32_and_float64(self, name):
+        exact = sharpened(2000, 4, dtype=np.float32)
+        wide = Predictions(exact.logits.double(), exact.labels)
+        probe = torch.randn(50, 4, dtype=torch.float64)
+        one, two = (CALIBRATORS[name].fit(data)(probe) for data in (exact, wide))
+        torch.testing.assert_close(one, two, atol=2e-5, rtol=0)
+
+    def test_takes_a_weight_for_so_many_copies(self, name):
+        data = sharpened(900, 3)
+        counts = np.arange(900) % 3
+        heavy = CALIBRATORS[name].fit(data.reweighted(counts))
+        copied = CALIBRATORS[name].fit(data.take(np.repeat(np.arange(900), counts)))
+        probe = torch.randn(50, 3, dtype=torch.float64)
+        torch.testing.assert_close(heavy(probe).exp(), copied(probe).exp(), atol=2e-4, rtol=0)
+
+    def test_leaves_calibrated_predictions_about_as_they_are(self, name):
+        data = SYNTHETIC["calibrated"].sample(20_000, seed=0).predictions
+        moved = data.map(CALIBRATORS[name].fit(data))
+        assert abs(metrics.nll(moved) - metrics.nll(data)) < (0.1 if name == "histogram" else 0.02)
+        # A histogram of 15 bins is coarse whatever the data.
+        assert (moved.confidence - data.confidence).abs().mean() < 0.02 or name == "histogram"
+
+    def test_refuses_labels_of_a_single_class(self, name):
+        if name != "identity":
+            with pytest.raises(ValueError, match="cannot fit: labels hold a single class, 1"):
+                CALIBRATORS[name].fit(Predictions(torch.randn(50, 3), torch.ones(50).long()))
+
+
+@each
+def test_a_class_that_never_occurs_is_refused_or_warned_of(name):
+    data = sharpened(2000, 4)
+    data = Predictions(data.logits, data.labels.clamp_max(2))
+    if name in WITH_EVERY_CLASS:
+        with pytest.raises(ValueError, match="1 of 4 classes never occur: 3; use one of"):
+            CALIBRATORS[name].fit(data)
+    elif name != "identity":
+        with pytest.warns(UserWarning, match="1 of 4 classes never occur: 3"):
+            CALIBRATORS[name].fit(data)
+
+
+def test_probabilities_of_zero_are_counted_and_bounded():
+    probs = np.array([[1.0, 0.0], [0.3, 0.7], [0.0, 1.0], [0.6, 0.4]] * 10)
+    data = Predictions.from_probs(probs, [0, 1, 1, 0] * 9 + [1, 1, 1, 0])
+    with pytest.warns(UserWarning, match="20 of 80 probabilities are exactly 0: taken as 1e-38"):
+        found = CALIBRATORS["temperature"].fit(data)
+    assert metrics.nll(data.map(found)) < 5
+
+
+def test_names_of_absent_classes_are_shown_and_many_are_counted():
+    logits = torch.randn(400, 12)
+    labels = (logits[:, :2] + torch.randn(400, 2)).argmax(1)
+    data = Predictions(logits, labels)
+    with pytest.warns(UserWarning, match="10 of 12 classes never occur: 2, 3, .*, 9 and 2 more"):
+        CALIBRATORS["temperature"].fit(data)

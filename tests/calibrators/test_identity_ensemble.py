@@ -1,0 +1,166 @@
+"""The identity and the mixture of tempered, plain and uniform."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from calibrant import Predictions
+from calibrant.calibrators.ensemble import EnsembleTemperature, best_weights
+from calibrant.calibrators.identity import Identity
+from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.top_class import with_top_of
+from calibrant.data import SYNTHETIC
+from calibrant.metrics import nll
+
+
+def mixed(n, k, *, temperature, weights, seed=0):
+    """Labels drawn from a known mixture."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    truth = (
+        weights[0] * (logits / temperature).softmax(1)
+        + weights[1] * logits.softmax(1)
+        + weights[2] / k
+    )
+    return Predictions(logits, torch.multinomial(truth, 1, generator=generator)[:, 0])
+
+
+def test_identity_is_the_softmax_and_has_no_numbers():
+    logits = torch.randn(5, 3)
+    calibrator = Identity(classes=3)
+    assert torch.equal(calibrator(logits), torch.log_softmax(logits, 1))
+    assert (calibrator.size, dict(calibrator.parameters)) == (0, {})
+
+
+def test_identity_takes_examples_of_one_class():
+    examples = Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
+    assert Identity.fit(examples).origin.examples == 4
+
+
+def test_a_mixture_worked_by_hand():
+    calibrator = EnsembleTemperature(
+        classes=2, temperature=2.0, weights=torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    )
+    probs = calibrator(torch.tensor([[0.0, 2 * math.log(3)]], dtype=torch.float64)).exp()
+    # Odds of 3 at T = 2 and of 9 at T = 1: 0.5 * 3/4 + 0.25 * 9/10 + 0.25 / 2 = 0.725.
+    assert float(probs[0, 1]) == pytest.approx(0.725)
+
+
+@pytest.mark.parametrize("weights", [(0.6, 0.25, 0.15), (0.7, 0.0, 0.3)])
+def test_ensemble_recovers_planted_numbers(weights):
+    found = EnsembleTemperature.fit(mixed(200_000, 4, temperature=3.0, weights=weights))
+    assert found.temperature == pytest.approx(3.0, rel=0.1)
+    assert found.weights.tolist() == pytest.approx(weights, abs=0.04)
+
+
+@pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
+@pytest.mark.parametrize("name", SYNTHETIC)
+@pytest.mark.parametrize("joint", [True, False])
+def test_ensemble_never_fits_worse_than_temperature_scaling(name, joint):
+    examples = SYNTHETIC[name].sample(4000, seed=1).predictions
+    alone = TemperatureScaling.fit(examples)
+    ensemble = EnsembleTemperature.fit(examples, joint=joint)
+    assert nll(examples.map(ensemble)) <= nll(examples.map(alone)) + 1e-10
+    if not joint:
+        assert ensemble.temperature == alone.temperature
+
+
+def test_a_joint_fit_is_a_minimum_that_a_general_optimiser_does_not_beat():
+    examples = SYNTHETIC["wavy"].sample(3000, seed=0).predictions
+    logits, labels = examples.logits, examples.labels
+
+    def loss(at):
+        weights = np.exp(at[1:]) / np.exp(at[1:]).sum()
+        members = torch.stack(
+            [(logits * math.exp(at[0])).softmax(1), logits.softmax(1), torch.full_like(logits, 0.1)]
+        )
+        probs = torch.einsum("jnk,j->nk", members, torch.from_numpy(weights))
+        return -float(probs[torch.arange(len(labels)), labels].log().mean())
+
+    starts = [[-1.0, 0, 0, 0], [0.5, 0, 0, -3], [1.5, -1, 0, -2]]
+    best = min(minimize(loss, start, method="Nelder-Mead").fun for start in starts)
+    assert nll(examples.map(EnsembleTemperature.fit(examples))) <= best + 1e-7
+
+
+def test_best_weights_meet_the_optimality_conditions():
+    generator = np.random.default_rng(0)
+    for case in range(20):
+        members = -generator.exponential(generator.uniform(0.1, 30), (3, 200))
+        members[2] = -math.log(10)
+        if case % 4 == 0:
+            members[0] = members[1]
+        weights = generator.random(200)
+        weights /= weights.sum()
+        found, loss = best_weights(members, weights, np.full(3, 1 / 3))
+        mixture = found @ np.exp(members)
+        assert loss == pytest.approx(-weights @ np.log(mixture))
+        assert found.sum() == pytest.approx(1)
+        # No member is worth more than the mixture, and those in use are worth as much.
+        worth = (np.exp(members) / mixture) @ weights
+        assert worth.max() <= 1 + 1e-8
+        assert worth[found > 1e-9] == pytest.approx(1, abs=1e-6)
+
+
+def test_wrong_labels_at_huge_gaps_are_left_to_the_uniform_part():
+    wrong = np.arange(1000) < 50
+    members = np.stack([np.where(wrong, -1500.0, 0), np.where(wrong, -3000.0, 0), np.zeros(1000)])
+    members[2] = -math.log(4)
+    found, _ = best_weights(members, np.full(1000, 1e-3), np.full(3, 1 / 3))
+    # The mixture is right with probability 1 - 3 w / 4: the best w makes that 0.95.
+    assert float(found[2]) == pytest.approx(0.2 / 3)
+
+
+def test_a_fit_to_huge_gaps_is_as_good_as_can_be():
+    logits = torch.zeros(1000, 4)
+    labels = torch.arange(1000) % 4
+    logits[torch.arange(1000), labels] = 3000.0
+    logits[:50] = logits[:50].roll(1, 1)
+    examples = Predictions(logits, labels)
+    entropy = -0.95 * math.log(0.95) - 0.05 * math.log(0.05 / 3)
+    assert nll(examples.map(EnsembleTemperature.fit(examples))) == pytest.approx(entropy, rel=1e-6)
+
+
+def test_separable_examples_are_warned_about():
+    labels = torch.arange(300) % 3
+    logits = torch.nn.functional.one_hot(labels, 3).double() + 0.1 * torch.rand(300, 3)
+    with pytest.warns(UserWarning, match="lower bound"):
+        found = EnsembleTemperature.fit(Predictions(logits, labels))
+    assert not found.origin.converged
+    assert "separable" in found.origin.remark
+
+
+@pytest.mark.parametrize(
+    ("temperature", "weights", "message"),
+    [
+        (0.0, [1.0, 0.0, 0.0], "temperature must be positive"),
+        (1.0, [1.0, 0.0], "weights must be 3 float64 numbers"),
+        (1.0, [0.7, 0.7, -0.4], "at least 0 and sum to 1"),
+        (1.0, [0.5, 0.4, 0.0], "at least 0 and sum to 1"),
+        (1.0, [math.nan, 0.5, 0.5], "at least 0 and sum to 1"),
+    ],
+)
+def test_ensemble_refuses_numbers_without_meaning(temperature, weights, message):
+    weights = torch.tensor(weights, dtype=torch.float64)
+    with pytest.raises(ValueError, match=message):
+        EnsembleTemperature(classes=3, temperature=temperature, weights=weights)
+
+
+def test_with_nothing_but_the_uniform_part_the_predicted_class_still_stays():
+    calibrator = EnsembleTemperature(
+        classes=5, temperature=1.0, weights=torch.tensor([0, 0, 1], dtype=torch.float64)
+    )
+    logits = torch.randn(100, 5)
+    assert torch.equal(calibrator(logits).argmax(1), logits.argmax(1))
+
+
+def test_only_rivals_of_the_top_class_are_moved_and_gradients_pass():
+    logits = torch.tensor([[0.0, 1.0, 0.5], [2.0, 1.0, 0.0]])
+    equal = torch.tensor([[-1.0, -1.0, -2.0], [-0.5, -1.5, -1.5]], requires_grad=True)
+    moved = with_top_of(logits, equal)
+    assert moved.argmax(1).tolist() == [1, 0]
+    assert (moved != equal).nonzero().tolist() == [[0, 0]]
+    (slope,) = torch.autograd.grad(moved.sum(), equal)
+    assert float(slope.sum()) == 6

@@ -1,0 +1,187 @@
+"""Isotonic regression, for each class and for all of them at once."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.isotonic import IsotonicRegression as Reference
+
+from calibrant import Predictions
+from calibrant.calibrators.isotonic import (
+    IsotonicRegression,
+    OrderPreservingIsotonic,
+    interpolated,
+    pooled,
+)
+from calibrant.calibrators.one_versus_rest import log_odds
+
+
+def drawn(n, k, *, seed=0, sharper=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions(sharper * logits, labels)
+
+
+def reference_of(scores, own, weights=None):
+    return Reference(out_of_bounds="clip").fit(scores, own.astype(float), sample_weight=weights)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_pooling_agrees_with_sklearn_at_and_between_the_points(ties):
+    generator = np.random.default_rng(0)
+    scores = generator.standard_normal(500)
+    if ties:
+        scores = scores.round(1)
+    own = generator.random(500) < 1 / (1 + np.exp(-2 * scores))
+    weights = generator.random(500)
+    found = pooled(scores, own, weights)
+    at = np.concatenate([scores, np.linspace(-6, 6, 400)])
+    mine = interpolated(*(torch.from_numpy(each)[None] for each in (at, *found)))[0]
+    np.testing.assert_allclose(mine, reference_of(scores, own, weights).predict(at), atol=1e-9)
+
+
+def test_pooling_is_monotone_and_does_nothing_to_its_own_answer():
+    scores = np.arange(6.0)
+    # By hand: 0 | 1 0 -> 1/2 1/2 | 1 1 0 -> 2/3.
+    found = pooled(scores, np.array([0, 1, 0, 1, 1, 0], dtype=bool), np.ones(6))
+    assert found.knots.tolist() == [0, 1, 2, 3, 5]
+    assert found.values == pytest.approx([0, 1 / 2, 1 / 2, 2 / 3, 2 / 3])
+    # Each score 60 times, true as often as the answer says.
+    answer = np.interp(scores, *found)
+    own = np.arange(60) < np.rint(60 * answer)[:, None]
+    again = pooled(np.repeat(scores, 60), own.ravel(), np.ones(360))
+    np.testing.assert_allclose(np.interp(scores, *again), answer)
+
+
+def test_rows_without_weight_leave_no_knot():
+    found = pooled(np.array([0.0, 1.0, 9.0]), np.array([0, 1, 1], bool), np.array([1.0, 1.0, 0.0]))
+    assert found.knots.tolist() == [0, 1]
+
+
+def test_two_classes_are_sklearns_with_one_more_example():
+    examples = drawn(2000, 2)
+    odds = (examples.logits[:, 1] - examples.logits[:, 0]).numpy()
+    test = 4 * torch.randn(300, 2, dtype=torch.float64)
+    expected = reference_of(odds, examples.labels.numpy() == 1).predict(test[:, 1] - test[:, 0])
+    found = IsotonicRegression.fit(examples)(test).exp()[:, 1]
+    np.testing.assert_allclose(found, (2000 * expected + 0.5) / 2001, atol=1e-9)
+
+
+def test_more_classes_are_sklearns_divided_by_their_sum():
+    examples, test = drawn(3000, 4), drawn(300, 4, seed=1).logits
+    fitting, applied = log_odds(examples.logits).numpy(), log_odds(test).numpy()
+    columns = []
+    for j in range(4):
+        reference = reference_of(fitting[:, j], examples.labels.numpy() == j)
+        columns.append((3000 * reference.predict(applied[:, j]) + 0.25) / 3001)
+    expected = np.stack(columns, 1)
+    expected /= expected.sum(1, keepdims=True)
+    found = IsotonicRegression.fit(examples)(test).exp()
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_the_blocks_are_those_of_the_probabilities():
+    examples = drawn(2000, 2)
+    probs = examples.probs[:, 1].numpy()
+    expected = reference_of(probs, examples.labels.numpy() == 1).predict(probs)
+    found = IsotonicRegression.fit(examples)(examples.logits).exp()[:, 1]
+    np.testing.assert_allclose(found, (2000 * expected + 0.5) / 2001, atol=1e-9)
+
+
+def test_one_function_for_all_classes_is_sklearns_on_all_pairs():
+    examples, test = drawn(1500, 5), drawn(300, 5, seed=1).logits
+    own = examples.labels.numpy()[:, None] == np.arange(5)
+    reference = reference_of(log_odds(examples.logits).numpy().ravel(), own.ravel())
+    level = reference.predict(log_odds(test).numpy().ravel()).reshape(-1, 5)
+    expected = 1500 * level + 1 / 5 + test.softmax(1).numpy()
+    expected /= expected.sum(1, keepdims=True)
+    found = OrderPreservingIsotonic.fit(examples)(test).exp()
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_one_function_for_all_classes_keeps_the_order_of_all_of_them():
+    examples = drawn(1500, 5)
+    log_probs = OrderPreservingIsotonic.fit(examples)(examples.logits)
+    sorted_by_logits = log_probs.gather(1, examples.logits.argsort(1))
+    assert (sorted_by_logits.diff(dim=1) > 0).all()
+
+
+def test_one_function_for_all_classes_needs_not_all_of_them():
+    examples = drawn(500, 4)
+    without = examples.take((examples.labels != 2).nonzero()[:, 0])
+    with pytest.warns(UserWarning, match="1 of 4 classes never occur"):
+        found = OrderPreservingIsotonic.fit(without)
+    assert found(without.logits).isfinite().all()
+
+
+def test_few_examples_of_a_class_are_warned_about():
+    with pytest.warns(UserWarning, match="5 of 5 classes have fewer than 50 examples"):
+        IsotonicRegression.fit(drawn(100, 5))
+    with pytest.warns(UserWarning, match="on 40 examples fits noise"):
+        OrderPreservingIsotonic.fit(drawn(40, 5))
+
+
+def test_equal_logits_make_one_knot_and_give_the_share():
+    labels = (torch.arange(400) % 4 > 0).long()
+    found = IsotonicRegression.fit(Predictions(torch.zeros(400, 2), labels))
+    assert found.knots.tolist() == [0.0]
+    assert found([[0.0, 5.0]]).exp()[0, 1] == pytest.approx((300 + 0.5) / 401)
+
+
+def test_gradients_flow_between_the_knots_and_vanish_on_flat_stretches():
+    numbers = {"knots": [-1.0, 1.0, 3.0], "values": [0.2, 0.6, 0.6]}
+    found = IsotonicRegression(
+        classes=2,
+        offsets=torch.tensor([0, 3]),
+        **{name: torch.tensor(each, dtype=torch.float64) for name, each in numbers.items()},
+    )
+    logits = torch.tensor([[0, -4], [0, 0], [0, 2], [0, 9.0]], dtype=torch.float64)
+    logits.requires_grad_(True)
+    probs = found(logits).exp()[:, 1]
+    assert probs.tolist() == pytest.approx([0.2, 0.4, 0.6, 0.6])
+    (slope,) = torch.autograd.grad(probs.sum(), logits)
+    # A rise of 0.4 over 2 in the log-odds.
+    torch.testing.assert_close(slope[:, 1], torch.tensor([0, 0.2, 0, 0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"offsets": torch.tensor([0, 1, 2])}, "bound 1 functions"),
+        ({"offsets": torch.tensor([1, 2])}, "rise from 0"),
+        ({"offsets": torch.tensor([0.0, 2.0])}, "whole numbers"),
+        ({"offsets": torch.tensor([0, 9])}, r"knots must be float64 of shape \(9,\)"),
+        ({"knots": torch.tensor([1.0, 0.0], dtype=torch.float64)}, "knots must rise"),
+        ({"values": torch.tensor([0.6, 0.2], dtype=torch.float64)}, "values must not fall"),
+        ({"values": torch.tensor([0.0, 0.2], dtype=torch.float64)}, "strictly between 0 and 1"),
+        ({"values": torch.tensor([0.1, torch.nan], dtype=torch.float64)}, "values must be finite"),
+    ],
+)
+def test_isotonic_refuses_numbers_without_meaning(changed, message):
+    numbers = {
+        "offsets": torch.tensor([0, 2]),
+        "knots": torch.tensor([0.0, 1.0], dtype=torch.float64),
+        "values": torch.tensor([0.2, 0.6], dtype=torch.float64),
+    }
+    IsotonicRegression(classes=2, **numbers)
+    with pytest.raises(ValueError, match=message):
+        IsotonicRegression(classes=2, **{**numbers, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"slope": 0.0}, "slope must lie between 0 and 1"),
+        ({"knots": torch.zeros(0, dtype=torch.float64)}, r"knots must be \(b,\)"),
+        ({"knots": torch.zeros(2, dtype=torch.float64)}, "knots must rise"),
+    ],
+)
+def test_order_preserving_isotonic_refuses_numbers_without_meaning(changed, message):
+    numbers = {
+        "slope": 0.01,
+        "knots": torch.tensor([0.0, 1.0], dtype=torch.float64),
+        "values": torch.tensor([0.2, 0.6], dtype=torch.float64),
+    }
+    OrderPreservingIsotonic(classes=3, **numbers)
+    with pytest.raises(ValueError, match=message):
+        OrderPreservingIsotonic(classes=3, **{**numbers, **changed})

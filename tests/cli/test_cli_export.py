@@ -1,0 +1,57 @@
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators.storage import save
+from calibrant.export import builders
+
+
+@pytest.fixture
+def calibrator(tmp_path):
+    made = TemperatureScaling(classes=3, temperature=1.7)
+    save(made, tmp_path / "cal.json")
+    return made
+
+
+def test_writes_a_graph_that_runs(run, calibrator, tmp_path):
+    code, out, err = run("export", "cal.json", "-o", "cal.onnx")
+    assert (code, err) == (0, "")
+    assert out == "temperature of 3 classes; logits -> log_probs, probs\nonnx: cal.onnx\n"
+    session = onnxruntime.InferenceSession(tmp_path / "cal.onnx")
+    logits = np.array([[1.0, 2.0, 3.0]], dtype=np.float32)
+    (probs,) = session.run(["probs"], {"logits": logits})
+    np.testing.assert_allclose(probs, calibrator(logits).exp(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["cal.json", "-o", "cal.pt"], "cal.pt: expected a name that ends in .onnx"),
+        (["none.json", "-o", "cal.onnx"], "no such file: none.json"),
+        (["cal.json", "-o", "none/cal.onnx"], "no folder none; create it first"),
+        (["cal.json"], "Missing option"),
+    ],
+)
+def test_every_error_is_one_line(run, calibrator, tmp_path, args, words):
+    code, out, err = run("export", *args)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert words in err
+    assert [each.name for each in tmp_path.iterdir()] == ["cal.json"]
+
+
+def test_what_has_no_graph_says_what_has(run, calibrator, monkeypatch):
+    monkeypatch.delitem(builders.BUILDERS, "temperature")
+    code, _, err = run("export", "cal.json", "-o", "cal.onnx")
+    assert code == 2
+    assert "temperature has no ONNX graph; there is one for identity, " in err
+
+
+def test_without_the_extra_one_line_says_what_to_install(run, calibrator, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, _, err = run("export", "cal.json", "-o", "cal.onnx")
+    assert code == 2
+    assert err.endswith("needs onnxruntime: pip install 'calibrant[export]'\n")

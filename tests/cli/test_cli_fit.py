@@ -1,0 +1,141 @@
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, calibrators, metrics
+from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators.storage import load
+
+
+def test_says_what_was_fitted_and_what_it_changed(run, file, tmp_path):
+    code, out, err = run("fit", file, "--method", "temperature", "-o", "cal.json")
+    assert (code, err) == (0, "")
+    p = Predictions.load(file)
+    expected = TemperatureScaling.fit(p)
+    assert load(tmp_path / "cal.json").temperature == expected.temperature
+    assert out.startswith("temperature, fitted to 400 examples of 10 classes\n")
+    assert f"\n  temperature {expected.temperature:g}\n" in out
+    after = p.map(expected)
+    for name, metric in {"nll": metrics.nll, "ece": metrics.ece}.items():
+        assert f"{name}       {metric(p):.4f}  {metric(after):.4f}  " in out
+    assert "measured on the examples of the fit, which flatters" in out
+    assert out.endswith("\ncalibrator: cal.json\n")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_is_alone_on_stdout(run, file):
+    code, out, err = run("fit", file, "--method", "temperature", "-o", "cal.json", "--json")
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    p = Predictions.load(file)
+    assert record["method"] == "temperature"
+    assert record["measured_on"] == "the examples of the fit"
+    assert record["before"]["nll"] == metrics.nll(p)
+    assert record["after"]["nll"] < record["before"]["nll"]
+    assert (record["examples"], record["classes"], record["converged"]) == (400, 10, True)
+    assert record["calibrator"] == "cal.json"
+    assert record["selection"] is None
+
+
+@pytest.mark.parametrize("method", calibrators.CALIBRATORS)
+def test_every_calibrator_goes_from_fit_to_apply(run, method, tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("val", "test"):
+        logits = generator.normal(size=(1500, 3)) * 4
+        labels = (logits / 3 + generator.gumbel(size=logits.shape)).argmax(1)
+        Predictions(logits, labels).save(tmp_path / f"{name}.npz")
+    code, out, _ = run("fit", "val.npz", "--method", method, "-o", "cal.json")
+    assert code == 0
+    assert out.startswith(method)
+    code, _, err = run("apply", "cal.json", "test.npz", "-o", "out.npz")
+    assert (code, err) == (0, "")
+    expected = Predictions.load(tmp_path / "test.npz").map(load(tmp_path / "cal.json"))
+    found = Predictions.load(tmp_path / "out.npz")
+    assert metrics.nll(found) == pytest.approx(metrics.nll(expected))
+
+
+def test_auto_shows_the_comparison_and_saves_the_best(run, file, tmp_path, monkeypatch):
+    seen = {}
+    best = TemperatureScaling(classes=10, temperature=1.5)
+
+    class Selection(types.SimpleNamespace):
+        def __str__(self):
+            return "a table\nof calibrators"
+
+    def select(predictions, *, progress, **given):
+        progress()
+        seen.update(given, examples=len(predictions))
+        return Selection(best=best, name="temperature", as_dict=lambda: {"rows": [1]})
+
+    monkeypatch.setattr(calibrators, "select", select, raising=False)
+    given = ("--folds", 3, "--criterion", "brier", "--seed", 7)
+    code, out, err = run("fit", file, "--method", "auto", "-o", "cal.json", *given)
+    assert (code, err) == (0, "")
+    assert seen == {"folds": 3, "criterion": "brier", "seed": 7, "examples": 400}
+    assert out.startswith("a table\nof calibrators\n\ntemperature")
+    assert load(tmp_path / "cal.json").temperature == 1.5
+    _, out, _ = run("fit", file, "-o", "cal.json", "--json")
+    assert json.loads(out)["selection"] == {"rows": [1]}
+    assert seen["folds"] == 5
+
+
+def test_names_of_arrays_are_passed_on(run, tmp_path):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(200, 3)) * 3
+    labels = (logits / 2 + generator.gumbel(size=logits.shape)).argmax(1)
+    np.savez(tmp_path / "named.npz", z=logits, y=labels)
+    tail = ("--method", "temperature", "-o", "cal.json")
+    assert run("fit", "named.npz", "--logits", "z", "--labels", "y", *tail)[0] == 0
+
+
+def test_a_search_without_an_end_is_noted(run, tmp_path):
+    Predictions(np.eye(3)[[0, 1, 2] * 9] * 5, [0, 1, 2] * 9).save(tmp_path / "easy.npz")
+    code, _, err = run("fit", "easy.npz", "--method", "temperature", "-o", "cal.json")
+    assert code == 0
+    assert err.startswith("note: T hit the lower bound")
+    assert not load(tmp_path / "cal.json").origin.converged
+
+
+ERRORS = {
+    "close method": (
+        ["--method", "temprature", "-o", "c.json"],
+        "no calibrator 'temprature'; did you mean temperature?",
+    ),
+    "method": (["--method", "zzz", "-o", "c.json"], "no calibrator 'zzz'; expected one of auto, "),
+    "suffix": (["--method", "temperature", "-o", "c.pkl"], "c.pkl: calibrators are saved as .json"),
+    "folder": (["--method", "temperature", "-o", "no/c.json"], "no folder no; create it first"),
+    "criterion": (
+        ["-o", "c.json", "--criterion", "mce"],
+        "no criterion 'mce'; expected one of nll, brier, ece",
+    ),
+    "folds": (["-o", "c.json", "--folds", "1"], "--folds must be at least 2, got 1"),
+    "output": (["--method", "temperature"], "Missing option"),
+    "labels": (
+        ["--method", "temperature", "-o", "c.json", "--labels", "y"],
+        "test.npz has ['probs', 'labels']; need 'y'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "words"), ERRORS.values(), ids=ERRORS)
+def test_every_error_is_one_line(run, file, args, words):
+    code, out, err = run("fit", file, *args)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("calibrant: ")
+    assert words in err
+    assert not list(file.parent.glob("c.*"))
+
+
+def test_one_class_cannot_be_fitted(run, tmp_path):
+    Predictions(np.random.default_rng(0).normal(size=(20, 3)), [1] * 20).save(tmp_path / "a.npz")
+    code, _, err = run("fit", "a.npz", "--method", "temperature", "-o", "c.json")
+    assert (code, err) == (2, "calibrant: cannot fit: labels hold a single class, 1\n")
+
+
+def test_nothing_heavy_is_loaded_to_refuse_a_suffix(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert run("export", "cal.json", "-o", "cal.pt")[0] == 2

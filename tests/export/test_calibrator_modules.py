@@ -1,0 +1,63 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.export import as_module
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+class TestEveryModule:
+    def test_gives_what_the_calibrator_gives(self, name, fitted):
+        calibrator = fitted(name, 5)
+        logits = torch.randn(50, 5) * 4
+        assert torch.equal(as_module(calibrator)(logits), calibrator(logits))
+        assert torch.equal(as_module(calibrator)(logits.double()), calibrator(logits.double()))
+
+    def test_has_buffers_and_nothing_to_train(self, name, fitted):
+        calibrator = fitted(name, 5)
+        layer = as_module(calibrator)
+        assert not list(layer.parameters())
+        numbers = [v for v in calibrator.parameters.values() if not isinstance(v, str)]
+        assert len(list(layer.buffers())) == len(numbers)
+
+    def test_a_state_dict_brings_the_numbers_back(self, name, fitted):
+        one = as_module(fitted(name, 5))
+        two = copy.deepcopy(one)
+        for buffer in two.buffers():
+            if buffer.is_floating_point():
+                buffer.mul_(0.5)
+        two.load_state_dict(one.state_dict())
+        logits = torch.randn(50, 5)
+        assert torch.equal(one(logits), two(logits))
+
+    def test_gradients_reach_the_network(self, name, fitted):
+        if name == "histogram":
+            pytest.skip("constant within a bin: there is no gradient")
+        network = nn.Linear(6, 5)
+        both = nn.Sequential(network, as_module(fitted(name, 5)))
+        both(torch.randn(20, 6))[:, 0].sum().backward()
+        assert network.weight.grad.isfinite().all()
+        assert network.weight.grad.abs().sum() > 0
+
+    def test_follows_a_cast_of_the_network(self, name, fitted):
+        both = nn.Sequential(nn.Linear(6, 5), as_module(fitted(name, 5))).float()
+        found = both(torch.randn(20, 6))
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.exp().sum(1), torch.ones(20))
+        # A device without memory has no numbers, but it shows that all of them moved.
+        assert all(buffer.is_meta for buffer in both.to("meta").buffers())
+
+
+def test_a_loaded_number_takes_effect():
+    layer = as_module(TemperatureScaling(classes=2, temperature=2.0))
+    layer.load_state_dict({"temperature": torch.tensor(4.0, dtype=torch.float64)})
+    logits = torch.tensor([[4.0, 0.0]])
+    torch.testing.assert_close(layer(logits), (logits / 4).log_softmax(1))
+
+
+def test_says_what_it_is():
+    layer = as_module(TemperatureScaling(classes=2, temperature=2.0))
+    assert repr(layer) == "CalibratorModule(TemperatureScaling, classes=2)"

@@ -1,0 +1,231 @@
+"""scikit-learn estimators: its own checks, and the numbers of our calibrators."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_limits
+
+from calibrant import Predictions, metrics
+from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.integrations.sklearn import CalibratedClassifier, PosthocCalibrator
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Many tiny fits: on a busy machine several threads would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(before)
+
+
+def scores(classes=3, n=600, seed=0):
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(n, classes)) * 3
+    labels = (logits / 2 + generator.gumbel(size=logits.shape)).argmax(1)
+    return logits, labels
+
+
+# The checks of the classifier around it depend little on the calibrator: one of each kind.
+KINDS = ("temperature", "vector", "platt", "isotonic")
+CHECKED = {f"posthoc-{name}": PosthocCalibrator(name, kind="features") for name in CALIBRATORS}
+CHECKED |= {f"classifier-{name}": CalibratedClassifier(method=name, cv=3) for name in KINDS}
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("estimator", CHECKED.values(), ids=CHECKED)
+def test_passes_the_checks_of_scikit_learn(estimator):
+    # Its data sets are tiny: most calibrators say so.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(estimator, on_skip=None, on_fail=None)
+    failed = {each["check_name"]: each["exception"] for each in found if each["status"] == "failed"}
+    assert not failed
+    assert sum(each["status"] == "passed" for each in found) > 50
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_probabilities_are_those_of_the_calibrator(method, classes):
+    logits, labels = scores(classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = CALIBRATORS[method].fit(Predictions(logits, labels))
+        found = PosthocCalibrator(method).fit(logits, labels)
+    new = scores(classes, seed=1)[0]
+    np.testing.assert_array_equal(found.predict_log_proba(new), expected(new))
+    np.testing.assert_allclose(found.predict_proba(new).sum(1), 1)
+    np.testing.assert_array_equal(found.predict(new), found.predict_proba(new).argmax(1))
+    assert found.calibrator_.origin == expected.origin
+
+
+def test_probabilities_are_announced_and_their_shapes_are_the_usual_ones():
+    logits, labels = scores(2)
+    probs = torch.from_numpy(logits).softmax(1).numpy()
+    by_logits = PosthocCalibrator().fit(logits, labels)
+    expected = by_logits.predict_proba(logits)
+    by_probs = PosthocCalibrator(kind="probs").fit(probs, labels)
+    np.testing.assert_allclose(by_probs.predict_proba(probs), expected, atol=1e-9)
+    one = PosthocCalibrator(kind="probs").fit(probs[:, 1:], labels)
+    np.testing.assert_allclose(one.predict_proba(probs[:, 1:]), expected, atol=1e-6)
+    odds = logits[:, 1:] - logits[:, :1]
+    by_odds = PosthocCalibrator().fit(odds, labels)
+    np.testing.assert_allclose(by_odds.predict_proba(odds), expected, atol=1e-9)
+    with pytest.raises(ValueError, match=r"probs outside \[0, 1\]"):
+        PosthocCalibrator(kind="probs").fit(logits, labels)
+
+
+def test_labels_may_be_text_and_classes_may_be_absent():
+    logits, labels = scores(3)
+    names = np.array(["bird", "cat", "dog"])
+    found = PosthocCalibrator().fit(logits, names[labels])
+    assert found.classes_.tolist() == names.tolist()
+    assert set(found.predict(logits)) == set(names)
+    two = labels < 2
+    with pytest.raises(ValueError, match="X has 3 columns of logits for 2 classes"):
+        PosthocCalibrator().fit(logits[two], names[labels[two]])
+    with pytest.warns(UserWarning, match="1 of 3 classes never occur"):
+        found = PosthocCalibrator(classes=["dog", "cat", "bird"]).fit(
+            logits[two][:, ::-1], names[labels[two]]
+        )
+    assert found.classes_.tolist() == ["dog", "cat", "bird"]
+    with pytest.raises(ValueError, match=r"label 'dog' in y is not among the classes"):
+        PosthocCalibrator(classes=["bird", "cat"]).fit(logits[:, :2], names[labels])
+
+
+@pytest.mark.parametrize("make", [PosthocCalibrator, CalibratedClassifier])
+def test_weights_count_as_repeated_rows(make):
+    logits, labels = scores(3)
+    weights = np.random.default_rng(0).integers(0, 3, len(labels))
+    folds = [(np.arange(300, 600), np.arange(300)), (np.arange(300), np.arange(300, 600))]
+    weighted = make(**({} if make is PosthocCalibrator else {"cv": folds}))
+    weighted.fit(logits, labels, sample_weight=weights)
+    assert weighted.calibrator_.temperature != pytest.approx(
+        clone(weighted).fit(logits, labels).calibrator_.temperature
+    )
+    if make is PosthocCalibrator:
+        repeated = make().fit(np.repeat(logits, weights, 0), np.repeat(labels, weights))
+        assert repeated.calibrator_.temperature == pytest.approx(weighted.calibrator_.temperature)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        LogisticRegression(),
+        LinearSVC(),
+        RidgeClassifier(),
+        GaussianNB(),
+        SVC(),
+        RandomForestClassifier(20, random_state=0),
+        make_pipeline(StandardScaler(), LinearSVC()),
+    ],
+    ids=lambda base: type(base).__name__,
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_any_classifier_is_calibrated(base, classes):
+    x, y = make_classification(600, 8, n_informative=5, n_classes=classes, random_state=0)
+    names = np.array(["c", "a", "b"])[y]
+    with warnings.catch_warnings():
+        # A forest is certain of some answers: those probabilities are taken as 1e-38.
+        warnings.filterwarnings("ignore", "[0-9]+ of [0-9]+ probabilities are exactly 0")
+        found = CalibratedClassifier(base).fit(x[:400], names[:400])
+    assert found.classes_.tolist() == sorted(set(names))
+    probs = found.predict_proba(x[400:])
+    assert probs.shape == (200, classes)
+    np.testing.assert_allclose(probs.sum(1), 1)
+    alone = clone(base).fit(x[:400], names[:400])
+    # Temperature scaling keeps the answers of a classifier.
+    assert (found.predict(x[400:]) == alone.predict(x[400:])).mean() > 0.98
+    codes = np.searchsorted(found.classes_, names[400:])
+    assert metrics.nll(Predictions.from_probs(probs, codes)) < np.log(classes)
+
+
+@pytest.mark.parametrize(("wrap", "cv"), [(FrozenEstimator, 5), (lambda fitted: fitted, "prefit")])
+def test_a_fitted_classifier_is_left_alone(wrap, cv):
+    x, y = make_classification(600, 8, n_informative=5, n_classes=3, random_state=0)
+    base = LogisticRegression(C=1e4).fit(x[:300], y[:300])
+    before = base.coef_.copy()
+    found = CalibratedClassifier(wrap(base), cv=cv).fit(x[300:], y[300:])
+    np.testing.assert_array_equal(base.coef_, before)
+    expected = TemperatureScaling.fit(Predictions(base.decision_function(x[300:]), y[300:]))
+    assert found.calibrator_.temperature == pytest.approx(expected.temperature)
+    assert found.calibrator_.origin.examples == 300
+    with pytest.raises(NotFittedError):
+        CalibratedClassifier(LogisticRegression(), cv="prefit").fit(x, y)
+
+
+def test_the_calibrator_sees_answers_on_held_out_examples():
+    x, y = make_classification(400, 20, n_informative=3, flip_y=0.3, random_state=0)
+    forest = RandomForestClassifier(30, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        honest = CalibratedClassifier(forest).fit(x, y)
+        flattered = CalibratedClassifier(forest.fit(x, y), cv="prefit").fit(x, y)
+    # On its own examples a forest is right: a temperature fitted there would be far too low.
+    assert honest.calibrator_.temperature > 2 * flattered.calibrator_.temperature
+
+
+def test_folds_and_responses_can_be_chosen():
+    x, y = make_classification(300, random_state=0)
+    folds = StratifiedKFold(4, shuffle=True, random_state=1)
+    found = CalibratedClassifier(cv=folds, response="predict_proba").fit(x, y)
+    assert found.response_ == "predict_proba"
+    assert CalibratedClassifier(GaussianNB()).fit(x, y).response_ == "predict_proba"
+    assert CalibratedClassifier().fit(x, y).response_ == "decision_function"
+
+
+def test_copies_and_pickles_answer_the_same():
+    logits, labels = scores(3)
+    found = PosthocCalibrator().fit(logits, labels)
+    copy = pickle.loads(pickle.dumps(found))  # noqa: S301, our own bytes
+    np.testing.assert_array_equal(copy.predict_proba(logits), found.predict_proba(logits))
+
+
+X, Y = scores(3, 60)
+REFUSED = {
+    "method": (lambda: PosthocCalibrator("temprature").fit(X, Y), "no calibrator 'temprature'"),
+    "kind": (lambda: PosthocCalibrator(kind="odds").fit(X, Y), "kind must be one of logits, probs"),
+    "one class": (lambda: PosthocCalibrator().fit(X, 0 * Y), "y holds one class: 0"),
+    "columns": (lambda: PosthocCalibrator().fit(X[:, :2], Y), "2 columns of logits for 3 classes"),
+    "more columns": (lambda: PosthocCalibrator().fit(X, Y % 2), "3 columns of logits for 2 class"),
+    "response": (
+        lambda: CalibratedClassifier(response="score").fit(X, Y),
+        "response must be auto or one of decision_function, predict_proba, got 'score'",
+    ),
+    "no scores": (
+        lambda: CalibratedClassifier(NearestCentroid(), response="decision_function2").fit(X, Y),
+        "response must be",
+    ),
+    "pairs": (
+        lambda: CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(*scores(4, 90)),
+        "6 columns of logits for 4 classes",
+    ),
+    "rare class": (
+        lambda: CalibratedClassifier().fit(X, np.where(np.arange(60) == 0, 3, Y)),
+        "at least 2 examples of every class",
+    ),
+}
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(("call", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_fitted_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
