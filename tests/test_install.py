@@ -57,7 +57,7 @@ assert len(Predictions.load("p.npz")) == 40
 p.save("p.csv")
 assert len(Predictions.load("p.csv")) == 40
 from calibrant import calibrators, export
-t = calibrators.TemperatureScaling.fit(p)
+t = calibrators.TemperatureScaling(classes=2, temperature=1.7)
 calibrators.save(t, "t.json")
 assert calibrators.load("t.json").temperature == t.temperature
 export.as_module(t)(p.logits)

@@ -98,7 +98,7 @@ def test_gamma_zero_is_always_a_candidate_of_the_grid():
 def test_the_large_path_equals_the_small_one(monkeypatch):
     data = drawn(3000, 8, 1.5, 1.0)
     whole = FocalTemperatureScaling.fit(data)
-    monkeypatch.setattr("calibrant.calibrators.focal_temperature.SMALL", 4000)
+    monkeypatch.setattr("calibrant.calibrators.focal_temperature.ROUGH", 4000)
     monkeypatch.setattr("calibrant.calibrators.focal_slopes.ELEMENTS", 512)
     parts = FocalTemperatureScaling.fit(data)
     assert parts.gamma == pytest.approx(whole.gamma, abs=1e-3)

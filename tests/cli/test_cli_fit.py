@@ -1,3 +1,4 @@
+import inspect
 import json
 import sys
 import types
@@ -6,8 +7,9 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, calibrators, metrics
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import TemperatureScaling, selection
 from calibrant.calibrators.storage import load
+from calibrant.cli.fit import CRITERIA
 
 
 def test_says_what_was_fitted_and_what_it_changed(run, file, tmp_path):
@@ -82,6 +84,12 @@ def test_auto_shows_the_comparison_and_saves_the_best(run, file, tmp_path, monke
     assert seen["folds"] == 5
 
 
+def test_criteria_and_options_are_those_of_the_library():
+    assert tuple(selection.CRITERIA) == CRITERIA
+    taken = inspect.signature(calibrators.select).parameters
+    assert {"folds", "criterion", "seed", "progress"} <= set(taken)
+
+
 def test_names_of_arrays_are_passed_on(run, tmp_path):
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(200, 3)) * 3
@@ -109,7 +117,7 @@ ERRORS = {
     "folder": (["--method", "temperature", "-o", "no/c.json"], "no folder no; create it first"),
     "criterion": (
         ["-o", "c.json", "--criterion", "mce"],
-        "no criterion 'mce'; expected one of nll, brier, ece",
+        "no criterion 'mce'; expected one of nll, brier",
     ),
     "folds": (["-o", "c.json", "--folds", "1"], "--folds must be at least 2, got 1"),
     "output": (["--method", "temperature"], "Missing option"),

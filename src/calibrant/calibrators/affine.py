@@ -10,13 +10,15 @@ close to the identity (a Kronecker product of two k x k matrices stands in for i
 steps then need a few dozen passes instead of hundreds, the first of them in float32.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import OptimizeResult, minimize
+from threadpoolctl import threadpool_limits
 
 from calibrant.rows import map_chunks
 from calibrant.shapes import Index, PerClass
@@ -64,6 +66,18 @@ class Data(NamedTuple):
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Keep matrix products to the thread that asks for them, since chunks have threads already.
+
+    The threads of BLAS wait for each other in a loop: on a machine that has other things to do,
+    that takes ten times as long as the work.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@one_thread_each()
 def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
     """Solve for one factor and one bias of each class."""
     k = data.scores.shape[1]
@@ -83,6 +97,7 @@ def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
     return Solution(ones + change[0], change[1], found.success, _norm(found.jac))
 
 
+@one_thread_each()
 def fit_full(data: Data, ridge: Ridge) -> Solution:
     """Solve for a matrix and a bias."""
     k = data.scores.shape[1]
@@ -155,11 +170,8 @@ def _full_pass(data: Data, weight: np.ndarray) -> tuple[float, np.ndarray]:
         )
         return value, np.concatenate([scores.T @ error, error.sum(0)[None]]).astype(np.float64)
 
-    # No threads of ours: the matrix product has its own.
-    step = max(1, ELEMENTS // data.scores.shape[1])
     total, slope = 0.0, np.zeros(weight.shape)
-    for start in range(0, len(data.scores), step):
-        value, piece = of_chunk(slice(start, start + step))
+    for value, piece in map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS):
         total += value
         slope += piece
     return total, slope

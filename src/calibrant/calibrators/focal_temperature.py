@@ -12,8 +12,8 @@ from scipy.optimize import OptimizeResult, minimize
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.focal_map import check_gamma, focal_map
-from calibrant.calibrators.focal_slopes import focal_slopes
-from calibrant.calibrators.temperature import SMALL, best_inverse, check_temperature
+from calibrant.calibrators.focal_slopes import Objective, focal_slopes
+from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
@@ -30,6 +30,8 @@ GRID_TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 101))
 # Below -0.55 the map does what a larger gamma does; above 10 it hardly changes.
 LOWEST_GAMMA, HIGHEST_GAMMA = -0.95, 10.0
 STARTS = (-0.25, 1.0, 4.0)
+# Numbers (n times k) of a part of the rows that is enough to tell the starts apart.
+ROUGH = 1 << 17
 # Points of the grid from which a criterion without derivatives is searched further.
 POLISHED = 3
 
@@ -156,23 +158,26 @@ def _by_slopes(predictions: Predictions) -> tuple[float, float, float, str]:
     plain = best_inverse(predictions, predictions.logits)
     if not plain.converged:
         return plain.inverse, 0.0, abs(plain.slope.first), plain.remark
-    part = slice(None, None, math.ceil(logits.size / SMALL))
+    part = slice(None, None, math.ceil(logits.size / ROUGH))
     rough = focal_slopes(logits[part], labels[part], weights[part])
     # The best temperature for a fixed gamma rises nearly in a straight line with gamma.
     starts = [(0.0, plain.inverse), *((g, plain.inverse / (1 + g / 3)) for g in STARTS)]
-    best = min((_descend(rough, *start) for start in starts), key=lambda found: found[0])
+    some = [_descend(rough, *start, gain=1e-6) for start in starts]
+    best = min(some, key=lambda found: found[0])
     whole = focal_slopes(logits, labels, weights)
-    if logits.size > SMALL:
-        best = _descend(whole, best[2], best[1])
+    best = _descend(whole, best[2], best[1])
     if not best[0] < whole(plain.inverse, 0.0)[0]:
         return plain.inverse, 0.0, abs(plain.slope.first), ""
     return best[1], best[2], best[3], ""
 
 
 def _descend(
-    objective: Callable[[float, float], tuple[float, np.ndarray]], gamma: float, inverse: float
+    objective: Objective, gamma: float, inverse: float, *, gain: float = 1e-15
 ) -> tuple[float, float, float, float]:
-    """Quasi-Newton steps from one point; returns loss, 1/T, gamma, norm of the free gradient."""
+    """Quasi-Newton steps until one gains less than `gain`, as a part of the loss.
+
+    Returns the loss, 1/T, gamma, and the norm of the gradient along what is not at a bound.
+    """
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = objective(math.exp(point[0]), point[1])
@@ -184,7 +189,7 @@ def _descend(
         jac=True,
         method="L-BFGS-B",
         bounds=[(None, None), (LOWEST_GAMMA, HIGHEST_GAMMA)],
-        options={"ftol": 1e-15, "gtol": 1e-8, "maxiter": 100},
+        options={"ftol": gain, "gtol": 1e-8, "maxiter": 100},
     )
     # At a bound of gamma only the slope along the temperature has to vanish.
     free = [True, LOWEST_GAMMA < found.x[1] < HIGHEST_GAMMA]

@@ -52,7 +52,7 @@ def apply(
 
         predictions = Predictions.load(file, **names, max_expansion=max_expansion)  # type: ignore[arg-type]
         same = fitted.origin is not None and fitted.origin.sha256 == predictions.sha256
-        if False:
+        if same and not allow_same:
             raise ValueError(
                 f"{file} holds the examples that {calibrator} was fitted to, on which it looks too "
                 "good; use others, or --allow-same"

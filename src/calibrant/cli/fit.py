@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import calibrant.calibrators
     import calibrant.predictions
 
-CRITERIA = ("nll", "brier", "ece")
+# Those of `calibrators.selection`, which is too heavy to load for --help.
+CRITERIA = ("nll", "brier")
 AUTO = "auto"
 
 
@@ -99,8 +100,9 @@ def _selected(
 
     total = folds * len(calibrators.CALIBRATORS)
     with screen.progress(total, f"comparing {len(calibrators.CALIBRATORS)} calibrators") as step:
-        select: Any = calibrators.select  # type: ignore[attr-defined]
-        return select(predictions, folds=folds, criterion=criterion, seed=seed, progress=step)
+        return calibrators.select(
+            predictions, folds=folds, criterion=criterion, seed=seed, progress=step
+        )
 
 
 def _meant(name: str, known: list[str]) -> str:
