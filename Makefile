@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types check conformance bench bias clean
+.PHONY: help setup quickstart test lint types check conformance bench posthoc bias clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ check: lint types test  ## everything a change must pass
 $(RIVALS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install -q -c constraints.txt torch
-	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration
+	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration probmetrics numba
 	@touch $@
 
 conformance: $(RIVALS)/.ready  ## compare with other libraries, and rewrite the table in docs
@@ -46,6 +46,9 @@ conformance: $(RIVALS)/.ready  ## compare with other libraries, and rewrite the 
 
 bench: $(RIVALS)/.ready  ## speed and memory side by side with other libraries
 	$(RIVALS)/bin/python -m benchmarks
+
+posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the page in docs; goes on where it was
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.posthoc
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias

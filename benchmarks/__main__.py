@@ -7,6 +7,7 @@ import time
 import torch
 
 from benchmarks import (
+    calibrator_fits,
     every_metric,
     from_logits,
     kernels,
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "interval": resampling.run,
     "stream": streaming.run,
     "metrics": every_metric.run,
+    "calibrators": calibrator_fits.run,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 ABOUT = f"""# Speed and memory, side by side

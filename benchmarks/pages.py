@@ -17,6 +17,7 @@ LIBRARIES = (
     "relplot",
     "uncertainty-calibration",
     "scikit-learn",
+    "probmetrics",
 )
 
 

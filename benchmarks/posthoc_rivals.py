@@ -43,6 +43,10 @@ class Logits(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(labels)
         return self
 
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """Give the class of the highest logit."""
+        return self.classes_[logits.argmax(1)]
+
     def decision_function(self, logits: np.ndarray) -> np.ndarray:
         """Give the logits; for two classes the log-odds of the second."""
         return logits if logits.shape[1] > 2 else logits[:, 1] - logits[:, 0]

@@ -1,12 +1,18 @@
 import pytest
 
+from calibrant.calibrators import CALIBRATORS
 from calibrant.cli.listing import FAMILIES
 from calibrant.cli.wording import HIGHER_IS_BETTER, HINTS, SCORES, SIGNED, TESTS, hint
 from calibrant.data import SYNTHETIC
 from calibrant.losses import LOSSES
 from calibrant.metrics import METRICS
 
-MEMBERS = {"metrics": METRICS, "losses": LOSSES, "datasets": SYNTHETIC}
+MEMBERS = {
+    "metrics": METRICS,
+    "losses": LOSSES,
+    "calibrators": CALIBRATORS,
+    "datasets": SYNTHETIC,
+}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -41,7 +47,7 @@ def test_an_unknown_family_lists_those_there_are(run):
     assert run("list", "models") == (
         2,
         "",
-        "calibrant: no family 'models'; expected one of metrics, losses, datasets\n",
+        "calibrant: no family 'models'; expected one of metrics, losses, calibrators, datasets\n",
     )
 
 

@@ -28,6 +28,8 @@ ELEMENTS = 1 << 18
 # A search ends where the largest slope, in the scaled unknowns, or the relative gain of a step
 # falls below this: first for passes in float32, then for those that count, in float64.
 ROUGH, FINE = (1e-4, 1e-7), (1e-5, 2e-9)
+# Up to this many scores steps cost nothing, and the search goes on until rounding ends it.
+SMALL, EXACT = 1 << 18, (1e-10, 1e-16)
 STEPS = 500
 # Curvature that is added so that directions without any are not blown up.
 FLOOR = 1e-6
@@ -92,9 +94,9 @@ def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
         value += float((penalty * change**2).sum())
         return value, ((slope + 2 * penalty * change) * scale).ravel()
 
-    found = _search(loss, np.zeros(2 * k))
+    found = _search(loss, np.zeros(2 * k), ends=_ends(data))
     change = found.x.reshape(2, k) * scale
-    return Solution(ones + change[0], change[1], found.success, _norm(found.jac))
+    return Solution(ones + change[0], change[1], _converged(found), _norm(found.jac))
 
 
 @one_thread_each()
@@ -122,17 +124,28 @@ def fit_full(data: Data, ridge: Ridge) -> Solution:
 
         return loss
 
-    rough = _search(loss_of(data.typed(np.float32)), np.zeros((k + 1) * k), ends=ROUGH)
-    found = _search(loss_of(data.typed(np.float64)), rough.x)
+    start = np.zeros((k + 1) * k)
+    if data.scores.size > SMALL:
+        start = _search(loss_of(data.typed(np.float32)), start, ends=ROUGH).x
+    found = _search(loss_of(data.typed(np.float64)), start, ends=_ends(data))
     whole = identity + change_of(found.x)
-    return Solution(whole[:k].T, whole[k], found.success, _norm(found.jac))
+    return Solution(whole[:k].T, whole[k], _converged(found), _norm(found.jac))
+
+
+def _converged(found: OptimizeResult) -> bool:
+    """Whether the search ended for the right reason, or so close that rounding stopped it."""
+    return bool(found.success or np.abs(found.jac).max() <= FINE[0])
 
 
 def _norm(gradient: np.ndarray) -> float:
     return float(np.linalg.norm(gradient))
 
 
-def _search(loss: Loss, start: np.ndarray, *, ends: tuple[float, float] = FINE) -> OptimizeResult:
+def _ends(data: Data) -> tuple[float, float]:
+    return EXACT if data.scores.size <= SMALL else FINE
+
+
+def _search(loss: Loss, start: np.ndarray, *, ends: tuple[float, float]) -> OptimizeResult:
     options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": ends[0], "ftol": ends[1]}
     return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
 
@@ -204,7 +217,9 @@ def _kronecker(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     shares /= shares.sum()
     doubt = shares * (1 - np.einsum("nk,nk->n", probs, probs))
     one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
-    inputs = (one * (doubt / doubt.sum())[:, None]).T @ one
+    # All of them can be sure beyond doubt; then they count alike.
+    doubt = doubt / doubt.sum() if doubt.sum() > 0 else shares
+    inputs = (one * doubt[:, None]).T @ one
     outputs = np.diag(shares @ probs) - (probs * shares[:, None]).T @ probs
     in_values, left = np.linalg.eigh(inputs)
     out_values, right = np.linalg.eigh(outputs)

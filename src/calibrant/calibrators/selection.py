@@ -220,7 +220,7 @@ def fold_of(predictions: Predictions, *, folds: int, seed: int) -> Index:
     # Groups of very different sizes can leave a part empty: then deal them out in turn.
     if len(np.unique(part)) < folds:
         part[order] = np.arange(units) % folds
-    return part[predictions.groups.numpy()]
+    return np.asarray(part[predictions.groups.numpy()])
 
 
 def _held_out(

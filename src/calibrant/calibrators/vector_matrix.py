@@ -14,6 +14,9 @@ from calibrant.calibrators.temperature import best_inverse
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
+# So little that no score shows it, but enough for one best answer where classes are separable.
+LEAST = 1e-6
+
 PerClassTensor = Float64[Tensor, " k"]
 Square = Float64[Tensor, "k k"]
 
@@ -41,10 +44,13 @@ class VectorScaling(Calibrator):
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "VectorScaling":
-        """Minimise the log score, starting at the best temperature."""
+        """Minimise the log score, starting at the best temperature.
+
+        A penalty of 1e-6 on the change from there keeps the answer finite and unique.
+        """
         logits = fitting_logits(predictions, every_class=True).double()
         inverse = best_inverse(predictions, logits).inverse
-        found = fit_diagonal(data_of(predictions, logits.numpy() * inverse), Ridge())
+        found = fit_diagonal(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST))
         return cls(
             classes=predictions.classes,
             scale=torch.from_numpy(found.weight * inverse),
@@ -81,11 +87,14 @@ class MatrixScaling(Calibrator):
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "MatrixScaling":
-        """Minimise the log score, starting at the best temperature."""
+        """Minimise the log score, starting at the best temperature.
+
+        A penalty of 1e-6 on the change from there keeps the answer finite and unique.
+        """
         refuse_few(predictions)
         logits = fitting_logits(predictions, every_class=True).double()
         inverse = best_inverse(predictions, logits).inverse
-        found = fit_full(data_of(predictions, logits.numpy() * inverse), Ridge())
+        found = fit_full(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST, LEAST))
         return cls(
             classes=predictions.classes,
             weight=torch.from_numpy(found.weight * inverse),
@@ -140,7 +149,8 @@ class DirichletCalibration(Calibrator):
         inverse = best_inverse(predictions, logits).inverse
         log_p = torch.log_softmax(logits, 1).numpy()
         # The solver sees log p / T, so what it changes in its matrix is T times the change here.
-        ridge = Ridge(bias=bias / k, off_diagonal=off_diagonal * inverse**2 / (k * (k - 1)))
+        off_diagonal *= inverse**2 / (k * (k - 1))
+        ridge = Ridge(max(bias / k, LEAST), LEAST, max(off_diagonal, LEAST))
         found = fit_full(data_of(predictions, log_p * inverse), ridge)
         return cls(
             classes=k,

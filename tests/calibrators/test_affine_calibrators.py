@@ -1,0 +1,166 @@
+"""Vector, matrix, Dirichlet and structured scaling: exact optima, limits, refusals."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+from calibrant import Predictions, metrics
+from calibrant.calibrators import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.calibrators.affine import Data, Ridge, fit_diagonal, fit_full
+from calibrant.calibrators.structured import mixed
+
+
+def drawn(n: int, k: int, seed: int = 0) -> Predictions:
+    """Labels from an affine map of the logits."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(n, k)) * 2
+    true = logits @ (np.eye(k) * 0.5 + generator.normal(size=(k, k)) * 0.1)
+    true += generator.normal(size=k) * 0.5
+    return Predictions(logits, (true + generator.gumbel(size=(n, k))).argmax(1))
+
+
+def penalised(data: Predictions, scores: np.ndarray, ridge: Ridge, *, full: bool):
+    """The objective as it is written, for a slow search."""
+    k = data.classes
+    x, y = torch.from_numpy(scores), data.labels
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.tensor(flat, requires_grad=True)
+        change = free[:-k].reshape(k, k) if full else torch.diag(free[:-k])
+        bias = free[-k:]
+        off = change - torch.diag(change.diagonal())
+        value = torch.nn.functional.cross_entropy(x + x @ change.T + bias, y)
+        value = value + ridge.bias * (bias**2).sum() + ridge.off_diagonal * (off**2).sum()
+        value = value + ridge.diagonal * (change.diagonal() ** 2).sum()
+        value.backward()
+        return float(value.detach()), free.grad.numpy()
+
+    return loss
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("ridge", [Ridge(), Ridge(0.01, 0.02, 0.1)], ids=["plain", "ridge"])
+def test_the_solver_finds_the_minimum_of_the_objective(full, ridge):
+    data = drawn(1500, 4)
+    scores = data.log_probs.numpy()
+    held = Data(scores, data.labels.numpy(), np.full(1500, 1 / 1500))
+    found = (fit_full if full else fit_diagonal)(held, ridge)
+    loss = penalised(data, scores, ridge, full=full)
+    weight = found.weight - (np.eye(4) if full else 1)
+    ours, slope = loss(np.concatenate([weight.ravel(), found.bias]))
+    size = (16 if full else 4) + 4
+    slow = minimize(loss, np.zeros(size), jac=True, method="BFGS", options={"gtol": 1e-9})
+    assert ours <= slow.fun + 1e-10
+    assert np.abs(slope).max() < 1e-5
+    assert found.converged
+
+
+def test_the_two_stage_search_of_large_data_agrees_with_the_exact_one(monkeypatch):
+    data = drawn(4000, 5)
+    exact = MatrixScaling.fit(data)
+    monkeypatch.setattr("calibrant.calibrators.affine.SMALL", 100)
+    monkeypatch.setattr("calibrant.calibrators.affine.ELEMENTS", 999)
+    rough = MatrixScaling.fit(data)
+    gap = metrics.nll(data.map(rough)) - metrics.nll(data.map(exact))
+    assert abs(gap) < 1e-7
+
+
+def test_matrix_scaling_is_multinomial_regression_on_the_logits():
+    data = drawn(3000, 3)
+    other = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+    other.fit(data.logits.numpy(), data.labels.numpy())
+    ours = data.map(MatrixScaling.fit(data)).probs.numpy()
+    np.testing.assert_allclose(ours, other.predict_proba(data.logits.numpy()), atol=2e-4)
+
+
+def test_vector_scaling_recovers_planted_factors_and_biases():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(50_000, 3)) * 2
+    scale, bias = np.array([0.4, 0.6, 0.8]), np.array([0.5, 0.0, -0.5])
+    labels = (logits * scale + bias + generator.gumbel(size=logits.shape)).argmax(1)
+    found = VectorScaling.fit(Predictions(logits, labels))
+    np.testing.assert_allclose(found.scale.numpy(), scale, atol=0.03)
+    np.testing.assert_allclose((found.bias - found.bias.mean()).numpy(), bias, atol=0.03)
+
+
+@pytest.mark.parametrize("kind", [StructuredVectorScaling, StructuredMatrixScaling])
+def test_a_heavy_penalty_leaves_temperature_scaling(kind):
+    data = drawn(2000, 4)
+    strong = {"diagonal": 1e9, "bias": 1e9}
+    if kind is StructuredMatrixScaling:
+        strong["off_diagonal"] = 1e9
+    found = kind.fit(data, **strong)
+    plain = TemperatureScaling.fit(data)
+    assert found.temperature == pytest.approx(plain.temperature)
+    mixed_plain = mixed(data.logits, plain.temperature, 1 / 2001)
+    torch.testing.assert_close(found(data.logits), mixed_plain, atol=1e-5, rtol=0)
+
+
+def test_a_vanishing_penalty_leaves_matrix_scaling_of_log_probabilities():
+    data = drawn(3000, 3)
+    free = StructuredMatrixScaling.fit(data, diagonal=0.0, off_diagonal=0.0, bias=0.0)
+    matrix = MatrixScaling.fit(Predictions(data.log_probs, data.labels))
+    gap = metrics.nll(data.map(free)) - metrics.nll(
+        Predictions(data.log_probs, data.labels).map(matrix)
+    )
+    assert abs(gap) < 2e-4
+
+
+def test_structure_pays_where_examples_are_few():
+    both = drawn(10_000, 12)
+    data, test = both.take(np.arange(300)), both.take(np.arange(300, 10_000))
+    scores = {
+        kind: metrics.nll(test.map(kind.fit(data)))
+        for kind in (TemperatureScaling, MatrixScaling, StructuredMatrixScaling)
+    }
+    assert scores[StructuredMatrixScaling] < scores[TemperatureScaling] < scores[MatrixScaling]
+
+
+def test_dirichlet_penalties_are_means_over_entries_of_its_own_matrix():
+    data = drawn(1000, 3)
+    strong = DirichletCalibration.fit(data, off_diagonal=1e6, bias=1e6)
+    off = strong.weight - torch.diag(strong.weight.diagonal())
+    assert float(off.abs().max()) < 1e-4
+    assert float(strong.bias.abs().max()) < 1e-4
+    weak = DirichletCalibration.fit(data, off_diagonal=0.3, bias=0.2)
+    loss = penalised(data, data.log_probs.numpy(), Ridge(0.2 / 3, 0.0, 0.3 / 6), full=True)
+    _, slope = loss(np.concatenate([(weak.weight - torch.eye(3)).numpy().ravel(), weak.bias]))
+    assert np.abs(slope).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
+def test_more_numbers_than_examples_are_refused_with_a_way_out(kind):
+    with pytest.raises(ValueError, match=r"a 12 x 12 .* at least 156 examples, got 100; structur"):
+        kind.fit(drawn(100, 12))
+
+
+def test_a_search_cut_short_is_told(monkeypatch):
+    monkeypatch.setattr("calibrant.calibrators.affine.STEPS", 1)
+    with pytest.warns(UserWarning, match="no convergence, gradient norm"):
+        found = VectorScaling.fit(drawn(500, 4))
+    assert not found.origin.converged
+
+
+@pytest.mark.parametrize("name", ["diagonal", "off_diagonal", "bias"])
+def test_negative_penalties_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 0 and finite, got -1"):
+        StructuredMatrixScaling.fit(drawn(100, 3), **{name: -1.0})
+
+
+def test_wrong_shapes_and_values_are_refused(as_a_user_runs_it):
+    one = torch.ones(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"bias must have shape \(2,\), got \(3,\)"):
+        VectorScaling(classes=2, scale=one[:2], bias=one)
+    with pytest.raises(ValueError, match="weight must be finite"):
+        MatrixScaling(classes=3, weight=torch.full((3, 3), torch.nan), bias=one)
+    with pytest.raises(ValueError, match=r"mix must lie in \[0, 1\), got 1"):
+        StructuredVectorScaling(classes=3, temperature=1.0, mix=1.0, scale=one, bias=one)
