@@ -20,9 +20,12 @@ from benchmarks.real_data import DATA, ROOT, load
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, select
 from calibrant.metrics.statistics import resampler
+from calibrant.report import focal_landscape_figure, save
 
 KEPT = ROOT / "runs" / "posthoc"
 PAGE = ROOT / "docs" / "posthoc.md"
+# Whose landscape of focal temperature scaling is drawn.
+PICTURE = "pytorchcifar10_resnet18:test"
 SPLITS = 5
 RESAMPLES = 300
 # One fit of these takes up to a minute: they are measured on the first split only.
@@ -52,6 +55,8 @@ def main() -> int:
             print(f"{done}/{len(missing)} {name}: {took:.0f} s", file=sys.stderr, flush=True)
     text = page({name: json.loads(kept(name).read_text()) for name in names})
     PAGE.write_text(text)
+    picture = focal_landscape_figure(load(PICTURE).split(0.2, seed=0)[0], title=PICTURE)
+    save(picture, PAGE.with_name("focal_landscape.png"))
     print(text)
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
