@@ -1,10 +1,10 @@
-import inspect
 import json
 import sys
-import types
+import warnings
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import Predictions, calibrators, metrics
 from calibrant.calibrators import TemperatureScaling, selection
@@ -59,35 +59,26 @@ def test_every_calibrator_goes_from_fit_to_apply(run, method, tmp_path):
     assert metrics.nll(found) == pytest.approx(metrics.nll(expected))
 
 
-def test_auto_shows_the_comparison_and_saves_the_best(run, file, tmp_path, monkeypatch):
-    seen = {}
-    best = TemperatureScaling(classes=10, temperature=1.5)
-
-    class Selection(types.SimpleNamespace):
-        def __str__(self):
-            return "a table\nof calibrators"
-
-    def select(predictions, *, progress, **given):
-        progress()
-        seen.update(given, examples=len(predictions))
-        return Selection(best=best, name="temperature", as_dict=lambda: {"rows": [1]})
-
-    monkeypatch.setattr(calibrators, "select", select, raising=False)
-    given = ("--folds", 3, "--criterion", "brier", "--seed", 7)
-    code, out, err = run("fit", file, "--method", "auto", "-o", "cal.json", *given)
-    assert (code, err) == (0, "")
-    assert seen == {"folds": 3, "criterion": "brier", "seed": 7, "examples": 400}
-    assert out.startswith("a table\nof calibrators\n\ntemperature")
-    assert load(tmp_path / "cal.json").temperature == 1.5
-    _, out, _ = run("fit", file, "-o", "cal.json", "--json")
-    assert json.loads(out)["selection"] == {"rows": [1]}
-    assert seen["folds"] == 5
+def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
+    given = ("--folds", 2, "--criterion", "brier", "--seed", 7, "--keep-class")
+    code, out, _ = run("fit", file, "--method", "auto", "-o", "cal.json", *given)
+    assert code == 0
+    p = Predictions.load(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = calibrators.select(p, folds=2, criterion="brier", seed=7, keep_argmax=True)
+    assert out.startswith(f"{expected}\n\n{expected.name}, fitted to 400 examples")
+    assert torch.equal(load(tmp_path / "cal.json")(p.logits), expected.best(p.logits))
+    _, out, _ = run("fit", file, "-o", "cal.json", "--json", *given)
+    found = json.loads(out)["selection"]
+    assert found["chosen"] == expected.name
+    assert {row["name"] for row in found["candidates"]} == {
+        name for name, kind in calibrators.CALIBRATORS.items() if kind.keeps_argmax
+    }
 
 
-def test_criteria_and_options_are_those_of_the_library():
+def test_criteria_are_those_of_the_library():
     assert tuple(selection.CRITERIA) == CRITERIA
-    taken = inspect.signature(calibrators.select).parameters
-    assert {"folds", "criterion", "seed", "progress"} <= set(taken)
 
 
 def test_names_of_arrays_are_passed_on(run, tmp_path):

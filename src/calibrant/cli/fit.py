@@ -51,6 +51,14 @@ def fit(
         ),
     ] = "nll",
     seed: options.Seed = 0,
+    keep_class: Annotated[
+        bool,
+        typer.Option(
+            "--keep-class",
+            help=f"Only those that never change an answer, for {AUTO}.",
+            rich_help_panel=options.MEASURING,
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Fit a calibrator to held-out predictions: not to those the network was trained on."""
@@ -69,7 +77,9 @@ def fit(
     )
     selection = None
     if method == AUTO:
-        selection = _selected(predictions, folds=folds, criterion=criterion, seed=seed)
+        selection = _selected(
+            predictions, folds=folds, criterion=criterion, seed=seed, keep_argmax=keep_class
+        )
         name, calibrator = selection.name, selection.best
     else:
         name, calibrator = method, CALIBRATORS[method].fit(predictions)
@@ -94,14 +104,15 @@ def fit(
 
 
 def _selected(
-    predictions: "calibrant.predictions.Predictions", *, folds: int, criterion: str, seed: int
+    predictions: "calibrant.predictions.Predictions", *, folds: int, keep_argmax: bool, **given: Any
 ) -> Any:
     from calibrant import calibrators
+    from calibrant.calibrators.selection import wanted
 
-    total = folds * len(calibrators.CALIBRATORS)
-    with screen.progress(total, f"comparing {len(calibrators.CALIBRATORS)} calibrators") as step:
+    count = len(wanted(None, keep_argmax=keep_argmax))
+    with screen.progress(folds * count, f"comparing {count} calibrators") as step:
         return calibrators.select(
-            predictions, folds=folds, criterion=criterion, seed=seed, progress=step
+            predictions, folds=folds, keep_argmax=keep_argmax, progress=step, **given
         )
 
 
