@@ -108,7 +108,7 @@ class MatrixScaling(Calibrator):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DirichletCalibration(Calibrator):
+class DirichletCalibration(MatrixScaling):
     r"""A matrix and a bias on log-probabilities, its off-diagonal part and the bias held back.
 
     $$\log q = \log \mathrm{softmax}(W \log p + b)$$
@@ -120,15 +120,6 @@ class DirichletCalibration(Calibrator):
     References:
         Kull et al., Beyond temperature scaling, NeurIPS 2019, arXiv:1910.12656.
     """
-
-    weight: Square
-    bias: PerClassTensor
-
-    keeps_argmax: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_shape("weight", self.weight, (self.classes, self.classes))
-        check_shape("bias", self.bias, (self.classes,))
 
     @classmethod
     def fit(
@@ -161,8 +152,7 @@ class DirichletCalibration(Calibrator):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Multiply log-probabilities, shift, and normalise."""
-        log_p = torch.log_softmax(logits, 1)
-        return torch.log_softmax(log_p @ self.weight.to(logits).T + self.bias.to(logits), 1)
+        return super().log_probs(torch.log_softmax(logits, 1))
 
 
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
