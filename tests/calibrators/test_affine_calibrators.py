@@ -9,6 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from calibrant import Predictions, metrics
 from calibrant.calibrators import (
     DirichletCalibration,
+    FocalStructuredMatrixScaling,
+    FocalStructuredVectorScaling,
+    FocalTemperatureScaling,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
@@ -92,16 +95,25 @@ def test_vector_scaling_recovers_planted_factors_and_biases():
     np.testing.assert_allclose((found.bias - found.bias.mean()).numpy(), bias, atol=0.03)
 
 
-@pytest.mark.parametrize("kind", [StructuredVectorScaling, StructuredMatrixScaling])
-def test_a_heavy_penalty_leaves_temperature_scaling(kind):
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        (StructuredVectorScaling, TemperatureScaling),
+        (StructuredMatrixScaling, TemperatureScaling),
+        (FocalStructuredVectorScaling, FocalTemperatureScaling),
+        (FocalStructuredMatrixScaling, FocalTemperatureScaling),
+    ],
+)
+def test_a_heavy_penalty_leaves_the_first_step(kind, first):
     data = drawn(2000, 4)
     strong = {"diagonal": 1e9, "bias": 1e9}
-    if kind is StructuredMatrixScaling:
+    if issubclass(kind, StructuredMatrixScaling):
         strong["off_diagonal"] = 1e9
     found = kind.fit(data, **strong)
-    plain = TemperatureScaling.fit(data)
+    plain = first.fit(data)
     assert found.temperature == pytest.approx(plain.temperature)
-    mixed_plain = mixed(data.logits, plain.temperature, 1 / 2001)
+    assert getattr(found, "gamma", 0) == getattr(plain, "gamma", 0)
+    mixed_plain = mixed(plain(data.logits), 1 / 2001)
     torch.testing.assert_close(found(data.logits), mixed_plain, atol=1e-5, rtol=0)
 
 

@@ -16,7 +16,12 @@ from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIs
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.selection import Candidate, Selection, select
 from calibrant.calibrators.storage import load, save
-from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.structured import (
+    FocalStructuredMatrixScaling,
+    FocalStructuredVectorScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+)
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
 
@@ -28,6 +33,8 @@ __all__ = [
     "DirichletCalibration",
     "EnsembleTemperature",
     "Fit",
+    "FocalStructuredMatrixScaling",
+    "FocalStructuredVectorScaling",
     "FocalTemperatureScaling",
     "HistogramBinning",
     "Identity",

@@ -7,7 +7,12 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
-from calibrant.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
+from calibrant.calibrators.structured import (
+    FocalStructuredMatrixScaling,
+    FocalStructuredVectorScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+)
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
 
@@ -20,6 +25,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "matrix": MatrixScaling,
     "structured_vector": StructuredVectorScaling,
     "structured_matrix": StructuredMatrixScaling,
+    "focal_structured_vector": FocalStructuredVectorScaling,
+    "focal_structured_matrix": FocalStructuredMatrixScaling,
     "dirichlet": DirichletCalibration,
     "platt": PlattScaling,
     "beta": BetaCalibration,

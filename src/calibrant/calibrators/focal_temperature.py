@@ -92,10 +92,10 @@ class FocalTemperatureScaling(Calibrator):
                 "temperature scaling does the same with one number",
                 stacklevel=2,
             )
-        finite = _with_logits(predictions, fitting_logits(predictions))
+        finite = with_logits(predictions, fitting_logits(predictions))
         gradient, remark = 0.0, ""
         if search == "exact" and criterion == "nll":
-            inverse, gamma, gradient, remark = _by_slopes(finite)
+            inverse, gamma, gradient, remark = best_focal(finite)
             temperature = 1 / inverse
         else:
             temperature, gamma = _by_grid(
@@ -136,7 +136,8 @@ def focal_landscape(
     return np.array([[score(t, gamma) for t in temperatures] for gamma in gammas])
 
 
-def _with_logits(predictions: Predictions, logits: Logits) -> Predictions:
+def with_logits(predictions: Predictions, logits: Logits) -> Predictions:
+    """The same examples with other logits, such as finite ones."""
     return Predictions(logits, predictions.labels, weights=predictions.weights)
 
 
@@ -151,8 +152,8 @@ def _score(predictions: Predictions, criterion: str) -> Callable[[float, float],
     return score
 
 
-def _by_slopes(predictions: Predictions) -> tuple[float, float, float, str]:
-    """Minimise the log score over (log 1/T, gamma); returns 1/T, gamma, gradient, remark."""
+def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
+    """Minimise the log score over finite logits; returns 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
     weights = predictions.row_weights
     plain = best_inverse(predictions, predictions.logits)

@@ -5,7 +5,8 @@ Both first apply a temperature and mix in a little of the uniform distribution,
 $$x = \log\bigl((1 - \epsilon)\, \mathrm{softmax}(z / T) + \epsilon / k\bigr), \qquad
   \epsilon = \frac{1}{n + 1},$$
 
-which bounds the scores; then fit an affine map close to the identity, with the penalty
+which bounds the scores (the focal forms have the focal map between the softmax and the mixture);
+then fit an affine map close to the identity, with the penalty
 
 $$\frac{k}{n} \bigl(\|b\|^2 + \|\mathrm{diag} D\|^2\bigr)
   + \frac{k (k - 1)}{n} \|\mathrm{off} D\|^2.$$
@@ -22,6 +23,8 @@ import torch
 
 from calibrant.calibrators.affine import Ridge, fit_diagonal, fit_full
 from calibrant.calibrators.base import Calibrator, fitting_logits
+from calibrant.calibrators.focal_map import check_gamma, focal_map
+from calibrant.calibrators.focal_temperature import best_focal, with_logits
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.calibrators.vector_matrix import (
     PerClassTensor,
@@ -53,6 +56,7 @@ class StructuredVectorScaling(Calibrator):
     bias: PerClassTensor
 
     keeps_argmax: ClassVar[bool] = False
+    focal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_first_step(self.temperature, self.mix)
@@ -72,22 +76,25 @@ class StructuredVectorScaling(Calibrator):
         """
         check_strength("diagonal", diagonal)
         check_strength("bias", bias)
-        temperature, mix, scores = _first_step(predictions)
+        first, scores = _first_step(predictions, focal=cls.focal)
         unit = predictions.classes / float(predictions.row_weights.sum())
         ridge = Ridge(bias=bias * unit, diagonal=diagonal * unit)
         found = fit_diagonal(data_of(predictions, scores.numpy()), ridge)
         return cls(
             classes=predictions.classes,
-            temperature=temperature,
-            mix=mix,
+            **first,
             scale=torch.from_numpy(found.weight),
             bias=torch.from_numpy(found.bias),
             origin=affine_origin(predictions, found),
         )
 
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities of the step before the affine map."""
+        return torch.log_softmax(logits / self.temperature, 1)
+
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, scale, shift, and normalise."""
-        scores = mixed(logits, self.temperature, self.mix)
+        scores = mixed(self.first(logits), self.mix)
         return torch.log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), 1)
 
 
@@ -110,6 +117,7 @@ class StructuredMatrixScaling(Calibrator):
     bias: PerClassTensor
 
     keeps_argmax: ClassVar[bool] = False
+    focal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_first_step(self.temperature, self.mix)
@@ -136,31 +144,75 @@ class StructuredMatrixScaling(Calibrator):
         check_strength("diagonal", diagonal)
         check_strength("off_diagonal", off_diagonal)
         check_strength("bias", bias)
-        temperature, mix, scores = _first_step(predictions)
+        first, scores = _first_step(predictions, focal=cls.focal)
         k = predictions.classes
         unit = k / float(predictions.row_weights.sum())
         ridge = Ridge(bias * unit, diagonal * unit, off_diagonal * unit * (k - 1))
         found = fit_full(data_of(predictions, scores.numpy()), ridge)
         return cls(
             classes=k,
-            temperature=temperature,
-            mix=mix,
+            **first,
             weight=torch.from_numpy(found.weight),
             bias=torch.from_numpy(found.bias),
             origin=affine_origin(predictions, found),
         )
 
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities of the step before the affine map."""
+        return torch.log_softmax(logits / self.temperature, 1)
+
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, multiply, shift, and normalise."""
-        scores = mixed(logits, self.temperature, self.mix)
+        scores = mixed(self.first(logits), self.mix)
         return torch.log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), 1)
 
 
-def mixed(logits: Logits, temperature: float, mix: float) -> Logits:
-    """Log of the tempered softmax with a part `mix` of the uniform distribution."""
-    tempered = torch.log_softmax(logits / temperature, 1)
-    uniform = math.log(mix / logits.shape[1]) if mix else -math.inf
-    return torch.logaddexp(tempered + math.log1p(-mix), tempered.new_tensor(uniform))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FocalStructuredVectorScaling(StructuredVectorScaling):
+    r"""One factor and one bias for each class after focal temperature scaling, held back.
+
+    `StructuredVectorScaling` whose first step is `FocalTemperatureScaling`; ours, not published.
+    """
+
+    gamma: float
+
+    focal: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_gamma(self.gamma)
+
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities of focal temperature scaling."""
+        return focal_map(logits / self.temperature, self.gamma)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FocalStructuredMatrixScaling(StructuredMatrixScaling):
+    r"""A whole matrix and a bias after focal temperature scaling, held back by a penalty.
+
+    `StructuredMatrixScaling` whose first step is `FocalTemperatureScaling`; ours, not published.
+    What the focal map repairs, the shape of the tail, and what the matrix repairs, the classes,
+    are different things: on real networks the gains add.
+    """
+
+    gamma: float
+
+    focal: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_gamma(self.gamma)
+
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities of focal temperature scaling."""
+        return focal_map(logits / self.temperature, self.gamma)
+
+
+def mixed(log_probs: Logits, mix: float) -> Logits:
+    """Log of probabilities with a part `mix` of the uniform distribution."""
+    uniform = math.log(mix / log_probs.shape[1]) if mix else -math.inf
+    return torch.logaddexp(log_probs + math.log1p(-mix), log_probs.new_tensor(uniform))
 
 
 def check_first_step(temperature: float, mix: float) -> None:
@@ -170,9 +222,14 @@ def check_first_step(temperature: float, mix: float) -> None:
         raise ValueError(f"mix must lie in [0, 1), got {mix}")
 
 
-def _first_step(predictions: Predictions) -> tuple[float, float, Logits]:
-    """The best temperature, the part to mix in, and the scores after both, in float64."""
+def _first_step(predictions: Predictions, *, focal: bool) -> tuple[dict[str, float], Logits]:
+    """The numbers of the step before the affine map, and the scores after it, in float64."""
     logits = fitting_logits(predictions)
-    temperature = 1 / best_inverse(predictions, logits).inverse
     mix = 1 / (float(predictions.row_weights.sum()) + 1)
-    return temperature, mix, mixed(logits.double(), temperature, mix)
+    if not focal:
+        temperature = 1 / best_inverse(predictions, logits).inverse
+        log_probs = torch.log_softmax(logits.double() / temperature, 1)
+        return {"temperature": temperature, "mix": mix}, mixed(log_probs, mix)
+    inverse, gamma, _, _ = best_focal(with_logits(predictions, logits))
+    log_probs = focal_map(logits.double() * inverse, gamma)
+    return {"temperature": 1 / inverse, "mix": mix, "gamma": gamma}, mixed(log_probs, mix)

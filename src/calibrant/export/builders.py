@@ -9,10 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
+from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.export.graph import Graph
-
-# Below this 1 - p a short series for -log(p) / (1 - p) is exact to rounding.
-NEAR_ONE = 1e-3
 
 
 def identity(graph: Graph, logits: str) -> str:
@@ -90,24 +88,40 @@ def dirichlet(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str
     return matrix(graph, graph.log_softmax(logits), weight=weight, bias=bias)
 
 
-def _smoothed(graph: Graph, logits: str, temperature: float, mix: float) -> str:
-    """Tempered probabilities mixed with uniform ones, as logarithms."""
-    tempered = graph.log_softmax(graph("Div", logits, temperature))
-    return _log_mixture(graph, [tempered, _log_uniform(graph, logits)], [1 - mix, mix])
+def _smoothed(graph: Graph, logits: str, temperature: float, mix: float, gamma: float) -> str:
+    """Tempered (and focal) probabilities mixed with uniform ones, as logarithms."""
+    first = focal_temperature(graph, logits, temperature=temperature, gamma=gamma)
+    parts = [graph.log_softmax(first), _log_uniform(graph, logits)]
+    return _log_mixture(graph, parts, [1 - mix, mix])
 
 
 def structured_vector(
-    graph: Graph, logits: str, *, temperature: float, mix: float, scale: Tensor, bias: Tensor
+    graph: Graph,
+    logits: str,
+    *,
+    temperature: float,
+    mix: float,
+    scale: Tensor,
+    bias: Tensor,
+    gamma: float = 0.0,
 ) -> str:
     """Vector scaling of smoothed log-probabilities."""
-    return vector(graph, _smoothed(graph, logits, temperature, mix), scale=scale, bias=bias)
+    return vector(graph, _smoothed(graph, logits, temperature, mix, gamma), scale=scale, bias=bias)
 
 
 def structured_matrix(
-    graph: Graph, logits: str, *, temperature: float, mix: float, weight: Tensor, bias: Tensor
+    graph: Graph,
+    logits: str,
+    *,
+    temperature: float,
+    mix: float,
+    weight: Tensor,
+    bias: Tensor,
+    gamma: float = 0.0,
 ) -> str:
     """Matrix scaling of smoothed log-probabilities."""
-    return matrix(graph, _smoothed(graph, logits, temperature, mix), weight=weight, bias=bias)
+    scores = _smoothed(graph, logits, temperature, mix, gamma)
+    return matrix(graph, scores, weight=weight, bias=bias)
 
 
 # Log-odds beyond this are as good as infinite.
@@ -171,6 +185,8 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "matrix": matrix,
     "structured_vector": structured_vector,
     "structured_matrix": structured_matrix,
+    "focal_structured_vector": structured_vector,
+    "focal_structured_matrix": structured_matrix,
     "dirichlet": dirichlet,
     "platt": platt,
     "beta": beta,
