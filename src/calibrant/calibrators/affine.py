@@ -10,6 +10,7 @@ close to the identity (a Kronecker product of two k x k matrices stands in for i
 steps then need a few dozen passes instead of hundreds, the first of them in float32.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +27,17 @@ from calibrant.shapes import Index, PerClass
 # Numbers in a chunk: its arrays stay in cache together.
 ELEMENTS = 1 << 18
 # A search ends where the largest slope, in the scaled unknowns, or the relative gain of a step
-# falls below this: first for passes in float32, then for those that count, in float64.
-ROUGH, FINE = (1e-4, 1e-7), (1e-5, 2e-9)
+# falls below this: first for passes in float32, then for those that count, in float64. Slopes are
+# those of 10,000 unknowns; of more they have to be smaller, because they add up.
+ROUGH, FINE = (2e-4, 1e-7), (1e-4, 5e-9)
+FEW = 10_000
 # Up to this many scores steps cost nothing, and the search goes on until rounding ends it.
 SMALL, EXACT = 1 << 18, (1e-10, 1e-16)
+# Where the slope is at most this, rounding may end a search that asked for more.
+ENOUGH = 1e-4
 STEPS = 500
+# Examples that tell the directions of the curvature well enough.
+SOME = 10_000
 # Curvature that is added so that directions without any are not blown up.
 FLOOR = 1e-6
 
@@ -63,6 +70,12 @@ class Data(NamedTuple):
     def typed(self, dtype: type) -> "Data":
         """The same numbers in another precision."""
         return Data(self.scores.astype(dtype, copy=False), self.labels, self.shares.astype(dtype))
+
+    def some(self) -> "Data":
+        """About `SOME` of the examples, evenly spread."""
+        part = slice(None, None, max(1, len(self.scores) // SOME))
+        shares = self.shares[part]
+        return Data(self.scores[part], self.labels[part], shares / shares.sum())
 
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -134,7 +147,7 @@ def fit_full(data: Data, ridge: Ridge) -> Solution:
 
 def _converged(found: OptimizeResult) -> bool:
     """Whether the search ended for the right reason, or so close that rounding stopped it."""
-    return bool(found.success or np.abs(found.jac).max() <= FINE[0])
+    return bool(found.success or np.abs(found.jac).max() <= ENOUGH)
 
 
 def _norm(gradient: np.ndarray) -> float:
@@ -146,7 +159,8 @@ def _ends(data: Data) -> tuple[float, float]:
 
 
 def _search(loss: Loss, start: np.ndarray, *, ends: tuple[float, float]) -> OptimizeResult:
-    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": ends[0], "ftol": ends[1]}
+    slope = ends[0] * min(1.0, (FEW / len(start)) ** 0.25)
+    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": slope, "ftol": ends[1]}
     return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
 
 
@@ -208,13 +222,11 @@ def _kronecker(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Examples count by how undecided they are, since the others have no curvature.
     """
-    # A few thousand examples tell the directions well enough.
-    some = slice(None, None, max(1, len(data.scores) // 20_000))
-    scores = data.scores[some].astype(np.float64)
+    data = data.some()
+    scores = data.scores.astype(np.float64)
     probs = np.exp(scores - scores.max(1)[:, None])
     probs /= probs.sum(1)[:, None]
-    shares = data.shares[some].astype(np.float64)
-    shares /= shares.sum()
+    shares = data.shares
     doubt = shares * (1 - np.einsum("nk,nk->n", probs, probs))
     one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
     # All of them can be sure beyond doubt; then they count alike.

@@ -15,7 +15,6 @@ References:
     Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -211,8 +210,9 @@ class FocalStructuredMatrixScaling(StructuredMatrixScaling):
 
 def mixed(log_probs: Logits, mix: float) -> Logits:
     """Log of probabilities with a part `mix` of the uniform distribution."""
-    uniform = math.log(mix / log_probs.shape[1]) if mix else -math.inf
-    return torch.logaddexp(log_probs + math.log1p(-mix), log_probs.new_tensor(uniform))
+    if not mix:
+        return log_probs
+    return torch.log(log_probs.exp() * (1 - mix) + mix / log_probs.shape[1])
 
 
 def check_first_step(temperature: float, mix: float) -> None:
