@@ -10,7 +10,6 @@ close to the identity (a Kronecker product of two k x k matrices stands in for i
 steps then need a few dozen passes instead of hundreds, the first of them in float32.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from calibrant.calibrators.top_class import with_top_of
@@ -21,8 +20,6 @@ from calibrant.shapes import Logits
 LOG_ZERO = math.log(torch.finfo(torch.float32).tiny)
 # Names in a message before the rest is only counted.
 SHOWN = 8
-
-FullArray = Float[np.ndarray, "n k"]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ EXTRAS = {
 def doctor() -> None:
     """Say what is installed and what this machine can do."""
     works, torch_line = torch_state()
-    needed = {name: version_of(name) for name in ("numpy", "scipy", "jaxtyping")}
+    needed = {name: version_of(name) for name in ("numpy", "scipy", "jaxtyping", "threadpoolctl")}
     rows = [
         ("calibrant", __version__),
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
