@@ -47,7 +47,7 @@ def test_the_simplest_of_those_that_tie_is_chosen():
     found = select(tempered(), candidates=QUICK)
     assert found.name == "temperature"
     if found.rows[0].name != "temperature":
-        assert "simpler than" in found.verdict
+        assert "temperature, simpler, and within the noise of" in found.verdict
 
 
 def test_a_real_difference_is_not_a_tie():
@@ -57,6 +57,23 @@ def test_a_real_difference_is_not_a_tie():
     assert behind["temperature"].low > 0
     assert behind[found.rows[0].name] is None
     assert [row.score for row in found.rows] == sorted(row.score for row in found.rows)
+
+
+def test_a_free_curve_is_chosen_only_if_it_is_clearly_better(monkeypatch):
+    names = [name for name, kind in CALIBRATORS.items() if kind.free_form]
+    assert names == ["isotonic", "irm", "histogram"]
+    # Few examples of a model that needs nothing but a temperature: curves win by chance at most.
+    for seed in range(3):
+        found = select(tempered(400, seed=seed), candidates=["temperature", "irm"], folds=2)
+        assert found.name == "temperature"
+    # A confidence that no temperature can repair: half of the surest answers are wrong.
+    data = tempered(4000)
+    sure = data.confidence > 0.99
+    labels = torch.where(
+        sure & (torch.arange(4000) % 2 == 0), (data.predicted + 1) % 4, data.labels
+    )
+    found = select(Predictions(data.logits, labels), candidates=["temperature", "irm"], folds=2)
+    assert found.name == "irm"
 
 
 def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():

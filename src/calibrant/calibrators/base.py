@@ -53,12 +53,15 @@ class Calibrator(ABC):
         classes: k.
         origin: how it was fitted; None if it was made by hand.
         keeps_argmax: whether the predicted class is always the one of the logits.
+        free_form: whether it is a curve through the data and not a formula; `select` takes such a
+            one only if it is clearly better.
     """
 
     classes: int
     origin: Fit | None = None
 
     keeps_argmax: ClassVar[bool]
+    free_form: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

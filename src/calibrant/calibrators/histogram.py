@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -56,6 +57,8 @@ class HistogramBinning(OneVersusRest):
 
     edges: Tensor
     values: Tensor
+
+    free_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         bins = self.values.shape[1] if self.values.ndim == 2 else 0

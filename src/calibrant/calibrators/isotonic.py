@@ -77,6 +77,8 @@ class IsotonicRegression(OneVersusRest):
     values: Tensor
     offsets: Tensor
 
+    free_form: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
             raise ValueError("offsets must be whole numbers in one row")
@@ -157,6 +159,7 @@ class OrderPreservingIsotonic(Calibrator):
     slope: float
 
     keeps_argmax: ClassVar[bool] = True
+    free_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         functions(self.classes)

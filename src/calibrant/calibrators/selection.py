@@ -78,14 +78,13 @@ class Selection:
     def verdict(self) -> str:
         """One sentence: what was chosen, and why."""
         first = self.rows[0]
-        if self.name == first.name:
+        own = next(row for row in self.rows if row.name == self.name)
+        if own.behind is None:
             return f"chosen: {self.name}, the best {self.criterion}"
-        gap = next(row.behind for row in self.rows if row.name == self.name)
-        if gap is None:
-            raise AssertionError("only the first row has nothing to be behind of")
+        why = "simpler" if own.size < first.size else "a formula and not a free curve"
         return (
-            f"chosen: {self.name}, simpler than {first.name} and not distinguishable from it "
-            f"({gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}])"
+            f"chosen: {self.name}, {why}, and within the noise of {first.name} "
+            f"({own.behind.value:.4f} [{own.behind.low:+.4f}, {own.behind.high:+.4f}])"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,7 +115,9 @@ def select(
 
     Ranked by a proper score over held-out folds. The one with the best score is chosen, unless a
     simpler one (fewer fitted numbers) is within 0.2 % of its score and the interval of the paired
-    difference holds zero: then the simplest of those. The choice is fitted to all examples.
+    difference holds zero: then the simplest of those. Free curves (isotonic, histogram), whose
+    scores vary most, have to be better than every formula beyond the interval. The choice is
+    fitted to all examples.
 
     Args:
         predictions: held-out examples, not those the network was trained on.
@@ -157,20 +158,15 @@ def select(
     score = CRITERIA[criterion]
     scores = {name: score(found) for name, found in measured.items()}
     order = sorted(measured, key=lambda name: scores[name])
-    first, others = order[0], order[1:]
-    gaps: dict[str, Difference] = {}
-    if others:
-        gaps = metrics.compare_many(
-            score,
-            measured[first],
-            {name: measured[name] for name in others},
-            level=level,
-            resamples=resamples,
-            seed=seed,
+
+    def behind(best: str, others: Sequence[str]) -> dict[str, Difference]:
+        rivals = {name: measured[name] for name in others}
+        return metrics.compare_many(
+            score, measured[best], rivals, level=level, resamples=resamples, seed=seed
         )
-    limit = TOLERANCE * abs(scores[first])
-    ties = [name for name in others if gaps[name].value <= limit and gaps[name].low <= 0]
-    chosen = min([first, *ties], key=lambda name: (sizes[name], scores[name]))
+
+    gaps = behind(order[0], order[1:])
+    chosen = _choose(order, scores, sizes, gaps, behind)
     return Selection(
         name=chosen,
         best=CALIBRATORS[chosen].fit(predictions),
@@ -184,6 +180,26 @@ def select(
         ),
         skipped=skipped,
     )
+
+
+def _choose(
+    order: Sequence[str],
+    scores: Mapping[str, float],
+    sizes: Mapping[str, int],
+    gaps: Mapping[str, Difference],
+    behind: Callable[[str, Sequence[str]], Mapping[str, Difference]],
+) -> str:
+    """The simplest of those that tie with the best; a free curve only if it is clearly better."""
+    best = order[0]
+    formulas = [name for name in order if not CALIBRATORS[name].free_form]
+    if CALIBRATORS[best].free_form and formulas and gaps[formulas[0]].low <= 0:
+        best = formulas[0]
+    limit = scores[best] + TOLERANCE * abs(scores[best])
+    near = [name for name in formulas if name != best and scores[best] <= scores[name] <= limit]
+    if best != order[0]:
+        gaps = behind(best, near)
+    ties = [name for name in near if gaps[name].low <= 0]
+    return min([best, *ties], key=lambda name: (sizes[name], scores[name]))
 
 
 def wanted(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:
