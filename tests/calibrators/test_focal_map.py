@@ -192,6 +192,15 @@ def test_no_nan_at_a_gap_of_ten_thousand_in_float32(gamma):
     torch.testing.assert_close(mapped.detach().double(), exact, atol=5e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("gamma", [-0.5, 0.5, 2.0, 10.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_probabilities_of_zero_stay_zero(gamma, dtype):
+    probs = torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.2, 0.0, 0.8]], dtype=dtype)
+    mapped = focal_map(probs.log(), gamma).exp()
+    assert bool((mapped[probs == 0] == 0).all())
+    torch.testing.assert_close(mapped.sum(1), torch.ones(3, dtype=dtype))
+
+
 def test_gradients_agree_with_finite_differences():
     logits = draws(6, 4, scale=3).requires_grad_()
     gamma = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)

@@ -108,6 +108,14 @@ def test_an_unknown_name_lists_the_known_ones():
         select(tempered(100), candidates=["temprature"])
 
 
+def test_no_candidates_and_a_single_class_are_refused():
+    with pytest.raises(ValueError, match="no candidates are left"):
+        select(tempered(100), candidates=["vector"], keep_argmax=True)
+    with pytest.raises(ValueError, match="cannot fit: labels hold a single class, 1"):
+        select(Predictions(torch.randn(50, 3), torch.ones(50).long()))
+    assert select(tempered(100), candidates="temperature", folds=2).name == "temperature"
+
+
 def test_progress_is_called_once_for_each_fold_of_each_candidate():
     calls = []
     select(tempered(200), candidates=QUICK[:2], folds=4, progress=lambda: calls.append(1))

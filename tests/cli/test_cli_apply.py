@@ -34,6 +34,14 @@ def test_writes_log_probabilities_and_says_what_changed(run, file, fitted, tmp_p
     assert "examples of the fit" not in out
 
 
+def test_the_file_that_is_read_is_not_written_over(run, fitted, tmp_path):
+    before = (tmp_path / "test.npz").read_bytes()
+    code, _, err = run("apply", "cal.json", "test.npz", "-o", "./test.npz")
+    assert code == 2
+    assert "is the file to read: give another name" in err
+    assert (tmp_path / "test.npz").read_bytes() == before
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet", ".safetensors"])
 def test_weights_and_groups_stay_in_every_format(run, fitted, tmp_path, suffix):
     given = SYNTHETIC["overconfident"].sample(30, seed=2).predictions

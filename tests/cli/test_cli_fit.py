@@ -77,6 +77,12 @@ def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
     }
 
 
+def test_a_method_that_may_change_answers_is_refused_if_they_must_stay(run, file):
+    code, _, err = run("fit", file, "--method", "vector", "--keep-class", "-o", "cal.json")
+    assert code == 2
+    assert "vector may change the predicted class: leave out --keep-class" in err
+
+
 def test_criteria_are_those_of_the_library():
     assert tuple(selection.CRITERIA) == CRITERIA
 

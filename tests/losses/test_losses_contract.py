@@ -220,8 +220,20 @@ def test_labels_may_be_any_integers(name, dtype):
 def test_a_label_that_is_no_class_is_not_passed_over(name, label):
     logits, labels = batch()
     labels[3] = label
-    with pytest.raises((RuntimeError, IndexError)):
+    with pytest.raises(ValueError, match=rf"label {label} is no class: labels lie in \[0, 3\]"):
         CASES[name](logits, labels)
+
+
+@every
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_labels_of_another_length_or_kind_are_refused(name):
+    logits, labels = batch()
+    with pytest.raises(ValueError, match="labels must be"):
+        CASES[name](logits, labels[:2])
+    with pytest.raises(TypeError, match=r"labels must be class indices, got dtype torch\.float"):
+        CASES[name](logits, labels + 0.5)
+    with pytest.raises(ValueError, match="logits must be"):
+        CASES[name](logits[..., None, None].expand(-1, -1, 2, 2), labels)
 
 
 @every

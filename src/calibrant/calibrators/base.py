@@ -80,6 +80,8 @@ class Calibrator(ABC):
             raise ValueError(
                 f"{type(self).__name__} was fitted on {self.classes} classes, got {came}"
             )
+        if not bool((given < torch.inf).all()):
+            raise ValueError("logits hold NaN or inf: nothing can be said about such rows")
         finite = without_zeros(raised(given))
         mapped = self.log_probs(finite)
         return with_top_of(finite, mapped) if self.keeps_argmax else mapped

@@ -74,6 +74,8 @@ def log_misses(log_p: Logits) -> Logits:
     top = log_p.argmax(1, keepdim=True)
     own = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, top, value=True)
     others = log_p.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)
+    # Nothing at all but the first class: small enough, and still a number.
+    others = others.clamp_min(-1e30)
     # Filled with a harmless value first: a NaN gradient would survive being masked afterwards.
     below = torch.log1p(-log_p.masked_fill(own, -1.0).exp())
     return torch.where(own, others, below)
@@ -89,7 +91,8 @@ def entropy_ratio(log_p: Values, log_miss: Values) -> Values:
     miss = log_miss.exp()
     near = miss < NEAR_ONE
     series = 1 + miss * (1 / 2 + miss * (1 / 3 + miss * (1 / 4 + miss / 5)))
-    direct = -log_p / torch.where(near, 1.0, miss)
+    # Probability zero has ratio zero, which minus infinity times zero is not.
+    direct = -log_p.clamp_min(torch.finfo(log_p.dtype).min) / torch.where(near, 1.0, miss)
     return log_p.exp() * torch.where(near, series, direct)
 
 

@@ -209,6 +209,8 @@ def _by_grid(
     """Best (T, gamma) of a grid, ties to the first; from there on by a simplex search if asked."""
     gammas = sorted({0.0, *(GRID_GAMMAS if gammas is None else gammas)})
     temperatures = sorted(GRID_TEMPERATURES if temperatures is None else temperatures)
+    if not temperatures:
+        raise ValueError("temperatures of the grid: need at least one")
     values = focal_landscape(
         predictions, criterion=criterion, gammas=gammas, temperatures=temperatures
     )

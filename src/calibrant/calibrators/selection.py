@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from calibrant import metrics
-from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.family import CALIBRATORS
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
@@ -65,12 +65,12 @@ class Selection:
     skipped: Mapping[str, str]
 
     def __str__(self) -> str:
-        heads = f"{'calibrator':22} {self.criterion:>8}  {'behind the best':28} {'numbers':>8}"
+        heads = f"{'calibrator':24} {self.criterion:>8}  {'behind the best':28} {'numbers':>8}"
         lines = [f"{self.folds} folds, ranked by {self.criterion} on held-out examples", heads]
         for row in self.rows:
             gap = row.behind
             behind = "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-            lines.append(f"{row.name:22} {row.score:8.4f}  {behind:28} {row.size:8,}")
+            lines.append(f"{row.name:24} {row.score:8.4f}  {behind:28} {row.size:8,}")
         lines += [f"{name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, self.verdict])
 
@@ -137,6 +137,8 @@ def select(
         'temperature'
     """
     names = wanted(candidates, keep_argmax=keep_argmax)
+    with _quiet():
+        fitting_logits(predictions)
     if criterion not in CRITERIA:
         raise ValueError(
             f"criterion must be a proper score, one of {list(CRITERIA)}, got {criterion!r}"
@@ -204,11 +206,16 @@ def _choose(
 
 def wanted(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:
     """Check the names of candidates; all that are allowed if none are given."""
+    if isinstance(candidates, str):
+        candidates = [candidates]
     names = list(CALIBRATORS if candidates is None else candidates)
     unknown = [name for name in names if name not in CALIBRATORS]
     if unknown:
         raise ValueError(f"no calibrator {unknown[0]!r}; expected one of {', '.join(CALIBRATORS)}")
-    return [name for name in names if CALIBRATORS[name].keeps_argmax or not keep_argmax]
+    names = [name for name in names if CALIBRATORS[name].keeps_argmax or not keep_argmax]
+    if not names:
+        raise ValueError("no candidates are left; name one or more that keep the predicted class")
+    return names
 
 
 def fold_of(predictions: Predictions, *, folds: int, seed: int) -> Index:

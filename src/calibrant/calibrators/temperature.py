@@ -111,7 +111,7 @@ def best_inverse(
     weights = predictions.row_weights
     if bounds is None:
         spread = float(given[:: 1 + len(given) // 4096].astype(np.float64).std(1).mean())
-        bounds = LOWEST * min(1.0, spread or 1.0), HIGHEST * max(1.0, spread)
+        bounds = LOWEST * min(1.0, spread or 1.0), min(HIGHEST * max(1.0, spread), 1e300)
     if not 0 < bounds[0] < bounds[1] < math.inf:
         raise ValueError(f"bounds must be 0 < low < high, got {bounds}")
     ends = 1 / bounds[1], 1 / bounds[0]

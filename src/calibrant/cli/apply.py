@@ -43,6 +43,8 @@ def apply(
 
     fitted = load(calibrator)
     paths = files.expand(file)
+    if output.resolve() in [path.resolve() for path in paths]:
+        raise ValueError(f"{output} is the file to read: give another name to write to")
     held = files.names(paths[0])
     record: dict[str, Any] = {"calibrator": str(calibrator), "source": file}
     record["method"] = method_of(fitted)

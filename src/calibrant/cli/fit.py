@@ -68,6 +68,8 @@ def fit(
 
     if method != AUTO and method not in CALIBRATORS:
         raise ValueError(f"no calibrator {method!r}; {_meant(method, [AUTO, *CALIBRATORS])}")
+    if keep_class and method != AUTO and not CALIBRATORS[method].keeps_argmax:
+        raise ValueError(f"{method} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:
         raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
     if output.suffix.lower() != ".json":

@@ -42,9 +42,7 @@ def focal_temperature(graph: Graph, logits: str, *, temperature: float, gamma: f
 
 def _log_misses(graph: Graph, log_p: str) -> str:
     """Log(1 - p): of the most probable class by the sum of the others, which never cancels."""
-    top = graph("ArgMax", log_p, axis=1, keepdims=1)
-    size = graph("Gather", graph("Shape", log_p), np.array(1))
-    own = graph("Equal", graph("Range", np.array(0), size, np.array(1)), top)
+    own = graph.is_top(log_p)
     masked = graph("Where", own, -math.inf, log_p)
     best = graph.over_classes("ReduceMax", masked)
     total = graph.over_classes("ReduceSum", graph("Exp", graph("Sub", masked, best)))

@@ -47,6 +47,12 @@ class Graph:
         """Reduce over the classes; the result is (n, 1)."""
         return self(operation, values, np.array([1]), keepdims=1)
 
+    def is_top(self, values: str) -> str:
+        """Where the highest value of each row is, the first if several tie; (n, k) booleans."""
+        top = self("ArgMax", values, axis=1, keepdims=1)
+        size = self("Gather", self("Shape", values), np.array(1))
+        return self("Equal", self("Range", np.array(0), size, np.array(1)), top)
+
     def log_softmax(self, scores: str) -> str:
         """Normalise the rows of logits."""
         return self("LogSoftmax", scores, axis=1)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from calibrant import __version__
-from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.base import LOG_ZERO, Calibrator
 from calibrant.calibrators.storage import method_of
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
@@ -21,6 +21,8 @@ TOLERANCE = 1e-6
 RANDOM_ROWS = 10_000
 # Numbers in one batch of the comparison.
 BATCH = 1 << 20
+# Two units of float32 next to 1.
+CLOSE = 2.4e-7
 
 
 def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
@@ -56,8 +58,10 @@ def graph_of(calibrator: Calibrator) -> Any:
         raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
     onnx = need("onnx", extra="export", what="writing ONNX files")
     graph = Graph()
-    raised = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
+    raised = _without_zeros(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
     log_probs = graph.log_softmax(BUILDERS[method](graph, raised, **calibrator.parameters))
+    if calibrator.keeps_argmax:
+        log_probs = _with_top_of(graph, raised, log_probs)
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
     properties = {
@@ -67,6 +71,22 @@ def graph_of(calibrator: Calibrator) -> Any:
         "sha256": "" if calibrator.origin is None else calibrator.origin.sha256,
     }
     return graph.model(method, calibrator.classes, properties)
+
+
+def _without_zeros(graph: Graph, logits: str) -> str:
+    """Replace -inf as `calibrators.base.without_zeros` does."""
+    zero = graph("IsInf", logits, detect_positive=0)
+    top = graph("Add", graph.over_classes("ReduceMax", logits), LOG_ZERO)
+    least = graph.over_classes("ReduceMin", graph("Where", zero, np.inf, logits))
+    return graph("Where", zero, graph("Min", top, least), logits)
+
+
+def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
+    """Keep rivals of the highest logit below it, by two units of float32."""
+    own = graph.is_top(logits)
+    best = graph.over_classes("ReduceMax", graph("Where", own, log_probs, -np.inf))
+    room = graph("Add", graph("Mul", graph("Abs", best), CLOSE), CLOSE)
+    return graph("Where", own, log_probs, graph("Min", log_probs, graph("Sub", best, room)))
 
 
 def largest_difference(content: bytes, calibrator: Calibrator) -> float:
@@ -83,6 +103,8 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
     for logits in comparison_logits(calibrator.classes):
         expected = calibrator(torch.from_numpy(logits).double()).numpy()
         log_probs, probs = session.run(["log_probs", "probs"], {"logits": logits})
+        if calibrator.keeps_argmax and not (probs.argmax(1) == logits.argmax(1)).all():
+            return np.inf
         gaps = (
             np.abs(probs - np.exp(expected)).max(),
             (np.abs(log_probs - expected) / (1 + np.abs(expected))).max(),
@@ -112,7 +134,10 @@ def _extremes(classes: int, generator: np.random.Generator) -> Float[np.ndarray,
     one[generator.integers(classes)] = 1
     noise = generator.normal(size=classes)
     rows = [0 * one, one, -one, noise, np.linspace(-1, 1, classes), 1 - 2 * one]
+    zeros = np.where(one > 0, 1.0, -np.inf)
+    close = np.where(one > 0, np.nextafter(np.float32(1), np.float32(2)), 1.0)
     scales = (1e-30, 1e-8, 1e-3, 1.0, 20.0, 100.0, 1e3, 1e4)
     shifts = (0.0, 50.0, -50.0)
     every = [row * scale + shift for row in rows for scale in scales for shift in shifts]
+    every += [zeros, np.where(noise > noise.min(), noise, -np.inf), close]
     return np.array(every, dtype=np.float32)

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.log_probs import column
 from calibrant.losses.settings import SOURCES, Source, at_least, one_of
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -48,12 +49,12 @@ def cpc(
     at_least("discrimination", 0, discrimination)
     at_least("exclusion", 0, exclusion)
     one_of("form", form, SOURCES)
+    z = raised(logits)
+    base = cross_entropy(z, labels)
     n, k = logits.shape
     if k < 3:
         raise ValueError(f"cpc compares pairs of wrong classes and needs at least 3, got {k}")
-    z = raised(logits)
-    base = cross_entropy(z, labels)
-    is_label = torch.zeros_like(z, dtype=torch.bool).scatter(1, labels.long()[:, None], True)
+    is_label = torch.zeros_like(z, dtype=torch.bool).scatter(1, column(labels, z), True)
     others = z[~is_label].reshape(n, k - 1)
     against = -logsigmoid(z[is_label][:, None] - others).mean(1)
     level = _over_pairs(others) / (2 * (k - 1) * (k - 2))

@@ -1,6 +1,6 @@
 """Differences between average confidence and frequency in a batch."""
 
-from calibrant.losses.log_probs import batch_probs, top_class
+from calibrant.losses.log_probs import batch_probs, column, top_class
 from calibrant.shapes import Labels, Logits, Scalar
 
 
@@ -33,5 +33,5 @@ def mdca(logits: Logits, labels: Labels) -> Scalar:
             Improved Neural Network Calibration, CVPR 2022, arXiv:2203.13834
     """
     mean = batch_probs(logits).mean(0)
-    counts = labels.long().bincount(minlength=len(mean)).to(mean)
+    counts = column(labels, logits)[:, 0].bincount(minlength=len(mean)).to(mean)
     return (mean - counts / len(labels)).abs().mean()

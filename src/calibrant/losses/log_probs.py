@@ -1,6 +1,8 @@
 """What losses are made of: log-probabilities of the label and of the rest, and the top class."""
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from calibrant.checks import raised
 from calibrant.shapes import Labels, Logits, PerExample
@@ -8,19 +10,39 @@ from calibrant.shapes import Labels, Logits, PerExample
 
 def log_probs(logits: Logits) -> Logits:
     """Log-softmax, in float32 for half precision; the gradient flows back to the half input."""
+    if logits.ndim != 2:
+        raise ValueError(
+            f"logits must be (n, k), got {tuple(logits.shape)}: flatten pixels and tokens with "
+            "calibrant.shapes.flatten_dense"
+        )
     if logits.shape[1] < 2:
         raise ValueError(f"need at least 2 classes, got logits of shape {tuple(logits.shape)}")
     return torch.log_softmax(raised(logits), 1)
 
 
+def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
+    """Labels as indices into the classes, (n, 1); what is not one class index a row raises."""
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be class indices, got dtype {labels.dtype}")
+    if tuple(labels.shape) != (len(like),):
+        raise ValueError(f"labels must be ({len(like)},), got {tuple(labels.shape)}")
+    # On a GPU looking at the values would wait for it; there torch itself stops at a bad index.
+    if not labels.is_cuda and len(labels):
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= like.shape[1]:
+            bad = low if low < 0 else high
+            raise ValueError(f"label {bad} is no class: labels lie in [0, {like.shape[1] - 1}]")
+    return labels.long()[:, None]
+
+
 def of_label(log_p: Logits, labels: Labels) -> PerExample:
     """Log-probability of each example's label; a label that is no class raises."""
-    return log_p.gather(1, labels.long()[:, None])[:, 0]
+    return log_p.gather(1, column(labels, log_p))[:, 0]
 
 
 def without_label(log_p: Logits, labels: Labels) -> Logits:
     """The same rows with the label's entry at -inf, which is probability zero."""
-    return log_p.scatter(1, labels.long()[:, None], -torch.inf)
+    return log_p.scatter(1, column(labels, log_p), -torch.inf)
 
 
 def of_others(log_p: Logits, labels: Labels) -> PerExample:

@@ -84,5 +84,6 @@ def _inner(a: PerExample, b: PerExample, confidence: PerExample, width: float) -
 
 def _root(square: Scalar) -> Scalar:
     """Square root with gradient 0, not infinite, at zero and where rounding went below."""
-    above = square > 0
-    return square.where(above, 1).sqrt().where(above, 0)
+    # Written so that NaN stays NaN.
+    below = square <= 0
+    return square.where(~below, 1).sqrt().where(~below, 0)
