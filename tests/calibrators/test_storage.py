@@ -212,7 +212,14 @@ class Table(Calibrator):
 
     @classmethod
     def fit(cls, predictions):
-        raise NotImplementedError
+        k = predictions.classes
+        return cls(
+            classes=k,
+            scale=torch.eye(k, dtype=torch.float64),
+            counts=torch.bincount(predictions.labels, minlength=k),
+            slope=1.0,
+            mode="identity",
+        )
 
     def log_probs(self, logits):
         return torch.log_softmax(logits @ self.scale.to(logits), 1)

@@ -85,7 +85,7 @@ def one_thread_each() -> Iterator[None]:
     """Keep matrix products to the thread that asks for them, since chunks have threads already.
 
     The threads of BLAS wait for each other in a loop: on a machine that has other things to do,
-    that takes ten times as long as the work.
+    that takes many times as long as the work.
     """
     with threadpool_limits(limits=1, user_api="blas"):
         yield

@@ -62,7 +62,7 @@ def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) ->
     miss = 1 - p
     log_p = gap * inverse - log_total[:, None]
     ratio = -p * log_p / miss
-    # Not log1p, which is ten times slower: what is lost are digits behind those of log h.
+    # Not log1p, which is much slower: what is lost are digits behind those of log h.
     log_miss = np.log(miss)
     # dt/d(1/T) is (z - mean z) / (1 - p); the first class has the mean of the others instead.
     move = (gap - (pull * first_miss)[:, None]) / miss

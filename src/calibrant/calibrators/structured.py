@@ -38,7 +38,46 @@ from calibrant.shapes import Logits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StructuredVectorScaling(Calibrator):
+class Structured(Calibrator):
+    """What all four have in common: the step before the affine map."""
+
+    temperature: float
+    mix: float
+
+    keeps_argmax: ClassVar[bool] = False
+    focal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_first_step(self.temperature, self.mix)
+
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities before the mixture."""
+        return torch.log_softmax(logits / self.temperature, 1)
+
+    def scores(self, logits: Logits) -> Logits:
+        """What the affine map is applied to."""
+        return mixed(self.first(logits), self.mix)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FocalFirst(Structured):
+    """The same with the focal map after the temperature."""
+
+    gamma: float
+
+    focal: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_gamma(self.gamma)
+
+    def first(self, logits: Logits) -> Logits:
+        """Log-probabilities of focal temperature scaling."""
+        return focal_map(logits / self.temperature, self.gamma)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StructuredVectorScaling(Structured):
     r"""One factor and one bias for each class after a temperature, held back by a penalty.
 
     $$\log q = \log \mathrm{softmax}((1 + d) \odot x + b)$$
@@ -49,16 +88,11 @@ class StructuredVectorScaling(Calibrator):
         Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
     """
 
-    temperature: float
-    mix: float
     scale: PerClassTensor
     bias: PerClassTensor
 
-    keeps_argmax: ClassVar[bool] = False
-    focal: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
-        check_first_step(self.temperature, self.mix)
+        super().__post_init__()
         check_shape("scale", self.scale, (self.classes,))
         check_shape("bias", self.bias, (self.classes,))
 
@@ -87,18 +121,14 @@ class StructuredVectorScaling(Calibrator):
             origin=affine_origin(predictions, found),
         )
 
-    def first(self, logits: Logits) -> Logits:
-        """Log-probabilities of the step before the affine map."""
-        return torch.log_softmax(logits / self.temperature, 1)
-
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, scale, shift, and normalise."""
-        scores = mixed(self.first(logits), self.mix)
+        scores = self.scores(logits)
         return torch.log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StructuredMatrixScaling(Calibrator):
+class StructuredMatrixScaling(Structured):
     r"""A whole matrix and a bias after a temperature, held back by a penalty.
 
     $$\log q = \log \mathrm{softmax}((I + D) x + b)$$
@@ -110,16 +140,11 @@ class StructuredMatrixScaling(Calibrator):
         Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
     """
 
-    temperature: float
-    mix: float
     weight: Square
     bias: PerClassTensor
 
-    keeps_argmax: ClassVar[bool] = False
-    focal: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
-        check_first_step(self.temperature, self.mix)
+        super().__post_init__()
         check_shape("weight", self.weight, (self.classes, self.classes))
         check_shape("bias", self.bias, (self.classes,))
 
@@ -156,56 +181,28 @@ class StructuredMatrixScaling(Calibrator):
             origin=affine_origin(predictions, found),
         )
 
-    def first(self, logits: Logits) -> Logits:
-        """Log-probabilities of the step before the affine map."""
-        return torch.log_softmax(logits / self.temperature, 1)
-
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, multiply, shift, and normalise."""
-        scores = mixed(self.first(logits), self.mix)
+        scores = self.scores(logits)
         return torch.log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FocalStructuredVectorScaling(StructuredVectorScaling):
+class FocalStructuredVectorScaling(FocalFirst, StructuredVectorScaling):
     r"""One factor and one bias for each class after focal temperature scaling, held back.
 
     `StructuredVectorScaling` whose first step is `FocalTemperatureScaling`; ours, not published.
     """
 
-    gamma: float
-
-    focal: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_gamma(self.gamma)
-
-    def first(self, logits: Logits) -> Logits:
-        """Log-probabilities of focal temperature scaling."""
-        return focal_map(logits / self.temperature, self.gamma)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FocalStructuredMatrixScaling(StructuredMatrixScaling):
+class FocalStructuredMatrixScaling(FocalFirst, StructuredMatrixScaling):
     r"""A whole matrix and a bias after focal temperature scaling, held back by a penalty.
 
     `StructuredMatrixScaling` whose first step is `FocalTemperatureScaling`; ours, not published.
     What the focal map repairs, the shape of the tail, and what the matrix repairs, the classes,
     are different things: on real networks the gains add.
     """
-
-    gamma: float
-
-    focal: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_gamma(self.gamma)
-
-    def first(self, logits: Logits) -> Logits:
-        """Log-probabilities of focal temperature scaling."""
-        return focal_map(logits / self.temperature, self.gamma)
 
 
 def mixed(log_probs: Logits, mix: float) -> Logits:

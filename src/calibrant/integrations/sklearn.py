@@ -8,6 +8,7 @@
 (1, 3)
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ KINDS = ("logits", "probs", "features")
 RESPONSES = ("decision_function", "predict_proba")
 
 
-class _Answers(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """What both estimators answer, from the probabilities of `_log_probs`."""
 
     classes_: np.ndarray
@@ -59,8 +60,9 @@ class _Answers(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
 
+    @abstractmethod
     def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
-        raise NotImplementedError
+        """Scores to calibrate, (n, k), float64."""
 
 
 class PosthocCalibrator(_Answers):
