@@ -53,7 +53,7 @@ def run() -> Section:
         size = f"{n:,} x {k:,}"
         _temperature(section, size, logits, labels)
         _focal(section, size, logits, labels)
-        _structured(section, size, logits, labels, n, k)
+        _structured(section, size, logits, labels)
     return section
 
 
@@ -99,9 +99,7 @@ def _focal(section: Section, size: str, logits: np.ndarray, labels: np.ndarray) 
     section.below(f"NLL above the grid's best, {size}", max(gap, 0.0), "", bar=1e-8)
 
 
-def _structured(
-    section: Section, size: str, logits: np.ndarray, labels: np.ndarray, n: int, k: int
-) -> None:
+def _structured(section: Section, size: str, logits: np.ndarray, labels: np.ndarray) -> None:
     def ours() -> StructuredMatrixScaling:
         return StructuredMatrixScaling.fit(Predictions(logits, labels))
 
@@ -109,9 +107,8 @@ def _structured(
         return RIVALS["probmetrics sms"](logits.astype(np.float64), labels)
 
     mine, theirs = alternate(ours, rival, repeats=2)
-    bar = 2 if k == 100 else None
-    section.faster(f"structured matrix against probmetrics, {size}", mine, theirs, at_least=bar)
-    new, answers = drawn(n, k, SEED + 1)
+    section.faster(f"structured matrix against probmetrics, {size}", mine, theirs, at_least=2)
+    new, answers = drawn(*logits.shape, SEED + 1)
     found = metrics.nll(Predictions(new, answers).map(ours()))
     gap = found - nll_of(rival()(new.astype(np.float64)), answers)
     section.below(f"NLL above probmetrics', {size}", max(gap, 0.0), "", bar=1e-4)

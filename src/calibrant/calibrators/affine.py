@@ -7,7 +7,8 @@ $$\frac{1}{\sum_i w_i} \sum_i w_i\, \mathrm{CE}\bigl((I + D) x_i + b,\ y_i\bigr)
 
 which is convex. The unknowns are first turned and scaled so that the curvature at the start is
 close to the identity (a Kronecker product of two k x k matrices stands in for it); quasi-Newton
-steps then need a few dozen passes instead of hundreds, the first of them in float32.
+steps then need a few dozen passes instead of hundreds, the first of them in float32. Where the
+penalty outweighs what the data say, as with a thousand classes, scaling alone does as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -115,24 +116,22 @@ def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
 def fit_full(data: Data, ridge: Ridge) -> Solution:
     """Solve for a matrix and a bias."""
     k = data.scores.shape[1]
-    left, right, curvature = _kronecker(data)
     penalty = np.full((k + 1, k), ridge.off_diagonal)
     penalty[np.arange(k), np.arange(k)] = ridge.diagonal
     penalty[k] = ridge.bias
-    # Turning keeps sums of squares, so a penalty that is the same everywhere is just added.
-    scale = 1 / np.sqrt(curvature + 2 * ridge.off_diagonal + FLOOR)
+    some = _doubts(data.some())
+    # No entry of the matrix has more curvature than a quarter of its score's mean square.
+    plain = 2 * ridge.off_diagonal > some.squares.max()
+    unknowns = _scaled(some, penalty) if plain else _turned(some, ridge.off_diagonal)
     identity = np.eye(k + 1, k)
-
-    def change_of(flat: np.ndarray) -> np.ndarray:
-        return np.asarray(left @ (flat.reshape(k + 1, k) * scale) @ right.T)
 
     def loss_of(data: Data) -> Loss:
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            change = change_of(flat)
+            change = unknowns.change(flat.reshape(k + 1, k))
             value, slope = _full_pass(data, identity + change)
-            value += float((penalty * change**2).sum())
+            value += float(np.einsum("ij,ij,ij->", penalty, change, change))
             slope += 2 * penalty * change
-            return value, ((left.T @ slope @ right) * scale).ravel()
+            return value, unknowns.slope(slope).ravel()
 
         return loss
 
@@ -140,7 +139,7 @@ def fit_full(data: Data, ridge: Ridge) -> Solution:
     if data.scores.size > SMALL:
         start = _search(loss_of(data.typed(np.float32)), start, ends=ROUGH).x
     found = _search(loss_of(data.typed(np.float64)), start, ends=_ends(data))
-    whole = identity + change_of(found.x)
+    whole = identity + unknowns.change(found.x.reshape(k + 1, k))
     return Solution(whole[:k].T, whole[k], _converged(found), _norm(found.jac))
 
 
@@ -216,22 +215,61 @@ def _errors(logits: np.ndarray, labels: Index, shares: np.ndarray) -> tuple[floa
     return value, logits
 
 
-def _kronecker(data: Data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions of scores and of logits, and the curvature along each pair, (k + 1, k).
+class Doubts(NamedTuple):
+    """Scores with a column of ones, their probabilities, and the weights of both.
 
     Examples count by how undecided they are, since the others have no curvature.
     """
-    data = data.some()
+
+    scores: np.ndarray
+    probs: np.ndarray
+    shares: np.ndarray
+    doubt: np.ndarray
+
+    @property
+    def squares(self) -> np.ndarray:
+        """Mean square of each score."""
+        return np.asarray(np.einsum("nk,nk,n->k", self.scores, self.scores, self.doubt))
+
+
+class Unknowns(NamedTuple):
+    """What the search moves: how it becomes a change of the matrix, and slopes become its own."""
+
+    change: Callable[[np.ndarray], np.ndarray]
+    slope: Callable[[np.ndarray], np.ndarray]
+
+
+def _doubts(data: Data) -> Doubts:
     scores = data.scores.astype(np.float64)
     probs = np.exp(scores - scores.max(1)[:, None])
     probs /= probs.sum(1)[:, None]
-    shares = data.shares
-    doubt = shares * (1 - np.einsum("nk,nk->n", probs, probs))
+    doubt = data.shares * (1 - np.einsum("nk,nk->n", probs, probs))
     one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
     # All of them can be sure beyond doubt; then they count alike.
-    doubt = doubt / doubt.sum() if doubt.sum() > 0 else shares
-    inputs = (one * doubt[:, None]).T @ one
-    outputs = np.diag(shares @ probs) - (probs * shares[:, None]).T @ probs
+    doubt = doubt / doubt.sum() if doubt.sum() > 0 else data.shares
+    return Doubts(one, probs, data.shares, doubt)
+
+
+def _scaled(some: Doubts, penalty: np.ndarray) -> Unknowns:
+    """Each entry divided by the root of its own curvature."""
+    spread = some.shares @ (some.probs * (1 - some.probs))
+    scale = 1 / np.sqrt(np.outer(some.squares, spread) + 2 * penalty + FLOOR)
+    return Unknowns(lambda entries: entries * scale, lambda slope: slope * scale)
+
+
+def _turned(some: Doubts, penalty: float) -> Unknowns:
+    """Entries along the directions of scores and of logits, divided by the root of the curvature.
+
+    Turning keeps sums of squares, so a penalty that is the same everywhere is just added.
+    """
+    inputs = (some.scores * some.doubt[:, None]).T @ some.scores
+    mean = some.shares @ some.probs
+    outputs = np.diag(mean) - (some.probs * some.shares[:, None]).T @ some.probs
     in_values, left = np.linalg.eigh(inputs)
     out_values, right = np.linalg.eigh(outputs)
-    return left, right, np.outer(np.maximum(in_values, 0), np.maximum(out_values, 0))
+    curvature = np.outer(np.maximum(in_values, 0), np.maximum(out_values, 0))
+    scale = 1 / np.sqrt(curvature + 2 * penalty + FLOOR)
+    return Unknowns(
+        lambda entries: np.asarray(left @ (entries * scale) @ right.T),
+        lambda slope: np.asarray((left.T @ slope @ right) * scale),
+    )
