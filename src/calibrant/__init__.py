@@ -1,15 +1,26 @@
 """calibrant makes a classifier's confidence mean what it says.
 
 `Predictions` holds logits and labels; `metrics` measure them, with intervals; `calibrators` repair
-them, and `export` takes those to where a model runs; `losses` hold the differentiable forms. Names
-are loaded when first used, so that the command line starts quickly.
+them, and `export` takes those to where a model runs. `losses` hold the differentiable forms,
+`methods` train with them, on `data`, with `models`, in the one loop of `training`. Names are loaded
+when first used, so that the command line starts quickly.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from calibrant import calibrators, data, export, losses, metrics, report
+    from calibrant import (
+        calibrators,
+        data,
+        export,
+        losses,
+        methods,
+        metrics,
+        models,
+        report,
+        training,
+    )
     from calibrant.metrics.bins import BinSums
     from calibrant.predictions import Predictions
 
@@ -21,8 +32,11 @@ __all__ = [
     "data",
     "export",
     "losses",
+    "methods",
     "metrics",
+    "models",
     "report",
+    "training",
 ]
 
 _WHERE = {"Predictions": "calibrant.predictions", "BinSums": "calibrant.metrics.bins"}

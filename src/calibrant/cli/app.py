@@ -17,6 +17,7 @@ from calibrant.cli.doctor import doctor
 from calibrant.cli.export import export
 from calibrant.cli.fit import fit
 from calibrant.cli.listing import listing
+from calibrant.cli.train import train
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fit": fit,
     "apply": apply,
     "export": export,
+    "train": train,
     "list": listing,
     "doctor": doctor,
 }

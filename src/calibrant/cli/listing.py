@@ -21,10 +21,31 @@ def _losses() -> dict[str, str]:
     return {name: first_line(loss) for name, loss in LOSSES.items()}
 
 
-def _datasets() -> dict[str, str]:
+def _datasets() -> dict[str, tuple[str, str]]:
+    from calibrant.data import DATASETS
+
+    return {name: (dataset.kind, dataset.meaning) for name, dataset in DATASETS.items()}
+
+
+def _examples() -> dict[str, str]:
     from calibrant.data import SYNTHETIC
 
     return {name: synthetic.meaning for name, synthetic in SYNTHETIC.items()}
+
+
+def _models() -> dict[str, tuple[str, str]]:
+    from calibrant.models import MODELS
+
+    return {name: (model.kind, model.meaning) for name, model in MODELS.items()}
+
+
+def _methods() -> dict[str, tuple[str, str]]:
+    from calibrant.methods import METHODS
+
+    return {
+        name: (", ".join(method.settings) or "-", method.meaning)
+        for name, method in METHODS.items()
+    }
 
 
 def _calibrators() -> dict[str, tuple[str, str]]:
@@ -40,10 +61,18 @@ FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "metrics": _metrics,
     "losses": _losses,
     "calibrators": _calibrators,
+    "methods": _methods,
+    "models": _models,
     "datasets": _datasets,
+    "examples": _examples,
 }
 # Columns between the name and the meaning.
-COLUMNS = {"calibrators": ("predicted class",)}
+COLUMNS = {
+    "calibrators": ("predicted class",),
+    "methods": ("settings",),
+    "models": ("inputs",),
+    "datasets": ("inputs",),
+}
 
 
 def listing(
@@ -51,7 +80,7 @@ def listing(
         str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")
     ] = None,
 ) -> None:
-    """List metrics, losses, calibrators and datasets, with what each one is."""
+    """List metrics, losses, calibrators, methods, models and datasets, with what each one is."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no family {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:

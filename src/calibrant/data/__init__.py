@@ -1,5 +1,24 @@
-"""Datasets. So far: synthetic predictions whose true calibration error is known."""
+"""Datasets: real ones cut into splits, and synthetic predictions whose true error is known."""
 
+from calibrant.data.augment import Augmentation
+from calibrant.data.family import DATASETS, Dataset, load
+from calibrant.data.judged import judged_by
+from calibrant.data.long_tail import tail_groups
+from calibrant.data.splits import Batch, Scale, Split, Splits
 from calibrant.data.synthetic import SYNTHETIC, Sample, Synthetic
 
-__all__ = ["SYNTHETIC", "Sample", "Synthetic"]
+__all__ = [
+    "DATASETS",
+    "SYNTHETIC",
+    "Augmentation",
+    "Batch",
+    "Dataset",
+    "Sample",
+    "Scale",
+    "Split",
+    "Splits",
+    "Synthetic",
+    "judged_by",
+    "load",
+    "tail_groups",
+]

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from calibrant.files.faults import fault
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
@@ -20,19 +22,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name")
     # The same folder, since a rename is atomic only within one filesystem.
     draft = path.parent / f".{secrets.token_hex(8)}.tmp.{os.getpid()}"
+    fault(path, "before")
     try:
         with open(draft, "xb") as handle:
             yield handle
+            fault(path, "inside")
             handle.flush()
             os.fsync(handle.fileno())
+        fault(path, "drafted")
         os.replace(draft, path)
         _sync_folder(path.parent)
+        fault(path, "after")
     except OSError as error:
         if error.errno is None:
             raise
         # The user knows `path`, not the draft that the system complains about.
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:
+        draft.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts that killed writers left behind; only for who owns the whole folder."""
+    for draft in folder.glob(".*.tmp.*"):
         draft.unlink(missing_ok=True)
 
 

@@ -1,0 +1,32 @@
+"""Settings given as `name=value` on the command line."""
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+
+def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """Read `name=value` pairs; a value is a number, true, false, a list, or else a word.
+
+    >>> settings("--method-set", ["gamma=3", "source=paper", "detach=true"])
+    {'gamma': 3, 'source': 'paper', 'detach': True}
+    """
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{option} takes name=value, such as gamma=3; got {each!r}")
+        if name in found:
+            raise ValueError(f"{option} {name} is given twice")
+        found[name] = value(text.strip())
+    return found
+
+
+def value(text: str) -> Any:
+    """A number, truth value or list as TOML writes it; anything else is a word."""
+    try:
+        read = tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return read["x"] if len(read) == 1 else text

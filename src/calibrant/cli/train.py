@@ -1,0 +1,227 @@
+"""`calibrant train`: one network, by one method, in a folder of its own."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.settings import settings
+from calibrant.cli.train_output import View, show_result
+
+if TYPE_CHECKING:
+    from calibrant.data import Splits
+    from calibrant.training import Recipe
+
+WHAT, HOW, WHERE = "What is trained", "How it is trained", "Where it runs"
+# Exit codes beside 0 and 2: the loss was not finite, the disk is full.
+DIVERGED, FULL = 4, 5
+
+
+def train(
+    dataset: Annotated[
+        str, typer.Option(help="See `calibrant list datasets`.", rich_help_panel=WHAT)
+    ] = "digits",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="See `calibrant list models`; or package.module:factory.", rich_help_panel=WHAT
+        ),
+    ] = "small_cnn",
+    method: Annotated[
+        str, typer.Option(help="See `calibrant list methods`.", rich_help_panel=WHAT)
+    ] = "cross_entropy",
+    data_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data-set",
+            metavar="NAME=VALUE",
+            help="Option of the dataset, such as limit=2000; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    model_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model-set",
+            metavar="NAME=VALUE",
+            help="Setting of the model, such as width=2; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    method_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method-set",
+            metavar="NAME=VALUE",
+            help="Setting of the method, such as gamma=3; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the dataset's files.", rich_help_panel=WHAT),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.", rich_help_panel=HOW)] = 20,
+    batch: Annotated[int, typer.Option(help="Examples of a step.", rich_help_panel=HOW)] = 128,
+    optimizer: Annotated[
+        str, typer.Option(help="sgd, adamw, muon or gd.", rich_help_panel=HOW)
+    ] = "sgd",
+    lr: Annotated[float, typer.Option(help="Highest learning rate.", rich_help_panel=HOW)] = 0.1,
+    recipe_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe-set",
+            metavar="NAME=VALUE",
+            help="Any other setting: momentum, weight_decay, schedule, warmup, clip, sam, average, "
+            "stop_on, patience, precision, crop, flip, mixup, ...; may be repeated.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of splits, weights, order and augmentation.",
+            callback=options.within("--seed", 0),
+            rich_help_panel=HOW,
+        ),
+    ] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where it goes; by default a folder in runs/ named after all of the above.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    devices: Annotated[
+        int,
+        typer.Option(
+            help="Processes that train together.",
+            callback=options.within("--devices", 1),
+            rich_help_panel=WHERE,
+        ),
+    ] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=WHERE)] = "auto",
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads of each process; 0 leaves it to torch.",
+            callback=options.within("--threads", 0),
+            rich_help_panel=WHERE,
+        ),
+    ] = 0,
+    allow_drift: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-drift",
+            metavar="NAME",
+            help="What may differ from the unfinished run in the folder; may be repeated.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Train one network and measure it. The same command again goes on, or says that it is done.
+
+    Writes config.json, history.jsonl, checkpoints, weights.pt, val.npz, test.npz and result.json.
+    Ends with 4 if the loss was not finite, 5 if the disk is full, 130 or 143 after a signal.
+    """
+    import torch
+
+    from calibrant import data, methods
+    from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError
+    from calibrant.training import train as run
+    from calibrant.training.runtime import start
+
+    given = {
+        "dataset": {"name": dataset, **settings("--data-set", data_set or [])},
+        "model": {"name": model, **settings("--model-set", model_set or [])},
+        "method": {"name": method, **settings("--method-set", method_set or [])},
+    }
+    recipe = _recipe(
+        {
+            **settings("--recipe-set", recipe_set or []),
+            "epochs": epochs,
+            "batch": batch,
+            "optimizer": optimizer,
+            "lr": lr,
+        }
+    )
+    if threads:
+        torch.set_num_threads(threads)
+    splits = data.load(dataset, seed, root, **_but_name(given["dataset"]))
+    network = _network(given["model"], splits, seed)
+    learner = methods.build(method, classes=splits.classes, **_but_name(given["method"]))
+    folder = output or Path("runs") / _folder_name(given, recipe, seed)
+    runtime = start(device, devices)
+    view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
+    try:
+        with view:
+            trained = run(
+                network,
+                learner,
+                splits,
+                recipe,
+                seed=seed,
+                folder=folder,
+                config={f"{part}.{k}": v for part, each in given.items() for k, v in each.items()},
+                allow_drift=allow_drift or (),
+                runtime=runtime,
+                on_step=view.step,
+                on_epoch=view.epoch,
+            )
+    except InterruptedTrainingError as error:
+        print(f"calibrant: {error}", file=sys.stderr)
+        raise typer.Exit(128 + error.number) from error
+    except DivergedError as error:
+        print(f"calibrant: diverged: {error}", file=sys.stderr)
+        raise typer.Exit(DIVERGED) from error
+    except DiskFullError as error:
+        print(f"calibrant: {error}", file=sys.stderr)
+        raise typer.Exit(FULL) from error
+    finally:
+        runtime.close()
+    if runtime.rank == 0:
+        if as_json:
+            screen.show_json({"folder": str(folder), **trained.record})
+        else:
+            show_result(folder, trained, already=not view.trained)
+
+
+def _but_name(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key != "name"}
+
+
+def _recipe(given: dict[str, Any]) -> "Recipe":
+    from calibrant.training.recipe import recipe_from
+
+    return recipe_from(given)
+
+
+def _network(given: dict[str, Any], splits: "Splits", seed: int) -> Any:
+    from calibrant import models
+
+    # A colon means a user's own code; here it is named on the command line itself.
+    make = models.from_path if ":" in given["name"] else models.build
+    return make(
+        given["name"],
+        classes=splits.classes,
+        shape=splits.shape,
+        vocabulary=splits.vocabulary,
+        seed=seed,
+        **_but_name(given),
+    )
+
+
+def _folder_name(given: dict[str, Any], recipe: "Recipe", seed: int) -> str:
+    """Readable names and a digest of everything."""
+    text = json.dumps([given, recipe.flat(), seed], sort_keys=True, default=str)
+    names = [given[part]["name"] for part in ("dataset", "model", "method")]
+    plain = ["".join(c if c.isalnum() or c == "_" else "_" for c in name)[:40] for name in names]
+    return "-".join([*plain, hashlib.sha256(text.encode()).hexdigest()[:8]])

@@ -1,0 +1,125 @@
+"""Random changes of training images: whole batches at once, and repeatable."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy import special
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from calibrant.data.hashing import uniform
+from calibrant.data.splits import Batch, Split
+
+# Names of the random numbers of an example in an epoch.
+ROW, COLUMN, FLIP, PARTNER, SHARE = range(5)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    r"""Shift, mirror and mix images.
+
+    Every random number is a function of seed, epoch and the example's position in the split, so
+    what happens to an image does not depend on which others share its batch.
+
+    With mixup $x' = s\,x + (1 - s)\,\tilde x$, $s \sim \mathrm{Beta}(mixup, mixup)$, where
+    $\tilde x$ is any example of the split, shifted and mirrored as it is on its own in that epoch.
+
+    Attributes:
+        crop: pads by so many black pixels on each side and cuts back to size anywhere in it.
+        flip: mirrors half of the images, left to right.
+        mixup: parameter of the Beta distribution; 0 mixes nothing.
+
+    References:
+        Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018, arXiv:1710.09412.
+    """
+
+    crop: int = 0
+    flip: bool = False
+    mixup: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.crop < 0:
+            raise ValueError(f"crop must be at least 0 pixels, got {self.crop}")
+        if not 0 <= self.mixup < math.inf:
+            raise ValueError(f"mixup must be at least 0 and finite, got {self.mixup}")
+
+    def __call__(
+        self, split: Split, index: Tensor, *, seed: int, epoch: int, ignore_index: int | None = None
+    ) -> Batch:
+        """Return the changed examples at `index`, ready for the network.
+
+        Args:
+            split: usually train.
+            index: positions in it.
+            seed: at least 0.
+            epoch: at least 0.
+            ignore_index: masks that are cropped: the label of the pixels from outside the image.
+        """
+        self._check(split, ignore_index)
+        batch = self._moved(split, index, seed, epoch, ignore_index)
+        if not self.mixup:
+            return batch
+        at = index.numpy()
+        partner = torch.from_numpy((uniform(seed, epoch, PARTNER, at) * len(split)).astype("i8"))
+        chance = special.betaincinv(self.mixup, self.mixup, uniform(seed, epoch, SHARE, at))
+        share = torch.from_numpy(chance.astype("f4"))
+        other = self._moved(split, partner, seed, epoch, ignore_index)
+        weight = share.view(-1, *[1] * (batch.inputs.ndim - 1))
+        return replace(
+            batch,
+            inputs=other.inputs.lerp(batch.inputs, weight),
+            other_labels=other.labels,
+            share=share,
+        )
+
+    def _check(self, split: Split, ignore_index: int | None) -> None:
+        if (self.crop or self.flip) and split.inputs.ndim != 4:
+            raise ValueError(
+                f"crop and flip are for images, inputs here are {tuple(split.inputs.shape[1:])}; "
+                "use Augmentation(mixup=...) or none"
+            )
+        if self.mixup and not (split.inputs.is_floating_point() or split.scale is not None):
+            raise ValueError("mixup is for images and vectors, token numbers cannot be mixed")
+        if self.crop and split.labels.ndim > 1 and ignore_index is None:
+            raise ValueError("cropped masks need ignore_index, the label of pixels from outside")
+
+    def _moved(
+        self, split: Split, index: Tensor, seed: int, epoch: int, ignore_index: int | None
+    ) -> Batch:
+        """Shift and mirror."""
+        if not (self.crop or self.flip):
+            return split.batch(index)
+        at = index.numpy()
+        images, labels = split.inputs[index], split.labels[index]
+        dense = labels.ndim > 1
+        if self.crop:
+            span = 2 * self.crop + 1
+            down, right = (
+                torch.from_numpy((uniform(seed, epoch, draw, at) * span).astype("i8"))
+                for draw in (ROW, COLUMN)
+            )
+            images = _cropped(images, self.crop, down, right, 0)
+            if dense and ignore_index is not None:
+                labels = _cropped(labels[:, None], self.crop, down, right, ignore_index)[:, 0]
+        if self.flip:
+            mirrored = torch.from_numpy(uniform(seed, epoch, FLIP, at) < 0.5)
+            images = _flipped(images, mirrored)
+            labels = _flipped(labels, mirrored) if dense else labels
+        return Batch(split.ready(images), labels.long(), index)
+
+
+def _cropped(images: Tensor, pad: int, down: Tensor, right: Tensor, fill: int) -> Tensor:
+    """Cut (n, c, h, w) out of the padded images, each at its own place."""
+    height, width = images.shape[2:]
+    padded = F.pad(images, (pad, pad, pad, pad), value=fill).numpy()
+    # numpy picks windows four times as fast as torch.
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
+    picked = windows[np.arange(len(images)), :, down.numpy(), right.numpy()]
+    return torch.from_numpy(picked)
+
+
+def _flipped(images: Tensor, which: Tensor) -> Tensor:
+    """Mirror the images that are marked, (n,)."""
+    return torch.where(which.view(-1, *[1] * (images.ndim - 1)), images.flip(-1), images)

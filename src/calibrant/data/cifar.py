@@ -1,0 +1,194 @@
+"""CIFAR-10 and CIFAR-100, from the batches of their authors or from npz files."""
+
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import files
+from calibrant.data.finding import counts_to_posterior, first, first_with, labelled_images
+from calibrant.data.images import checked_labels
+from calibrant.data.options import check_names
+from calibrant.data.pickled import MAX_BYTES, unpickled
+from calibrant.data.source import Part, Source, in_memory
+from calibrant.files.checks import human as readable
+from calibrant.files.checks import one_line
+
+CIFAR10_NAMES: tuple[str, ...] = ("airplane", "automobile", "bird", "cat", "deer")
+CIFAR10_NAMES += ("dog", "frog", "horse", "ship", "truck")
+# Which array of the CIFAR-10N file, and which column of it.
+HUMAN_LABELS: dict[str, tuple[str, int | None]] = {
+    "worse": ("worse", None),
+    "aggregate": ("aggregate", None),
+    "random1": ("labels3", 0),
+    "random2": ("labels3", 1),
+    "random3": ("labels3", 2),
+}
+
+
+def cifar10(folders: list[Path], *, human: bool = False, label_noise: float | str = 0.0) -> Source:
+    """CIFAR-10, with the human labels of CIFAR-10H (test) and CIFAR-10N (train) if asked for.
+
+    Args:
+        folders: where to look.
+        human: test carries the shares of human answers as its `posterior`; from the npz file.
+        label_noise: a fraction, or which human labels train gets: 'worse', 'aggregate', 'random1',
+            'random2', 'random3'; from the npz files. Val and test stay clean.
+
+    References:
+        Peterson et al., Human uncertainty makes classification more robust, ICCV 2019.
+        Wei et al., Learning with Noisy Labels Revisited, ICLR 2022, arXiv:2110.12088.
+    """
+    named = isinstance(label_noise, str)
+    if named:
+        check_names("label_noise of cifar10", [str(label_noise)], tuple(HUMAN_LABELS))
+    found = None
+    if not (human or named):
+        train = [f"data_batch_{i}" for i in range(1, 6)]
+        parts = _batches(folders, "cifar-10-batches-py", "cifar-10-python.tar.gz", train, 10)
+        found = parts and Source(*parts, class_names=CIFAR10_NAMES)
+    if found:
+        return found
+    path = first(folders, ["cifar10_A.npz", "cifar10.npz"])
+    if path is None:
+        wanted = "cifar10_A.npz" if human or named else "cifar-10-batches-py or cifar10_A.npz"
+        raise FileNotFoundError(f"no {wanted}")
+    train_part, test = (labelled_images(path, split, 10) for split in ("train", "test"))
+    if human:
+        posterior = counts_to_posterior(path, "human_counts_test", len(test), 10)
+        test = replace(test, posterior=posterior)
+    noisy = _human_labels(folders, str(label_noise), train_part.labels) if named else None
+    return Source(train_part, test, class_names=CIFAR10_NAMES, noisy=noisy)
+
+
+def cifar100(folders: list[Path]) -> Source:
+    """CIFAR-100 with its fine labels."""
+    place, archive = "cifar-100-python", "cifar-100-python.tar.gz"
+    parts = _batches(folders, place, archive, ["train"], 100, "test", b"fine_labels")
+    if parts:
+        return Source(*parts, class_names=_fine_names(folders, place, archive))
+    path = first(folders, ["cifar100.npz"])
+    if path is None:
+        raise FileNotFoundError(f"no {place}, {archive} or cifar100.npz")
+    train, test = (labelled_images(path, split, 100) for split in ("train", "test"))
+    return Source(train, test, class_names=_numbered())
+
+
+def _batches(
+    folders: Sequence[Path],
+    place: str,
+    archive: str,
+    train: Sequence[str],
+    classes: int,
+    test: str = "test_batch",
+    labels: bytes = b"labels",
+) -> tuple[Part, Part] | None:
+    """Train and test from the folder of batches, or from its archive; None if there is neither."""
+    contents = _contents(folders, place, archive, [*train, test])
+    if contents is None:
+        return None
+    read = [_batch(path, content, labels, classes) for path, content in contents.items()]
+    images, targets = (torch.cat(parts) for parts in zip(*read[:-1], strict=True))
+    return in_memory(images, targets), in_memory(*read[-1])
+
+
+def _contents(
+    folders: Sequence[Path], place: str, archive: str, names: Sequence[str]
+) -> Mapping[Path, bytes] | None:
+    folder = first_with(folders, [place, "."], names[0])
+    if folder is not None:
+        for name in names:
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{folder} has no {name}")
+            _check_size(folder / name, (folder / name).stat().st_size)
+        return {folder / name: (folder / name).read_bytes() for name in names}
+    packed = first(folders, [archive])
+    return None if packed is None else _unpacked(packed, place, names)
+
+
+def _unpacked(archive: Path, place: str, names: Sequence[str]) -> dict[Path, bytes]:
+    """Members of the archive in one pass; nothing is written to disk."""
+    wanted = {f"{place}/{name}": archive / name for name in names}
+    found: dict[Path, bytes] = {}
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:
+                if member.name in wanted and member.isreg():
+                    _check_size(wanted[member.name], member.size)
+                    stream = tar.extractfile(member)
+                    found[wanted[member.name]] = b"" if stream is None else stream.read()
+                if len(found) == len(names):
+                    break
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise ValueError(f"{archive} is not a whole tar archive: {one_line(error)}") from None
+    missing = [path.name for path in wanted.values() if path not in found]
+    if missing:
+        raise ValueError(f"{archive} has no {place}/{missing[0]}")
+    return {path: found[path] for path in wanted.values()}
+
+
+def _batch(path: Path, content: bytes, key: bytes, classes: int) -> tuple[Tensor, Tensor]:
+    held = unpickled(path, content)
+    data = held.get(b"data")
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != 3072:
+        raise ValueError(f"{path}: 'data' must be uint8 (n, 3072), got {_shown(data)}")
+    labels = held.get(key)
+    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
+        raise ValueError(
+            f"{path}: {key.decode()!r} must be a list of numbers, got {_shown(labels)}"
+        )
+    images = torch.from_numpy(data.reshape(-1, 3, 32, 32).copy())
+    try:
+        numbers = np.array(labels, dtype=np.int64)
+    except OverflowError:
+        raise ValueError(f"{path}: {key.decode()!r} must lie in [0, {classes - 1}]") from None
+    return images, checked_labels(path, key.decode(), numbers, len(images), classes)
+
+
+def _fine_names(folders: Sequence[Path], place: str, archive: str) -> tuple[str, ...]:
+    """Names of the 100 classes, or numbers where the file of names is absent."""
+    try:
+        contents = _contents(folders, place, archive, ["meta"])
+    except ValueError:
+        return _numbered()
+    for path, content in (contents or {}).items():
+        names = unpickled(path, content).get(b"fine_label_names")
+        if isinstance(names, list) and len(names) == 100:
+            texts = tuple(
+                one_line(n.decode("latin-1") if isinstance(n, bytes) else n, 60) for n in names
+            )
+            if len(set(texts)) == 100:
+                return texts
+        raise ValueError(f"{path}: 'fine_label_names' must be 100 different names")
+    return _numbered()
+
+
+def _numbered() -> tuple[str, ...]:
+    return tuple(f"class {i}" for i in range(100))
+
+
+def _human_labels(folders: Sequence[Path], which: str, clean: Tensor) -> Tensor:
+    """CIFAR-10N labels of the images of the npz file."""
+    path = first(folders, ["cifar10n_A.npz"])
+    if path is None:
+        raise FileNotFoundError("no cifar10n_A.npz, the labels of CIFAR-10N")
+    name, column = HUMAN_LABELS[which]
+    arrays = files.read(path, [name, "clean"])
+    if not np.array_equal(arrays["clean"], clean.numpy()):
+        raise ValueError(f"{path} is for other images: its 'clean' labels are not those of train")
+    labels = arrays[name] if column is None else arrays[name].reshape(len(clean), -1)[:, column]
+    return checked_labels(path, name, labels, len(clean), 10)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > MAX_BYTES:
+        raise ValueError(f"{path} has {readable(size)}, more than {readable(MAX_BYTES)}")
+
+
+def _shown(value: Any) -> str:
+    return str(getattr(value, "shape", None) or type(value).__name__)

@@ -1,0 +1,149 @@
+"""From a source to splits: disjoint by construction, and pure functions of the seed."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.data.images import resized, resized_masks, scale_of
+from calibrant.data.long_tail import long_tailed
+from calibrant.data.options import Options, height_and_width
+from calibrant.data.source import Part, Source
+from calibrant.data.splits import Kind, Scale, Split, Splits
+from calibrant.data.strata import Purpose, generator, stratified_order
+from calibrant.data.text import encoded, vocabulary_of, words_of
+from calibrant.shapes import Index
+
+VAL = 0.1
+# Of a source without a test split; the same examples for every seed.
+TEST = 0.2
+# Every seed is measured on the same test examples, so this one cuts those.
+FIXED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Which examples of a part go to a split, and the number of its first row."""
+
+    part: Part
+    index: Index
+    first_row: int
+
+    @property
+    def labels(self) -> Tensor:
+        """Their labels, clean."""
+        return self.part.labels[torch.from_numpy(self.index)]
+
+
+def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> Splits:
+    """Choose the examples of each split, then read them."""
+    train, val, test = choose(name, source, seed, options)
+    classes = len(source.class_names)
+    if options.long_tail > 1:
+        keep = long_tailed(train.labels.numpy(), classes, options.long_tail, seed)
+        train = replace(train, index=train.index[keep])
+    labels = train.labels
+    if source.noisy is not None:
+        labels = source.noisy[torch.from_numpy(train.index)]
+    elif isinstance(options.label_noise, str):
+        raise ValueError(
+            f"{name} has no label_noise {options.label_noise!r}; pass a fraction in [0, 1)"
+        )
+    elif options.label_noise:
+        labels = noisy_labels(labels, classes, options.label_noise, seed)
+    chosen = {"train": train, "val": val, "test": test}
+    numbers = None
+    if kind == "text":
+        inputs, numbers = _tokens(chosen, options.vocabulary, options.length or source.length)
+    else:
+        inputs = {job: each.part.inputs(each.index) for job, each in chosen.items()}
+    scale = None
+    if kind in ("images", "masks"):
+        size = height_and_width(options.size)
+        inputs = {job: resized(images, size) for job, images in inputs.items()}
+        scale = scale_of(inputs["train"])
+    splits = {job: _split(each, inputs[job], options, scale) for job, each in chosen.items()}
+    if kind != "masks":
+        splits["train"] = replace(splits["train"], labels=labels)
+    return Splits(
+        name=name,
+        kind=kind,
+        train=splits["train"],
+        val=splits["val"],
+        test=splits["test"],
+        class_names=source.class_names,
+        vocabulary=numbers,
+        ignore_index=source.ignore_index,
+    )
+
+
+def choose(name: str, source: Source, seed: int, options: Options) -> tuple[Chosen, Chosen, Chosen]:
+    """Positions of train, val and test, each sorted; test is the same for every seed."""
+    pool = np.arange(len(source.train))
+    first_test = len(pool) + (len(source.val) if source.val is not None else 0)
+    if source.test is not None:
+        test = Chosen(source.test, np.arange(len(source.test)), first_test)
+    else:
+        order = stratified_order(source.train.labels.numpy(), FIXED, Purpose.TEST)
+        cut_at = round(TEST * len(pool))
+        test, pool = Chosen(source.train, order[:cut_at], 0), np.sort(order[cut_at:])
+    if source.val is not None:
+        if options.val is not None:
+            raise ValueError(f"{name} has a val split of its own; leave out val={options.val}")
+        val = Chosen(source.val, np.arange(len(source.val)), len(source.train))
+        train = _limited(Chosen(source.train, pool, 0), options.limit, seed)
+        val = _limited(val, options.limit, seed)
+    else:
+        fraction = VAL if options.val is None else options.val
+        order = pool[stratified_order(source.train.labels.numpy()[pool], seed, Purpose.VAL)]
+        cut_at = round(fraction * len(pool))
+        total = min(options.limit or len(pool), len(pool))
+        # Beginnings of two fixed orders: a smaller limit takes subsets of both.
+        kept = round(fraction * total)
+        val = Chosen(source.train, order[:kept], 0)
+        train = _limited(Chosen(source.train, order[cut_at:], 0), total - kept, seed)
+    test = _limited(test, options.limit, FIXED)
+    found = tuple(replace(each, index=np.sort(each.index)) for each in (train, val, test))
+    for job, each in zip(("train", "val", "test"), found, strict=True):
+        if not len(each.index):
+            raise ValueError(f"{name}: {job} is left without examples; raise limit or change val")
+    return found[0], found[1], found[2]
+
+
+def noisy_labels(labels: Tensor, classes: int, fraction: float, seed: int) -> Tensor:
+    """Replace a fraction of the labels by another class, each other one equally likely."""
+    if classes < 2:
+        raise ValueError("label_noise needs at least 2 classes, got 1")
+    random = generator(seed, Purpose.NOISE)
+    hit = torch.from_numpy(random.permutation(len(labels))[: round(fraction * len(labels))])
+    noisy = labels.clone()
+    noisy[hit] = (labels[hit] + torch.from_numpy(random.integers(1, classes, len(hit)))) % classes
+    return noisy
+
+
+def _limited(chosen: Chosen, limit: int | None, seed: int) -> Chosen:
+    if limit is None or limit >= len(chosen.index):
+        return chosen
+    order = stratified_order(chosen.labels.numpy(), seed, Purpose.LIMIT)
+    return replace(chosen, index=chosen.index[order[:limit]])
+
+
+def _tokens(chosen: dict[str, Chosen], size: int, length: int) -> tuple[dict[str, Tensor], int]:
+    """Tokens of each split, and how many numbers there are; words are counted in train alone."""
+    words = {
+        job: [words_of(text, length) for text in each.part.inputs(each.index)]
+        for job, each in chosen.items()
+    }
+    numbers = vocabulary_of(words["train"], size)
+    tokens = {job: encoded(documents, numbers, length) for job, documents in words.items()}
+    return tokens, len(numbers) + 2
+
+
+def _split(chosen: Chosen, inputs: Tensor, options: Options, scale: Scale | None) -> Split:
+    part, index = chosen.part, torch.from_numpy(chosen.index)
+    labels = chosen.labels
+    if part.masks is not None:
+        labels = resized_masks(part.masks(chosen.index), height_and_width(options.size))
+    posterior = None if part.posterior is None else part.posterior[index]
+    return Split(inputs, labels, index + chosen.first_row, scale, posterior)

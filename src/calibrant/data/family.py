@@ -1,0 +1,211 @@
+"""The datasets by name, and the one function that loads any of them."""
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from calibrant.data import generated
+from calibrant.data.cifar import cifar10, cifar100
+from calibrant.data.cutting import cut
+from calibrant.data.folders import image_folder, tiny_imagenet
+from calibrant.data.hugging_face import hugging_face
+from calibrant.data.idx import fashion_mnist, mnist
+from calibrant.data.masks import camvid, mask_folder
+from calibrant.data.options import OPTION_NAMES, SHARED, Options, check_names
+from calibrant.data.source import Source
+from calibrant.data.splits import Kind, Splits
+from calibrant.data.text_sets import agnews, newsgroups, sst5, trec
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset that can be loaded.
+
+    Attributes:
+        kind: what its inputs are.
+        meaning: one line for tables.
+        load: reads it from the first of some folders that has it; `cut` makes splits of it.
+        where: how to get it, or where to put it, in case it is missing.
+    """
+
+    kind: Kind | Literal["images or text"]
+    meaning: str
+    load: Callable[..., Source]
+    where: str
+
+    @property
+    def own_options(self) -> tuple[str, ...]:
+        """Options of this dataset's reader."""
+        parameters = inspect.signature(self.load).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Every option that `load` takes for it."""
+        return tuple(dict.fromkeys((*SHARED[self.kind], *self.own_options)))
+
+
+EMBEDDED = "nothing to get: it is made, or comes with a library"
+
+DATASETS: dict[str, Dataset] = {
+    "digits": Dataset(
+        "images",
+        "1,797 handwritten digits of 8 x 8 pixels, 10 classes",
+        generated.digits,
+        "comes with scikit-learn: pip install 'calibrant[sklearn]'",
+    ),
+    "blobs": Dataset(
+        "vectors", "Gaussian blobs; the true posterior is known", generated.blobs, EMBEDDED
+    ),
+    "teacher": Dataset(
+        "vectors",
+        "labels drawn from a fixed random network; the true posterior is known",
+        generated.teacher,
+        EMBEDDED,
+    ),
+    "cifar10": Dataset(
+        "images",
+        "photographs of 32 x 32 pixels, 10 classes; human labels as options",
+        cifar10,
+        "put cifar-10-batches-py or cifar-10-python.tar.gz there, from www.cs.toronto.edu/~kriz",
+    ),
+    "cifar100": Dataset(
+        "images",
+        "photographs of 32 x 32 pixels, 100 classes",
+        cifar100,
+        "put cifar-100-python or cifar-100-python.tar.gz there, from www.cs.toronto.edu/~kriz",
+    ),
+    "mnist": Dataset(
+        "images",
+        "handwritten digits of 28 x 28 pixels, 10 classes",
+        mnist,
+        "put its four idx files (.gz or not) there or in a folder mnist",
+    ),
+    "fashion_mnist": Dataset(
+        "images",
+        "clothes of 28 x 28 pixels, 10 classes",
+        fashion_mnist,
+        "put its four idx files (.gz or not) there, or apt install dataset-fashion-mnist",
+    ),
+    "tiny_imagenet": Dataset(
+        "images",
+        "photographs of 64 x 64 pixels, 200 classes",
+        tiny_imagenet,
+        "unpack tiny-imagenet-200.zip there, from cs231n.stanford.edu",
+    ),
+    "image_folder": Dataset(
+        "images",
+        "your own images, in folders train/<class>, and perhaps val/ and test/",
+        image_folder,
+        "pass root=..., a folder that holds train/<class>/*.png or other images",
+    ),
+    "20news": Dataset(
+        "text",
+        "messages to 20 newsgroups, cut by date",
+        newsgroups,
+        "unpack 20news-bydate.tar.gz there, from qwone.com/~jason/20Newsgroups",
+    ),
+    "agnews": Dataset(
+        "text",
+        "topic of news in brief, 4 classes",
+        agnews,
+        "put train.csv and test.csv of AG News in a folder ag_news_csv there",
+    ),
+    "sst5": Dataset(
+        "text",
+        "sentiment of sentences about films, 5 classes; has a val split of its own",
+        sst5,
+        "unpack trainDevTestTrees_PTB.zip there, from nlp.stanford.edu/sentiment",
+    ),
+    "trec": Dataset(
+        "text",
+        "what a question asks for, 6 classes",
+        trec,
+        "put train_5500.label and TREC_10.label in a folder trec there",
+    ),
+    "camvid": Dataset(
+        "masks",
+        "street scenes, 11 classes of pixels; 11 does not count",
+        camvid,
+        "put CamVid with its folders train, trainannot, ... there",
+    ),
+    "mask_folder": Dataset(
+        "masks",
+        "your own images and masks, in train/images and train/masks, perhaps val/ and test/",
+        mask_folder,
+        "pass root=..., a folder that holds train/images and train/masks",
+    ),
+    "hf": Dataset(
+        "images or text",
+        "hf:NAME: any set of labelled images or texts of Hugging Face, or a folder of theirs",
+        hugging_face,
+        "needs the network, or the path of a folder: hf:./folder",
+    ),
+}
+
+
+def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -> Splits:
+    """Load a dataset and cut it into train, val and test.
+
+    The seed decides which examples of the source become train and val, and what `long_tail` and
+    `label_noise` change in train. Test is the same for every seed, and like val always clean.
+
+    Args:
+        name: one of `DATASETS`.
+        seed: at least 0; the same one gives the same splits, bit for bit.
+        root: the folder that holds the data. If not given, $CALIBRANT_DATA; without that,
+            `../shared/data` seen from the current folder and from the checkout.
+        options: see `Options`, and the options of the reader in `DATASETS[name].options`.
+
+    Raises:
+        ValueError: an unknown name or option (the message lists the right ones), or bad data.
+        FileNotFoundError: the data are not there; the message says where they were looked for.
+        ImportError: a library is missing; the message says what to install.
+
+    Examples:
+        >>> splits = load("blobs", seed=0, n=1000, classes=3)
+        >>> len(splits.train), len(splits.val), splits.classes, splits.shape
+        (900, 100, 3, (2,))
+    """
+    # Only here does a name carry more than itself.
+    key, _, rest = name.partition(":")
+    if key == "hf" and rest:
+        options["dataset"] = rest
+    else:
+        key = name
+    check_names("dataset", [key], tuple(DATASETS))
+    dataset = DATASETS[key]
+    check_names(f"option of {name}", options, dataset.options)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    shared = Options(**{option: options[option] for option in options if option in OPTION_NAMES})
+    own = {option: options[option] for option in options if option in dataset.own_options}
+    folders = searched(root)
+    try:
+        source = dataset.load(folders, **own)
+    except FileNotFoundError as error:
+        # Readers say what they looked for; here it becomes what to do about it.
+        places = ", ".join(map(str, folders))
+        raise FileNotFoundError(f"{name}: {error}; looked in {places}; {dataset.where}") from None
+    kind = source.kind or dataset.kind
+    if kind == "images or text":
+        raise ValueError(f"{name}: its reader must say whether it holds images or text")
+    if dataset.kind != kind:
+        only = [option for option in dataset.own_options if option not in OPTION_NAMES]
+        check_names(f"option of {name}, which is {kind}", options, (*SHARED[kind], *only))
+    return cut(name, kind, source, seed, shared)
+
+
+def searched(root: str | Path | None) -> list[Path]:
+    """The folders in which data are looked for, in this order."""
+    if root is not None:
+        if not Path(root).is_dir():
+            raise FileNotFoundError(f"root must be a folder, and {root} is none")
+        return [Path(root)]
+    if given := os.environ.get("CALIBRANT_DATA"):
+        return [Path(given)]
+    near = Path("..", "shared", "data")
+    return [near, Path(__file__).parents[3].parent / "shared" / "data"]

@@ -1,0 +1,144 @@
+"""Sets of labelled images or texts in the format of Hugging Face's `datasets`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.data.folders import Size, pixels, stacked
+from calibrant.data.source import Part, Source
+from calibrant.extras import need
+from calibrant.files.checks import listed, one_line
+from calibrant.shapes import Index
+
+VAL_NAMES = ("validation", "valid", "val", "dev")
+CHUNK = 256
+
+
+def hugging_face(
+    folders: list[Path],
+    *,
+    dataset: str = "",
+    config: str | None = None,
+    input_column: str | None = None,
+    label_column: str | None = None,
+    size: Size = None,
+) -> Source:
+    """Read a set by its name on the hub, or a folder that `datasets` can read or has saved.
+
+    A split called validation (or valid, val, dev) is val; without a labelled test it is test.
+
+    Args:
+        folders: not searched: give the path of a folder as the name.
+        dataset: its name, or a path; `hf:NAME` sets it.
+        config: which of several variants.
+        input_column: if not given, the only column of images, or else the first one of text.
+        label_column: if not given, the only column of classes, or else `label` or `labels`.
+        size: see `Options`.
+    """
+    if not dataset:
+        raise ValueError("write the name of the set after hf:, such as hf:ag_news")
+    library = need("datasets", extra="datasets", what="reading sets of Hugging Face")
+    splits = _opened(library, dataset, config)
+    if "train" not in splits:
+        raise ValueError(f"hf:{dataset} has no split 'train'; it has {listed(list(splits))}")
+    features = splits["train"].features
+    given = input_column or _input_column(library, dataset, features)
+    target = label_column or _label_column(library, dataset, features)
+    for column in (given, target):
+        if column not in features:
+            raise ValueError(
+                f"hf:{dataset} has no column {column!r}; it has {listed(list(features))}"
+            )
+    is_image = isinstance(features[given], library.Image)
+    if not is_image and getattr(features[given], "dtype", "") not in ("string", "large_string"):
+        raise ValueError(f"hf:{dataset}: column {given!r} holds neither images nor text")
+    numbers = _classes(dataset, splits["train"], target, features[target])
+
+    def part(name: str) -> Part | None:
+        if name not in splits:
+            return None
+        labels = _labels(dataset, splits[name], target, numbers)
+        if labels is None:
+            return None
+        table = splits[name]
+        if not is_image:
+            return Part(labels, lambda index: _rows(table, index)[given])
+        return Part(labels, lambda index: stacked(_images(table, given, index), len(index), size))
+
+    train, test = part("train"), part("test")
+    val = next(filter(None, map(part, VAL_NAMES)), None)
+    if train is None:
+        raise ValueError(f"hf:{dataset}: the labels of 'train' must be at least 0")
+    if test is None:
+        val, test = None, val
+    return Source(
+        train, test, val, class_names=tuple(numbers), kind="images" if is_image else "text"
+    )
+
+
+def _opened(library: Any, dataset: str, config: str | None) -> Any:
+    try:
+        if (Path(dataset) / "dataset_dict.json").is_file():
+            return library.load_from_disk(dataset)
+        return library.load_dataset(dataset, config)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(one_line(error)) from None
+    except Exception as error:
+        # The library lets errors of the network and of many parsers through.
+        raise ValueError(f"hf:{dataset} cannot be read: {one_line(error)}") from None
+
+
+def _input_column(library: Any, dataset: str, features: Any) -> str:
+    images = [name for name, kind in features.items() if isinstance(kind, library.Image)]
+    texts = [name for name, kind in features.items() if getattr(kind, "dtype", "") == "string"]
+    if len(images) > 1 or not images + texts:
+        raise ValueError(f"hf:{dataset}: pass input_column=..., one of {listed(list(features))}")
+    return str((images or texts)[0])
+
+
+def _label_column(library: Any, dataset: str, features: Any) -> str:
+    classes = [name for name, kind in features.items() if isinstance(kind, library.ClassLabel)]
+    usual = [name for name in ("label", "labels") if name in features]
+    if len(classes) != 1 and not usual:
+        raise ValueError(f"hf:{dataset}: pass label_column=..., one of {listed(list(features))}")
+    return str(classes[0] if len(classes) == 1 else usual[0])
+
+
+def _classes(dataset: str, train: Any, column: str, feature: Any) -> dict[str, int]:
+    """Number of each class by its name; plain values are named after themselves, sorted."""
+    names = getattr(feature, "names", None)
+    if names is None:
+        values = train.unique(column)
+        if not all(isinstance(value, int | str) for value in values):
+            raise ValueError(f"hf:{dataset}: column {column!r} must hold whole numbers or names")
+        names = [str(value) for value in sorted(values)]
+    return {name: number for number, name in enumerate(names)}
+
+
+def _labels(dataset: str, table: Any, column: str, numbers: dict[str, int]) -> Tensor | None:
+    """Class numbers, or nothing for a split whose labels are kept secret."""
+    values = table[column][:]
+    if table.features[column].dtype == "int64" and hasattr(table.features[column], "names"):
+        labels = np.asarray(values, dtype=np.int64)
+    else:
+        unknown = [value for value in values if str(value) not in numbers]
+        if unknown and unknown != [-1] * len(values):
+            raise ValueError(f"hf:{dataset}: train has no class {one_line(unknown[0], 40)!r}")
+        labels = np.array([numbers.get(str(value), -1) for value in values], dtype=np.int64)
+    return None if not len(labels) or labels.min() < 0 else torch.from_numpy(labels)
+
+
+def _rows(table: Any, index: Index) -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = table.select(index.tolist())[:]
+    return rows
+
+
+def _images(table: Any, column: str, index: Index) -> Iterator[tuple[object, Tensor]]:
+    for start in range(0, len(index), CHUNK):
+        part = index[start : start + CHUNK]
+        for row, image in zip(part.tolist(), _rows(table, part)[column], strict=True):
+            yield f"row {row}", pixels(image, "RGB")

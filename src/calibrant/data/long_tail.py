@@ -1,0 +1,57 @@
+"""Classes of very different size, made from equal ones, and names for the large and the small."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.data.strata import Purpose, generator
+from calibrant.shapes import Index
+
+Group = Literal["head", "medium", "tail"]
+
+
+def tail_sizes(available: NDArray[np.int64], imbalance: float) -> NDArray[np.int64]:
+    r"""How many examples each class keeps: $n_c = n_{max}\, imbalance^{-c / (K - 1)}$.
+
+    Rounded down, at least 1, and never more than the class has; $n_{max}$ is the size of the
+    largest class, so `imbalance` is the ratio of the first class to the last if all had that size.
+
+    References:
+        Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019,
+        arXiv:1901.05555.
+    """
+    last = max(len(available) - 1, 1)
+    profile = available.max() * imbalance ** -(np.arange(len(available)) / last)
+    # The small number keeps 500 / 100 at 5 where the power rounds down.
+    sizes: NDArray[np.int64] = np.maximum((profile + 1e-9).astype(np.int64), 1)
+    return np.minimum(sizes, available)
+
+
+def long_tailed(labels: NDArray[np.int64], classes: int, imbalance: float, seed: int) -> Index:
+    """Positions that are kept, sorted; a larger imbalance keeps a subset."""
+    sizes = tail_sizes(np.bincount(labels, minlength=classes), imbalance)
+    shuffled = generator(seed, Purpose.TAIL).permutation(len(labels))
+    kept = [shuffled[labels[shuffled] == c][:size] for c, size in enumerate(sizes)]
+    return np.sort(np.concatenate(kept))
+
+
+def tail_groups(labels: Tensor, classes: int, many: int = 100, few: int = 20) -> tuple[Group, ...]:
+    """For each class: 'head' with more than `many` examples, 'tail' with fewer than `few`.
+
+    All between are 'medium'. Give the labels of train: what counts is how much was learnt from.
+
+    Examples:
+        >>> import torch
+        >>> tail_groups(torch.tensor([0] * 101 + [1] * 100 + [2] * 19), classes=3)
+        ('head', 'medium', 'tail')
+    """
+    if not 0 <= few <= many + 1:
+        raise ValueError(f"few must lie in [0, many + 1], got few={few} and many={many}")
+    counts = np.bincount(labels.numpy(), minlength=classes)
+    if len(counts) > classes:
+        raise ValueError(f"labels must lie below classes={classes}, got {int(labels.max())}")
+    return tuple(
+        "head" if count > many else "tail" if count < few else "medium" for count in counts.tolist()
+    )

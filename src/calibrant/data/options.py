@@ -1,0 +1,84 @@
+"""What can be asked of any dataset of a kind, checked once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Literal
+
+from calibrant.data.splits import Kind
+
+# Which of the options below make sense for which inputs.
+SHARED: dict[Kind | Literal["images or text"], tuple[str, ...]] = {
+    "images": ("val", "limit", "size", "long_tail", "label_noise"),
+    "masks": ("val", "limit", "size"),
+    "text": ("val", "limit", "long_tail", "label_noise", "vocabulary", "length"),
+    "vectors": ("val", "limit", "long_tail", "label_noise"),
+}
+SHARED["images or text"] = tuple(dict.fromkeys((*SHARED["images"], *SHARED["text"])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a dataset is cut and changed; `long_tail` and `label_noise` touch train only.
+
+    Attributes:
+        val: fraction of train that becomes val, in proportion to its classes; 0.1 unless told. Not
+            for a source with a val split of its own.
+        limit: at most so many examples of each split of the source, in proportion to its classes
+            (train and the val cut from it together count as one). Smaller limits are subsets.
+        size: side of the images, or (height, width); others are resampled, masks by nearest pixel.
+        long_tail: at least 1, the ratio of the largest class of train to the smallest.
+        label_noise: fraction of train labels that are replaced by another class, any one equally
+            likely; for some sets the name of real noisy labels. Val and test stay clean.
+        vocabulary: text: at most so many token ids, the most frequent words of train.
+        length: text: tokens kept of each document.
+    """
+
+    val: float | None = None
+    limit: int | None = None
+    size: int | Sequence[int] | None = None
+    long_tail: float = 1.0
+    label_noise: float | str = 0.0
+    vocabulary: int = 20_000
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.val is not None and not 0 < self.val < 1:
+            raise ValueError(f"val must lie strictly between 0 and 1, got {self.val}")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit must be at least 1, got {self.limit}")
+        if not 1 <= self.long_tail < float("inf"):
+            raise ValueError(
+                f"long_tail must be at least 1 (1 changes nothing), got {self.long_tail}"
+            )
+        if not isinstance(self.label_noise, str) and not 0 <= self.label_noise < 1:
+            raise ValueError(f"label_noise must lie in [0, 1), got {self.label_noise}")
+        if self.vocabulary < 3:
+            raise ValueError(
+                f"vocabulary must be at least 3 (0 pads, 1 is unknown), got {self.vocabulary}"
+            )
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"length must be at least 1, got {self.length}")
+        height_and_width(self.size)
+
+
+def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+    """What `size` means; a single number is a square."""
+    if size is None:
+        return None
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(s, int) and 1 <= s <= 4096 for s in pair):
+        raise ValueError(f"size must be a number or (height, width) in [1, 4096], got {size}")
+    return pair[0], pair[1]
+
+
+OPTION_NAMES = tuple(field.name for field in fields(Options))
+
+
+def check_names(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a name that is not known, with the nearest one that is and with all of them."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"no {what} {name!r}; {hint}expected one of {', '.join(known)}")

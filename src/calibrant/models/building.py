@@ -1,0 +1,192 @@
+"""Networks from names: ours by `build`, a user's by `from_path`."""
+
+import difflib
+import importlib
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant.models.family import MODELS, Kind, Model
+from calibrant.models.network import Network
+
+# What a setting may be given as, by the type of its default.
+ACCEPTED: dict[type, tuple[type, ...]] = {
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+    tuple: (tuple, list),
+}
+WORDS = {int: "a whole number", float: "a number", str: "a word", tuple: "a list of whole numbers"}
+SHAPES = {
+    "images": "images (channels, height, width)",
+    "masks": "images (channels, height, width)",
+    "text": "token ids (length,) with a vocabulary",
+    "numbers": "vectors (d,) or images (channels, height, width)",
+}
+
+
+def build(
+    name: str,
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    vocabulary: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Network:
+    """Make a network of `MODELS`; the same seed gives the same weights, bit for bit.
+
+    The global random state is left as it was.
+
+    Args:
+        name: a key of `MODELS`.
+        classes: k, the number of logits.
+        shape: of one input, without the batch.
+        vocabulary: for text, the number of token ids.
+        seed: of the weights.
+        settings: of this network, such as `width`; `settings_of(name)` lists them.
+
+    Examples:
+        >>> network = build("resnet20", classes=10, shape=(3, 32, 32))
+        >>> sum(weights.numel() for weights in network.parameters())
+        269722
+    """
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}{_meant(name, MODELS)}")
+    model = MODELS[name]
+    _check_task(classes, shape, vocabulary)
+    if model.kind not in _kinds(shape, vocabulary):
+        raise ValueError(_misfit(name, model, shape, vocabulary))
+    known = settings_of(name)
+    for key, value in settings.items():
+        _check_setting(name, key, value, known)
+    size = {"text": vocabulary, "numbers": math.prod(shape)}.get(model.kind, shape[0])
+    with seeded(seed):
+        return model.make(classes, size, **settings)
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings of a network and their defaults."""
+    make = MODELS[name].make
+    fixed = getattr(make, "keywords", {})
+    return {
+        key: parameter.default
+        for key, parameter in inspect.signature(make).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and key not in fixed
+    }
+
+
+def from_path(
+    path: str,
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    vocabulary: int | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> nn.Module:
+    """Make a network with a user's own function or class.
+
+    It is called as `factory(classes=..., shape=..., **settings)`, and with `vocabulary=...` for
+    text. Any module is accepted; parts called `features` and `head` are used where they exist.
+    Weights drawn from torch's global generator follow the seed.
+
+    Args:
+        path: where the factory is, `package.module:factory`. Importing runs the module's code.
+        classes: k.
+        shape: of one input, without the batch.
+        vocabulary: for text, the number of token ids.
+        seed: of the weights.
+        settings: handed to the factory.
+    """
+    _check_task(classes, shape, vocabulary)
+    factory = _imported(path)
+    given = {"classes": classes, "shape": shape, **settings}
+    if vocabulary is not None:
+        given["vocabulary"] = vocabulary
+    try:
+        inspect.signature(factory).bind(**given)
+    except TypeError as error:
+        called = ", ".join(given)
+        raise TypeError(f"{path} must accept the arguments {called}: {error}") from None
+    except ValueError:  # Compiled callables have no signature to look at.
+        pass
+    with seeded(seed):
+        module = factory(**given)
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{path} must return a torch.nn.Module, got {type(module).__name__}")
+    return module
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's random numbers follow the seed inside, and go on as before outside."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _imported(path: str) -> Any:
+    module, colon, name = path.partition(":")
+    if not (colon and module and name):
+        raise ValueError(f"a model's path must be 'package.module:factory', got {path!r}")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"cannot import {module!r} of {path!r}: {reason}; is its folder on PYTHONPATH?"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = _meant(part, [key for key in vars(found) if not key.startswith("_")])
+            raise ValueError(f"{module!r} has no {name!r}{near}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"{path} must be a function or class, got {type(found).__name__}")
+    return found
+
+
+def _check_task(classes: int, shape: tuple[int, ...], vocabulary: int | None) -> None:
+    if classes < 1:
+        raise ValueError(f"classes must be at least 1, got {classes}")
+    if not shape or min(shape) < 1:
+        raise ValueError(f"shape must hold positive sizes of one input, got {shape}")
+    if vocabulary is not None and vocabulary < 2:
+        raise ValueError(f"vocabulary must be at least 2 (0 pads, 1 is unknown), got {vocabulary}")
+
+
+def _kinds(shape: tuple[int, ...], vocabulary: int | None) -> tuple[Kind, ...]:
+    if vocabulary is not None:
+        return ("text",) if len(shape) == 1 else ()
+    return ("images", "masks", "numbers") if len(shape) == 3 else ("numbers",)
+
+
+def _misfit(name: str, model: Model, shape: tuple[int, ...], vocabulary: int | None) -> str:
+    kinds = _kinds(shape, vocabulary)
+    fitting = ", ".join(key for key, other in MODELS.items() if other.kind in kinds)
+    came = f"shape {shape}" + (f" and a vocabulary of {vocabulary}" if vocabulary else "")
+    advice = f"models that fit: {fitting}" if fitting else "text has shape (length,)"
+    return f"{name} takes {SHAPES[model.kind]}, got {came}; {advice}"
+
+
+def _check_setting(name: str, key: str, value: Any, known: Mapping[str, Any]) -> None:
+    if key not in known:
+        raise ValueError(f"{name} has no setting {key!r}{_meant(key, known)}")
+    kind = type(known[key])
+    right = isinstance(value, ACCEPTED[kind]) and not isinstance(value, bool)
+    if not right or (kind is tuple and not all(type(each) is int for each in value)):
+        raise TypeError(f"{key} of {name} must be {WORDS[kind]}, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{key} of {name} must be finite, got {value}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name[:60], list(known), 1)
+    listed = f"; expected one of {', '.join(known)}"
+    return f"; did you mean {close[0]!r}?" if close else listed

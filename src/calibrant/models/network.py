@@ -1,0 +1,61 @@
+"""What all networks share: features, a head, and how they start."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from calibrant.losses.settings import positive
+
+
+class Network(nn.Module, ABC):
+    """A classifier in two parts: `forward(x) = head(features(x))`.
+
+    The head is one linear layer (a 1x1 convolution in networks for masks), so that what is known
+    about linear models, such as margins and exact last layers, can be said of every network here.
+    """
+
+    head: nn.Module
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """What the head sees: (n, d), or (n, d, h, w) where every pixel has a label."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits: (n, k), or (n, k, h, w)."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+    def initialise(self) -> None:
+        """Draw the weights; the last line of every `__init__`.
+
+        Convolutions: normal with variance 2 / fan_out, which keeps the size of gradients through
+        ReLU. Linear layers: uniform on ±1 / sqrt(fan_in). Embeddings: normal with variance
+        1 / dimension, zero for padding. Biases zero; norms start as the identity.
+
+        References:
+            He et al., Delving Deep into Rectifiers, ICCV 2015, arXiv:1502.01852.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Conv1d | nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.Linear):
+                bound = module.in_features**-0.5
+                nn.init.uniform_(module.weight, -bound, bound)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+                if module.padding_idx is not None:
+                    nn.init.zeros_(module.weight.data[module.padding_idx])
+            bias = getattr(module, "bias", None)
+            if isinstance(bias, Tensor):
+                nn.init.zeros_(bias)
+
+
+def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1) -> nn.Conv2d:
+    """Square kernel of odd size, edges padded, no bias: a norm follows or has gone before."""
+    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+
+
+def scaled(channels: int, width: float) -> int:
+    """Channels of a layer in a network `width` times as wide as the paper's; at least one."""
+    positive("width", width)
+    return max(1, round(channels * width))

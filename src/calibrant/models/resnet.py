@@ -1,0 +1,151 @@
+"""Residual networks for small images: the CIFAR family, ResNet-18 and ResNet-50."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calibrant.models.network import Network, convolution, scaled
+
+
+class Subsample(nn.Module):
+    """The paper's shortcut A, without parameters: every second pixel, new channels zero."""
+
+    def __init__(self, *, stride: int, extra: int) -> None:
+        super().__init__()
+        self.stride, self.extra = stride, extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Channels already there keep their place; the new ones come last."""
+        return functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
+
+
+class Projection(nn.Sequential):
+    """The paper's shortcut B: a learnt 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__(convolution(inputs, outputs, 1, stride=stride), nn.BatchNorm2d(outputs))
+
+
+class Basic(nn.Module):
+    """Two 3x3 convolutions beside a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = convolution(inputs, outputs, stride=stride)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = convolution(outputs, outputs)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum passes through one more ReLU."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the middle is a quarter as wide.
+
+    The 3x3 convolution has the stride, as in most code; the paper has it in the first 1x1.
+    """
+
+    expansion = 4
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        inner = outputs // self.expansion
+        self.conv1 = convolution(inputs, inner, 1)
+        self.norm1 = nn.BatchNorm2d(inner)
+        self.conv2 = convolution(inner, inner, stride=stride)
+        self.norm2 = nn.BatchNorm2d(inner)
+        self.conv3 = convolution(inner, outputs, 1)
+        self.norm3 = nn.BatchNorm2d(outputs)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum passes through one more ReLU."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        out = functional.relu(self.norm2(self.conv2(out)))
+        return functional.relu(self.norm3(self.conv3(out)) + self.shortcut(x))
+
+
+class ResNet(Network):
+    """Stem of one 3x3 convolution, stages that halve the image, global average.
+
+    Args:
+        classes: k.
+        channels: of an image.
+        block: `Basic` or `Bottleneck`.
+        stages: blocks in each stage.
+        first: channels of the first stage, before `width` multiplies; each next one doubles.
+        learnt_shortcuts: whether a shortcut that changes shape is B, with weights, or A, without.
+        width: multiplies all channels.
+
+    References:
+        He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        channels: int,
+        *,
+        block: type[Basic] | type[Bottleneck] = Basic,
+        stages: tuple[int, ...],
+        first: int,
+        learnt_shortcuts: bool,
+        width: float = 1.0,
+    ) -> None:
+        super().__init__()
+        inputs = base = scaled(first, width)
+        self.conv = convolution(channels, base)
+        self.norm = nn.BatchNorm2d(base)
+        blocks: list[nn.Module] = []
+        for stage, count in enumerate(stages):
+            outputs = base * 2**stage * block.expansion
+            for place in range(count):
+                stride = 2 if stage and not place else 1
+                shortcut: nn.Module = nn.Identity()
+                if learnt_shortcuts and (stride > 1 or inputs != outputs):
+                    shortcut = Projection(inputs, outputs, stride=stride)
+                elif stride > 1 or inputs != outputs:
+                    shortcut = Subsample(stride=stride, extra=outputs - inputs)
+                blocks.append(block(inputs, outputs, stride=stride, shortcut=shortcut))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, classes)
+        self.initialise()
+
+    def features(self, x: Tensor) -> Tensor:
+        """Mean over the last feature map, (n, d)."""
+        out: Tensor = self.blocks(functional.relu(self.norm(self.conv(x))))
+        return out.mean((2, 3))
+
+
+def cifar_resnet(classes: int, channels: int, *, depth: int, width: float = 1.0) -> ResNet:
+    """Three stages of 16, 32 and 64 channels, (depth - 2) / 6 blocks each, shortcut A."""
+    blocks, rest = divmod(depth - 2, 6)
+    if rest or blocks < 1:
+        raise ValueError(f"depth must be 6 n + 2 (8, 14, 20, ...), got {depth}")
+    stages = (blocks,) * 3
+    return ResNet(classes, channels, stages=stages, first=16, learnt_shortcuts=False, width=width)
+
+
+def resnet18(classes: int, channels: int, *, width: float = 1.0) -> ResNet:
+    """Four stages of 64 to 512 channels, two basic blocks each, shortcut B."""
+    stages = (2, 2, 2, 2)
+    return ResNet(classes, channels, stages=stages, first=64, learnt_shortcuts=True, width=width)
+
+
+def resnet50(classes: int, channels: int, *, width: float = 1.0) -> ResNet:
+    """Four stages of 256 to 2048 channels, 3, 4, 6 and 3 bottleneck blocks, shortcut B."""
+    return ResNet(
+        classes,
+        channels,
+        block=Bottleneck,
+        stages=(3, 4, 6, 3),
+        first=64,
+        learnt_shortcuts=True,
+        width=width,
+    )

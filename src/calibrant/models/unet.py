@@ -1,0 +1,64 @@
+"""A small U-Net: a label for every pixel."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calibrant.losses.settings import positive
+from calibrant.models.network import Network, convolution, scaled
+
+
+class Twice(nn.Module):
+    """Two 3x3 convolutions, each with norm and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = convolution(inputs, outputs), nn.BatchNorm2d(outputs)
+        self.conv2, self.norm2 = convolution(outputs, outputs), nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same height and width."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)))
+
+
+class UNet(Network):
+    """Halve the image `levels` times and come back, each time with the map of the way down.
+
+    The way up grows each map to exactly the size it meets, by nearest pixels, so that any height
+    and width is allowed. The paper crops and uses learnt upsampling; here output and input agree.
+
+    Args:
+        classes: k.
+        channels: of an image.
+        levels: halvings.
+        width: multiplies the 16 channels of the top level; each level down has twice as many.
+
+    References:
+        Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation,
+        MICCAI 2015, arXiv:1505.04597.
+    """
+
+    def __init__(self, classes: int, channels: int, *, levels: int = 3, width: float = 1.0) -> None:
+        super().__init__()
+        positive("levels", levels)
+        sizes = [scaled(16 * 2**level, width) for level in range(levels + 1)]
+        self.down = nn.ModuleList(map(Twice, [channels, *sizes], sizes))
+        upwards = [Twice(small + large, small) for small, large in pairwise(sizes)]
+        self.up = nn.ModuleList(reversed(upwards))
+        self.head = nn.Conv2d(sizes[0], classes, 1)
+        self.initialise()
+
+    def features(self, x: Tensor) -> Tensor:
+        """A vector for each pixel, (n, d, h, w)."""
+        maps: list[Tensor] = []
+        out = x
+        for level, block in enumerate(self.down):
+            out = block(functional.max_pool2d(out, 2, ceil_mode=True) if level else out)
+            maps.append(out)
+        for block, beside in zip(self.up, reversed(maps[:-1]), strict=True):
+            grown = functional.interpolate(out, size=beside.shape[2:], mode="nearest")
+            out = block(torch.cat([beside, grown], 1))
+        return out

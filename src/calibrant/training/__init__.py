@@ -1,0 +1,23 @@
+"""Training: one loop for every method; killed at any instant and started again, the same bytes."""
+
+from calibrant.training.checkpoint import DiskFullError
+from calibrant.training.interrupts import InterruptedTrainingError
+from calibrant.training.loop import DivergedError, Loop
+from calibrant.training.predict import predict
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import Trained, train
+from calibrant.training.runtime import ManyProcesses, Runtime, start
+
+__all__ = [
+    "DiskFullError",
+    "DivergedError",
+    "InterruptedTrainingError",
+    "Loop",
+    "ManyProcesses",
+    "Recipe",
+    "Runtime",
+    "Trained",
+    "predict",
+    "start",
+    "train",
+]

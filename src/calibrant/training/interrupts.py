@@ -1,0 +1,49 @@
+"""SIGTERM and SIGINT: the step is finished and saved before the process ends."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class InterruptedTrainingError(Exception):
+    """A training was asked to end; what it has done is saved.
+
+    Attributes:
+        number: of the signal; programs that were ended so exit with 128 + number.
+    """
+
+    def __init__(self, number: int, saved: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; {saved}")
+        self.number = number
+
+
+class Interrupts:
+    """Remember a signal instead of obeying at once; a second one is obeyed."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        # Python lets only the main thread have handlers.
+        if threading.current_thread() is threading.main_thread():
+            for each in SIGNALS:
+                self._before[each] = signal.signal(each, self._remember)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            raise KeyboardInterrupt
+        self.number = number

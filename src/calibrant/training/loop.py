@@ -1,0 +1,325 @@
+"""The one training loop, for every method."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.data import Batch, Splits
+from calibrant.methods import Method
+from calibrant.metrics import METRICS
+from calibrant.predictions import Predictions
+from calibrant.training import optimizers
+from calibrant.training.averaging import Average
+from calibrant.training.predict import placed, predict
+from calibrant.training.randomness import epoch_order, random_state, restore
+from calibrant.training.recipe import Recipe
+from calibrant.training.runtime import Runtime
+from calibrant.training.sam import Sharpness
+from calibrant.training.schedules import rate
+
+# Measured on the validation data after every epoch.
+WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
+# Metrics of which more is better.
+RISING = ("accuracy",)
+
+
+class DivergedError(FloatingPointError):
+    """The loss or the gradient is no longer finite; the weights are those before that step."""
+
+    def __init__(self, message: str, record: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.record = dict(record)
+
+
+def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+    """Metrics by name, without their warnings: in training they would come in every epoch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return {name: METRICS[name](predictions) for name in names}
+
+
+@dataclass
+class Progress:
+    """How far a training is: finished epochs, steps of the one under way, and what was seen."""
+
+    epoch: int = 0
+    at: int = 0
+    loss: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    stopped: bool = False
+
+
+class Loop:
+    """A training that can be left after any step and taken up again from its state.
+
+    Args:
+        model: trained in place.
+        method: what makes a loss of a batch.
+        splits: with a `meta` split if the method needs one.
+        recipe: how it is trained.
+        seed: of the order of the examples and of augmentation.
+        runtime: the processes that train together.
+        between: called after each step and each batch of an evaluation; what it raises ends the
+            training with its state intact.
+        on_epoch: called with the row of each finished epoch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        splits: Splits,
+        recipe: Recipe,
+        *,
+        seed: int,
+        runtime: Runtime,
+        between: Callable[["Loop"], None] = lambda loop: None,
+        on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
+    ) -> None:
+        self.splits, self.recipe, self.seed = splits, recipe, seed
+        self.runtime, self.between, self.on_epoch = runtime, between, on_epoch
+        self.batch = len(splits.train) if recipe.optimizer == "gd" else recipe.batch
+        self.batch = min(self.batch, len(splits.train))
+        if self.batch % runtime.world_size:
+            raise ValueError(
+                f"a batch of {self.batch} cannot be shared by {runtime.world_size} processes; "
+                "make it a multiple of their number"
+            )
+        if method.needs_meta and splits.meta is None:
+            raise ValueError("this method needs a meta split: cut it with splits.with_meta")
+        self.dtype = torch.float64 if recipe.precision == "float64" else torch.float32
+        self.model = model.to(runtime.device, self.dtype)
+        if len(splits.shape) == 3:
+            # Type stubs know `memory_format` only together with tensors.
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.method = method
+        method.ignore_index, method.ranks = splits.ignore_index, runtime
+        method.to(runtime.device)
+        self.optimizer = optimizers.build(
+            recipe.optimizer,
+            self.model,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+        )
+        self.sharpness = Sharpness(recipe.sam) if recipe.sam else None
+        self.average = Average(self.model, recipe.average) if recipe.average else None
+        self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.wrapped = runtime.wrap(self.model)
+        self.progress = Progress()
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return len(self.splits.train) // self.batch
+
+    @property
+    def step(self) -> int:
+        """Steps taken so far."""
+        return self.progress.epoch * self.steps + self.progress.at
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or no better one is expected."""
+        return self.progress.stopped or self.progress.epoch >= self.recipe.epochs
+
+    def run(self) -> None:
+        """Train to the end, from wherever this is; then take the best weights if any were kept."""
+        while not self.finished:
+            self._epoch()
+        best = self.progress.best
+        if best is not None:
+            self.model.load_state_dict(best["weights"])
+        elif self.average is not None:
+            self.average.copy_to(self.model)
+        # From here on the average is the model itself.
+        self.average = None
+
+    def _epoch(self) -> None:
+        progress = self.progress
+        order = epoch_order(len(self.splits.train), seed=self.seed, epoch=progress.epoch)
+        self.model.train()
+        while progress.at < self.steps:
+            whole = order[progress.at * self.batch : (progress.at + 1) * self.batch]
+            progress.loss += self._step(whole[self.runtime.rank :: self.runtime.world_size])
+            progress.at += 1
+            self.between(self)
+        row = self._measured()
+        progress.history.append(row)
+        progress.epoch, progress.at, progress.loss = progress.epoch + 1, 0, 0.0
+        self.on_epoch(row)
+
+    def _step(self, index: Tensor) -> float:
+        """Move the weights once; returns the loss."""
+        recipe, factor = self.recipe, self._factor(self.step)
+        self.optimizer.set_rate(factor)
+        batch = self._placed(
+            recipe.augmentation(
+                self.splits.train,
+                index,
+                seed=self.seed,
+                epoch=self.progress.epoch,
+                ignore_index=self.splits.ignore_index,
+            )
+        )
+        if self.method.needs_meta:
+            self.method.before_step(self.model, batch, self._meta(), recipe.lr * factor)
+        loss = self._gradient(batch)
+        if self.sharpness is not None:
+            self.sharpness.ascend(self.parameters)
+            self._gradient(batch)
+            self.sharpness.restore()
+        norm = self._clipped()
+        (bad,) = self.runtime.any(not (math.isfinite(loss) and math.isfinite(norm)))
+        if bad:
+            raise self._diverged(loss, norm, recipe.lr * factor, index)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model)
+        return loss
+
+    def _factor(self, step: int) -> float:
+        """Part of the highest learning rate that a step is taken with."""
+        recipe = self.recipe
+        return rate(
+            recipe.schedule,
+            step,
+            steps=recipe.epochs * self.steps,
+            warmup=round(recipe.warmup * self.steps),
+            milestones=recipe.milestones,
+            decay=recipe.decay,
+        )
+
+    def _gradient(self, batch: Batch) -> float:
+        self.optimizer.zero_grad()
+        with self._autocast():
+            loss = self._mean(self.method.loss(self.wrapped, batch))
+        self.runtime.backward(loss)
+        return float(loss.detach())
+
+    def _clipped(self) -> float:
+        """Norm of the gradient, which is then shortened to the bound if there is one."""
+        slopes = [each.grad for each in self.parameters if each.grad is not None]
+        norm = nn.utils.get_total_norm(slopes)
+        if self.recipe.clip:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.recipe.clip, norm)
+        return float(norm)
+
+    def _mean(self, loss: Tensor) -> Tensor:
+        """Mean over the examples of all processes, which may hold different numbers of them."""
+        if loss.ndim == 0 or self.runtime.world_size == 1:
+            return loss.mean()
+        count = torch.tensor(float(len(loss)), device=loss.device)
+        return loss.sum() * self.runtime.world_size / float(self.runtime.total(count))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.runtime.device.type, dtype=torch.bfloat16)
+
+    def _meta(self) -> Batch:
+        """The held-out batch of this step; their order, too, depends on the seed alone."""
+        meta = self.splits.meta
+        if meta is None:
+            raise ValueError("this method needs a meta split: cut it with splits.with_meta")
+        size = min(self.batch, len(meta))
+        turn, at = divmod(self.step, len(meta) // size)
+        order = epoch_order(len(meta), seed=self.seed + 1, epoch=turn)
+        index = order[at * size : (at + 1) * size]
+        return self._placed(meta.batch(index[self.runtime.rank :: self.runtime.world_size]))
+
+    def _placed(self, batch: Batch) -> Batch:
+        device = self.runtime.device
+        return Batch(
+            placed(batch.inputs, device, self.dtype),
+            batch.labels.to(device),
+            batch.index,
+            None if batch.other_labels is None else batch.other_labels.to(device),
+            None if batch.share is None else batch.share.to(device),
+        )
+
+    def _diverged(self, loss: float, norm: float, lr: float, index: Tensor) -> DivergedError:
+        record = {
+            "step": self.step,
+            "epoch": self.progress.epoch,
+            "loss": str(loss),
+            "gradient_norm": str(norm),
+            "lr": lr,
+            "examples": index.tolist(),
+        }
+        return DivergedError(
+            f"loss {loss}, gradient norm {norm} at step {self.step} (epoch "
+            f"{self.progress.epoch}, learning rate {lr:g}): lower the rate, or clip the gradient",
+            record,
+        )
+
+    def predict(self, split_name: str) -> Predictions:
+        """What the network, averaged if asked for, says about a split."""
+        self.runtime.align(self.model)
+        swap = nullcontext() if self.average is None else self.average.applied(self.model)
+        with swap:
+            return predict(
+                self.model,
+                getattr(self.splits, split_name),
+                ignore_index=self.splits.ignore_index,
+                runtime=self.runtime,
+                between=lambda: self.between(self),
+            )
+
+    def _measured(self) -> dict[str, float]:
+        """The row of an epoch; moves what the method learns, and keeps the best weights."""
+        progress, recipe = self.progress, self.recipe
+        val = self.predict("val")
+        names = [*WATCHED, *([recipe.stop_on] if recipe.stop_on not in (*WATCHED, "") else [])]
+        found = {f"val_{name}": value for name, value in measured(val, names).items()}
+        learnt = self.method.after_epoch(val)
+        if recipe.stop_on:
+            self._keep_best(found[f"val_{recipe.stop_on}"])
+        loss = float(self.runtime.total(torch.tensor(progress.loss, dtype=torch.float64)))
+        return {
+            "epoch": progress.epoch,
+            "lr": recipe.lr * self._factor(self.step - 1),
+            "loss": loss / (self.steps * self.runtime.world_size),
+            **found,
+            **learnt,
+        }
+
+    def _keep_best(self, value: float) -> None:
+        progress = self.progress
+        score = -value if self.recipe.stop_on in RISING else value
+        if progress.best is None or score < progress.best["score"]:
+            swap = nullcontext() if self.average is None else self.average.applied(self.model)
+            with swap:
+                weights = {name: each.clone() for name, each in self.model.state_dict().items()}
+            progress.best = {"score": score, "epoch": progress.epoch, "weights": weights}
+        elif progress.epoch - progress.best["epoch"] >= self.recipe.patience:
+            progress.stopped = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the training depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "method": self.method.state_dict(),
+            "random": self.runtime.states(random_state()),
+            "progress": dict(vars(self.progress)),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.method.load_state_dict(state["method"])
+        self.progress = Progress(**state["progress"])
+        restore(state["random"][self.runtime.rank])

@@ -1,0 +1,85 @@
+"""What a network says about a split."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.data import Split
+from calibrant.predictions import Predictions
+from calibrant.training.runtime import Runtime
+
+# Numbers of the inputs of a batch: enough to keep the processor busy, few enough for its cache.
+ELEMENTS = 1 << 19
+
+
+def predict(
+    model: nn.Module,
+    split: Split,
+    *,
+    ignore_index: int | None = None,
+    runtime: Runtime | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> Predictions:
+    """Logits and labels of every example, in order; of pixels, grouped by image.
+
+    Args:
+        model: put into evaluation mode for the time being.
+        split: as stored; it is scaled batch by batch.
+        ignore_index: label of pixels that are left out.
+        runtime: processes that share the work; each gets all the answers.
+        between: called after every batch.
+
+    Examples:
+        >>> from calibrant import data, models
+        >>> splits = data.load("blobs", 0)
+        >>> network = models.build("mlp", classes=splits.classes, shape=splits.shape)
+        >>> len(predict(network, splits.val)) == len(splits.val)
+        True
+    """
+    runtime = runtime or Runtime(str(next(model.parameters()).device))
+    logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
+    if logits.ndim == 2:
+        return Predictions(logits, split.labels)
+    return Predictions.from_dense(logits, split.labels, ignore_index=ignore_index)
+
+
+def _logits(
+    model: nn.Module, split: Split, runtime: Runtime, between: Callable[[], None]
+) -> Tensor:
+    """Logits of this process's share of the split, which is one stretch of it."""
+    share = -(-len(split) // runtime.world_size)
+    mine = torch.arange(len(split))[runtime.rank * share : (runtime.rank + 1) * share]
+    step = max(1, ELEMENTS // max(1, split.inputs[0].numel()))
+    dtype = next(model.parameters()).dtype
+    found = []
+    with evaluating(model):
+        for start in range(0, max(1, len(mine)), step):
+            index = mine[start : start + step]
+            inputs = placed(split.batch(index).inputs, runtime.device, dtype)
+            found.append(model(inputs).float() if dtype is not torch.float64 else model(inputs))
+            between()
+    return torch.cat(found)
+
+
+def placed(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Inputs where the network is, in its precision, images with their channels last."""
+    if inputs.is_floating_point():
+        inputs = inputs.to(device, dtype, non_blocking=True)
+    else:
+        inputs = inputs.to(device, non_blocking=True)
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards each part is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,54 @@
+"""Random states: seeded for a training, kept in its checkpoints, and given back afterwards."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def random_state() -> dict[str, Any]:
+    """States of torch (every device), numpy and Python, as tensors and plain numbers."""
+    version, inner, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": [version, list(inner), gauss],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, cached],
+    }
+
+
+def restore(state: Mapping[str, Any]) -> None:
+    """Go on from where the states were."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    version, inner, gauss = state["python"]
+    random.setstate((version, tuple(inner), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state(  # noqa: NPY002
+        (kind, keys.numpy().astype(np.uint32), position, has_gauss, cached)
+    )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed everything inside; outside, nothing has happened."""
+    before = random_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore(before)
+
+
+def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
+    """Order of the training examples in an epoch; a function of nothing but its arguments."""
+    key = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return torch.randperm(n, generator=torch.Generator().manual_seed(key))

@@ -1,0 +1,118 @@
+"""How a network is trained: everything that is not data, model or method."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from calibrant.data import Augmentation
+from calibrant.methods.settings import meant
+from calibrant.metrics import METRICS
+from calibrant.training.optimizers import OPTIMIZERS
+from calibrant.training.schedules import SCHEDULES
+
+PRECISIONS = ("float32", "bfloat16", "float64")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a training, checked when made.
+
+    Attributes:
+        epochs: passes over the training data.
+        batch: examples of a step, over all processes; what is left of an epoch is left out, and is
+            another part in each epoch.
+        optimizer: a name in `OPTIMIZERS`; "gd" takes all training data as one batch.
+        lr: highest learning rate.
+        momentum: of sgd, and of muon.
+        nesterov: look ahead, for sgd with momentum.
+        weight_decay: not on norms and biases.
+        schedule: a name in `SCHEDULES`, of the learning rate over the steps.
+        warmup: epochs in which the learning rate rises from zero.
+        milestones: parts of the training after which "multi_step" lowers the rate.
+        decay: factor of "multi_step".
+        clip: largest norm of the gradient; none if 0.
+        sam: radius of sharpness-aware minimisation around the optimizer; none if 0.
+        average: decay of an average of the weights that is used in their place; none if 0.
+        stop_on: metric of the validation data by which the best epoch is kept; none if empty.
+        patience: epochs without a better value of `stop_on` after which training ends.
+        precision: "float32", "bfloat16" (mixed, where the device has it) or "float64".
+        augmentation: of the training images.
+        meta: part of the training data set aside, for methods that ask for it.
+    """
+
+    epochs: int = 20
+    batch: int = 128
+    optimizer: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"
+    warmup: float = 0.0
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    decay: float = 0.1
+    clip: float = 0.0
+    sam: float = 0.0
+    average: float = 0.0
+    stop_on: str = ""
+    patience: int = 10
+    precision: str = "float32"
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    meta: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
+                )
+        if self.stop_on and self.stop_on not in METRICS:
+            raise ValueError(f"stop_on must be one of {', '.join(METRICS)}; got {self.stop_on!r}")
+        for name in ("epochs", "batch", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("lr", "momentum", "weight_decay", "warmup", "clip", "sam", "average"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        for name in ("momentum", "average", "meta"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.warmup > self.epochs:
+            raise ValueError(f"warmup must be at most the {self.epochs} epochs, got {self.warmup}")
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting as a plain value, by its name."""
+        plain = asdict(self)
+        inner = plain.pop("augmentation")
+        plain["milestones"] = list(self.milestones)
+        return {**plain, **{f"augmentation.{name}": value for name, value in inner.items()}}
+
+
+def recipe_from(given: Mapping[str, Any]) -> Recipe:
+    """Make a recipe of plain values; those of the augmentation stand beside the others."""
+    known = {each.name: each for each in fields(Recipe)}
+    inner = {each.name for each in fields(Augmentation)}
+    for name, value in given.items():
+        if name not in known and name not in inner:
+            names = [*(each for each in known if each != "augmentation"), *inner]
+            raise ValueError(f"no setting {name!r} of a recipe; {meant(name, names)}")
+        _check_type(name, value, getattr(Augmentation() if name in inner else Recipe(), name))
+    plain = {name: value for name, value in given.items() if name not in inner}
+    if "milestones" in plain:
+        plain["milestones"] = tuple(plain["milestones"])
+    changed = {name: value for name, value in given.items() if name in inner}
+    return Recipe(**plain, augmentation=Augmentation(**changed))
+
+
+def _check_type(name: str, value: Any, default: Any) -> None:
+    """Refuse a word where a number is meant, and the like."""
+    kinds: dict[type, tuple[type, ...]] = {float: (int, float), tuple: (list, tuple)}
+    kind = kinds.get(type(default), (type(default),))
+    if not isinstance(value, kind) or (isinstance(value, bool) and not isinstance(default, bool)):
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        expected = words.get(type(default), "a list of numbers")
+        raise ValueError(f"{name} must be {expected}, got {value!r}")

@@ -1,0 +1,194 @@
+"""Augmentation: equal to a plain loop, and blind to which examples share a batch."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from calibrant.data import Augmentation, Scale, Split
+from calibrant.data.augment import COLUMN, FLIP, PARTNER, ROW, SHARE
+from calibrant.data.hashing import uniform
+
+VARIANTS = [
+    Augmentation(crop=2),
+    Augmentation(flip=True),
+    Augmentation(crop=3, flip=True),
+    Augmentation(mixup=0.4),
+    Augmentation(crop=1, flip=True, mixup=1.0),
+]
+
+
+@pytest.fixture
+def images():
+    generator = torch.Generator().manual_seed(1)
+    return Split(
+        torch.randint(0, 256, (40, 3, 6, 8), dtype=torch.uint8, generator=generator),
+        torch.randint(0, 5, (40,), generator=generator),
+        torch.arange(40) * 2,
+        Scale((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)),
+    )
+
+
+@pytest.fixture
+def scenes(images):
+    masks = (images.inputs[:, 0] % 5).short()
+    return Split(images.inputs, masks, images.rows, images.scale)
+
+
+def one_number(seed, epoch, draw, position):
+    return float(uniform(seed, epoch, draw, np.array([position]))[0])
+
+
+def moved(augmentation, split, position, seed, epoch, ignore_index=None):
+    """One image and its label, pixel by pixel."""
+    image, label = split.inputs[position], split.labels[position]
+    pad, (height, width) = augmentation.crop, image.shape[1:]
+    down = right = 0
+    if pad:
+        down = int(one_number(seed, epoch, ROW, position) * (2 * pad + 1)) - pad
+        right = int(one_number(seed, epoch, COLUMN, position) * (2 * pad + 1)) - pad
+    mirrored = augmentation.flip and one_number(seed, epoch, FLIP, position) < 0.5
+    result = torch.zeros_like(image)
+    mask = torch.full_like(label, ignore_index or 0) if label.ndim else label
+    for y in range(height):
+        for x in range(width):
+            from_y = y + down
+            from_x = (width - 1 - x if mirrored else x) + right
+            if 0 <= from_y < height and 0 <= from_x < width:
+                result[:, y, x] = image[:, from_y, from_x]
+                if label.ndim:
+                    mask[y, x] = label[from_y, from_x]
+    return split.scale(result[None])[0], mask.long()
+
+
+@pytest.mark.parametrize("augmentation", VARIANTS, ids=str)
+class TestEveryAugmentation:
+    def test_it_equals_a_loop_over_the_images(self, augmentation, images):
+        index = torch.tensor([7, 0, 39, 7, 12])
+        batch = augmentation(images, index, seed=5, epoch=2)
+        for i, position in enumerate(index.tolist()):
+            expected, label = moved(augmentation, images, position, 5, 2)
+            if augmentation.mixup:
+                other = int(one_number(5, 2, PARTNER, position) * len(images))
+                share = stats.beta(augmentation.mixup, augmentation.mixup).ppf(
+                    one_number(5, 2, SHARE, position)
+                )
+                partner, other_label = moved(augmentation, images, other, 5, 2)
+                expected = share * expected + (1 - share) * partner
+                assert float(batch.share[i]) == pytest.approx(share, abs=1e-6)
+                assert batch.other_labels[i] == other_label
+            torch.testing.assert_close(batch.inputs[i], expected.float(), atol=2e-6, rtol=1e-5)
+            assert batch.labels[i] == label
+        assert torch.equal(batch.index, index)
+
+    def test_an_example_is_the_same_in_any_batch(self, augmentation, images):
+        whole = augmentation(images, torch.arange(40), seed=0, epoch=1)
+        for part in (torch.tensor([3]), torch.tensor([39, 3, 4]), torch.arange(40).flip(0)):
+            batch = augmentation(images, part, seed=0, epoch=1)
+            assert torch.equal(batch.inputs, whole.inputs[part])
+            assert torch.equal(batch.labels, whole.labels[part])
+            if augmentation.mixup:
+                assert torch.equal(batch.share, whole.share[part])
+                assert torch.equal(batch.other_labels, whole.other_labels[part])
+
+    def test_epoch_and_seed_change_it(self, augmentation, images):
+        index = torch.arange(40)
+        batches = [
+            augmentation(images, index, seed=seed, epoch=epoch).inputs
+            for seed, epoch in ((0, 0), (0, 1), (1, 0))
+        ]
+        assert not torch.equal(batches[0], batches[1])
+        assert not torch.equal(batches[0], batches[2])
+        assert not torch.equal(batches[1], batches[2])
+
+    def test_stored_images_stay(self, augmentation, images):
+        before = images.inputs.clone()
+        augmentation(images, torch.arange(40), seed=0, epoch=0)
+        assert torch.equal(images.inputs, before)
+
+
+def test_the_neutral_one_is_the_plain_batch_bit_for_bit(images):
+    index = torch.tensor([4, 4, 0])
+    plain, neutral = images.batch(index), Augmentation()(images, index, seed=0, epoch=0)
+    assert torch.equal(plain.inputs, neutral.inputs)
+    assert torch.equal(plain.labels, neutral.labels)
+    assert neutral.share is None
+    assert neutral.other_labels is None
+
+
+def test_masks_move_with_their_images(scenes):
+    augmentation = Augmentation(crop=2, flip=True)
+    index = torch.arange(12)
+    batch = augmentation(scenes, index, seed=3, epoch=0, ignore_index=9)
+    for i in range(12):
+        image, mask = moved(augmentation, scenes, i, 3, 0, ignore_index=9)
+        torch.testing.assert_close(batch.inputs[i], image)
+        assert torch.equal(batch.labels[i], mask)
+    assert (batch.labels == 9).any()
+
+
+def test_vectors_can_be_mixed():
+    split = Split(torch.randn(10, 3), torch.arange(10), torch.arange(10))
+    batch = Augmentation(mixup=1.0)(split, torch.arange(10), seed=0, epoch=0)
+    expected = (
+        batch.share[:, None] * split.inputs
+        + (1 - batch.share)[:, None] * (split.inputs[batch.other_labels])
+    )
+    torch.testing.assert_close(batch.inputs, expected)
+
+
+class TestRandomNumbers:
+    def test_they_are_uniform_and_unlike_for_neighbours(self):
+        many = uniform(0, 0, 0, np.arange(100_000))
+        assert stats.kstest(many, "uniform").pvalue > 1e-3
+        assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.01
+        for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+            assert abs(np.corrcoef(many, uniform(*other, np.arange(100_000)))[0, 1]) < 0.01
+
+    def test_arguments_do_not_stand_in_for_one_another(self):
+        index = np.arange(1000)
+        assert not np.array_equal(uniform(1, 2, 0, index), uniform(2, 1, 0, index))
+        assert not np.array_equal(uniform(1, 0, 2, index), uniform(1, 2, 0, index))
+
+    def test_a_golden_value_holds_on_every_machine(self):
+        assert uniform(1, 2, 3, np.array([4, 5])).tolist() == GOLDEN
+
+    def test_shifts_and_mirrors_occur_equally_often(self, images):
+        index = np.arange(50_000)
+        counts = np.bincount((uniform(0, 0, ROW, index) * 5).astype(int), minlength=5)
+        assert (np.abs(counts - 10_000) < 500).all()
+
+    def test_the_share_follows_its_beta_distribution(self):
+        split = Split(torch.zeros(20_000, 1), torch.zeros(20_000).long(), torch.arange(20_000))
+        share = Augmentation(mixup=0.5)(split, torch.arange(20_000), seed=0, epoch=0).share
+        assert stats.kstest(share.numpy(), stats.beta(0.5, 0.5).cdf).pvalue > 1e-3
+
+
+GOLDEN = [0.40633139146067065, 0.6805132878310347]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "augmentation", [Augmentation(crop=1), Augmentation(flip=True)], ids=str
+    )
+    def test_only_images_are_moved(self, augmentation):
+        vectors = Split(torch.randn(4, 3), torch.arange(4), torch.arange(4))
+        with pytest.raises(ValueError, match="crop and flip are for images"):
+            augmentation(vectors, torch.arange(4), seed=0, epoch=0)
+
+    def test_tokens_cannot_be_mixed(self):
+        tokens = Split(torch.ones(4, 3).long(), torch.arange(4), torch.arange(4))
+        with pytest.raises(ValueError, match="token numbers cannot be mixed"):
+            Augmentation(mixup=0.2)(tokens, torch.arange(4), seed=0, epoch=0)
+
+    def test_cropped_masks_need_a_label_for_what_lies_outside(self, scenes):
+        with pytest.raises(ValueError, match="need ignore_index"):
+            Augmentation(crop=1)(scenes, torch.arange(4), seed=0, epoch=0)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [{"crop": -1}, {"mixup": -0.1}, {"mixup": float("nan")}, {"mixup": float("inf")}],
+    )
+    def test_settings_out_of_range(self, settings):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            Augmentation(**settings)

@@ -1,0 +1,179 @@
+"""Images in folders: your own, and Tiny ImageNet."""
+
+import struct
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.data import load
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def picture(seed, height=6, width=6):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def write_images(folder, count, seed=0, ending="png", **shape):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        Image.fromarray(picture(seed + i, **shape)).save(folder / f"{i:03}.{ending}")
+
+
+@pytest.fixture
+def own(tmp_path):
+    for i, name in enumerate(("cat", "dog", "emu")):
+        write_images(tmp_path / "train" / name, 20, seed=100 * i)
+    return tmp_path
+
+
+class TestOwnImages:
+    def test_classes_are_the_folders_and_a_fifth_becomes_test(self, own):
+        splits = load("image_folder", 0, root=own)
+        assert splits.class_names == ("cat", "dog", "emu")
+        assert (len(splits.train), len(splits.val), len(splits.test)) == (43, 5, 12)
+        assert splits.test.labels.bincount().tolist() == [4, 4, 4]
+        for part in (splits.train, splits.val, splits.test):
+            for image, label, row in zip(part.inputs, part.labels, part.rows, strict=True):
+                assert int(label) == int(row) // 20
+                source = picture(100 * int(label) + int(row) % 20)
+                assert np.array_equal(image, source.transpose(2, 0, 1))
+
+    def test_val_alone_becomes_test(self, own):
+        for name in ("cat", "dog"):
+            write_images(own / "val" / name, 3)
+        splits = load("image_folder", 0, root=own)
+        assert (len(splits.train), len(splits.val), len(splits.test)) == (54, 6, 6)
+
+    def test_three_folders_are_three_splits(self, own):
+        for job, count in (("val", 3), ("test", 4)):
+            write_images(own / job / "emu", count)
+        splits = load("image_folder", 0, root=own)
+        assert (len(splits.train), len(splits.val), len(splits.test)) == (60, 3, 4)
+        assert splits.test.labels.tolist() == [2] * 4
+        with pytest.raises(ValueError, match=r"has a val split of its own; leave out val=0\.2"):
+            load("image_folder", 0, root=own, val=0.2)
+
+    def test_only_what_is_kept_is_decoded(self, own):
+        kept = load("image_folder", 0, root=own, limit=6)
+        names = ("cat", "dog", "emu")
+        rows = {int(row) for part in (kept.train, kept.val, kept.test) for row in part.rows}
+        for row in set(range(60)) - rows:
+            (own / "train" / names[row // 20] / f"{row % 20:03}.png").write_bytes(b"broken")
+        assert load("image_folder", 0, root=own, limit=6).fingerprint == kept.fingerprint
+
+    def test_other_sizes_need_a_size(self, own):
+        write_images(own / "train" / "dog", 1, height=9, width=7)
+        with pytest.raises(ValueError, match=r"000.png is 7 x 9, .* 6 x 6; pass size="):
+            load("image_folder", 0, root=own)
+        assert load("image_folder", 0, root=own, size=(4, 5)).shape == (3, 4, 5)
+
+    def test_grey_images_and_palettes_become_rgb_and_other_files_are_left(self, own):
+        grey = Image.fromarray(picture(0)[:, :, 0])
+        grey.save(own / "train" / "cat" / "000.png")
+        Image.fromarray(picture(1)).quantize(16).save(own / "train" / "cat" / "001.png")
+        (own / "train" / "cat" / "notes.txt").write_text("not an image")
+        splits = load("image_folder", 0, root=own)
+        assert splits.shape == (3, 6, 6)
+        assert len(splits.train) + len(splits.val) + len(splits.test) == 60
+
+    def test_a_class_that_train_lacks_is_refused(self, own):
+        write_images(own / "test" / "fox", 1)
+        with pytest.raises(ValueError, match=r"has classes that train has not: \['fox'\]"):
+            load("image_folder", 0, root=own)
+
+    def test_one_class_or_no_images_are_refused(self, tmp_path):
+        (tmp_path / "train" / "a").mkdir(parents=True)
+        with pytest.raises(ValueError, match="must have a folder for each class"):
+            load("image_folder", 0, root=tmp_path)
+        (tmp_path / "train" / "b").mkdir()
+        with pytest.raises(ValueError, match="has no images"):
+            load("image_folder", 0, root=tmp_path)
+
+
+def huge_png():
+    """Claims 60,000 x 60,000 pixels in a few bytes."""
+
+    def chunk(kind, data):
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    head = struct.pack(">2I5B", 60_000, 60_000, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def large_png():
+    content = huge_png()
+    head = struct.pack(">2I5B", 11_000, 11_000, 8, 0, 0, 0, 0)
+    return content[:16] + head + struct.pack(">I", zlib.crc32(b"IHDR" + head)) + content[33:]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no image", b"\x89PNG\r\n\x1a\n", huge_png(), large_png()],
+    ids=["empty", "text", "head only", "huge", "large"],
+)
+def test_damaged_images_are_named_in_one_line(own, content):
+    for i in range(20):
+        (own / "train" / "dog" / f"{i:03}.png").write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"dog/0..\.png is not an image that can be read"
+    ) as caught:
+        load("image_folder", 0, root=own)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_that_would_fill_the_memory_are_refused(own, monkeypatch):
+    monkeypatch.setattr("calibrant.data.images.MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="more than 1000 bytes; pass a smaller size"):
+        load("image_folder", 0, root=own)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    base = tmp_path / "tiny-imagenet-200"
+    for i, name in enumerate(("n01", "n02")):
+        write_images(base / "train" / name / "images", 10, seed=50 * i, ending="JPEG")
+    write_images(base / "val" / "images", 4, seed=200, ending="JPEG")
+    lines = [f"{i:03}.JPEG\tn0{i % 2 + 1}\t0\t0\t9\t9\n" for i in range(4)]
+    (base / "val" / "val_annotations.txt").write_text("".join(lines))
+    return base
+
+
+class TestTinyImagenet:
+    def test_val_becomes_test_with_the_labels_of_its_list(self, tiny):
+        splits = load("tiny_imagenet", 0, root=tiny.parent, val=0.2)
+        assert (len(splits.train), len(splits.val), len(splits.test)) == (16, 4, 4)
+        assert splits.test.labels.tolist() == [0, 1, 0, 1]
+        assert splits.train.labels.bincount().tolist() == [8, 8]
+        with Image.open(tiny / "val" / "images" / "002.JPEG") as image:
+            assert np.array_equal(splits.test.inputs[2].movedim(0, 2), np.array(image))
+        same = load("tiny_imagenet", 0, root=tiny, val=0.2)
+        assert torch.equal(same.train.inputs, splits.train.inputs)
+
+    @pytest.mark.parametrize(
+        "line", ["000.JPEG\tn09\t0\n", "../../secret.JPEG\tn01\t0\n", "000.JPEG\n", "\n"]
+    )
+    def test_a_list_with_a_strange_line_is_refused(self, tiny, line):
+        (tiny / "val" / "val_annotations.txt").write_text(line)
+        with pytest.raises(ValueError, match="line 1 must be an image and a class"):
+            load("tiny_imagenet", 0, root=tiny)
+
+    def test_a_listed_image_that_is_missing_is_named(self, tiny):
+        (tiny / "val" / "images" / "001.JPEG").unlink()
+        with pytest.raises(FileNotFoundError, match=r"no such file: .*001\.JPEG"):
+            load("tiny_imagenet", 0, root=tiny)
+
+    def test_an_empty_set_is_refused(self, tiny):
+        (tiny / "val" / "val_annotations.txt").write_text("")
+        with pytest.raises(ValueError, match="and 0 in val/"):
+            load("tiny_imagenet", 0, root=tiny)
+
+
+def test_a_missing_pillow_is_told_with_its_extra(own, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match="reading image files needs PIL"):
+        load("image_folder", 0, root=own)

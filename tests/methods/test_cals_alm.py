@@ -1,0 +1,102 @@
+"""Multipliers of the augmented Lagrangian: golden values, integral action, bounds, order."""
+
+import pytest
+import torch
+
+from calibrant import Predictions, methods
+from calibrant.losses import PENALTIES, margin_constraint
+
+TOY = torch.tensor([[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2, 2, 1])
+
+
+def predictions(logits: torch.Tensor = TOY) -> Predictions:
+    return Predictions(logits, torch.zeros(len(logits), dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("penalty", "expected"),
+    [
+        ("phr", [1.500001, 0.500001, 0.500001]),
+        ("p2", [4.500004, 0.312502, 0.500002]),
+    ],
+)
+def test_one_update_on_the_toy_batch_gives_the_golden_multipliers(penalty, expected):
+    method = methods.build("cals_alm", classes=3, margin=2.0, penalty=penalty)
+    logged = method.after_epoch(predictions())
+    torch.testing.assert_close(
+        method.multipliers, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=2e-6
+    )
+    torch.testing.assert_close(method.last, torch.tensor([1, 0.0125, -0.0375], dtype=torch.float64))
+    assert logged["multiplier_max"] == pytest.approx(max(expected), abs=2e-6)
+
+
+def test_the_third_penalty_leaves_a_small_multiplier_slowly():
+    method = methods.build("cals_alm", classes=3, margin=2.0, penalty="p3")
+    method.after_epoch(predictions())
+    assert method.multipliers.tolist() == pytest.approx([4e-6, 2e-6, 2e-6], rel=0.5)
+
+
+def test_a_constraint_broken_by_the_same_amount_everywhere_adds_rho_times_it():
+    # All but the largest logit are 6 below it: h = (6 - 2) / 2 = 2, and PHR adds rho h.
+    logits = torch.tensor([[6.0, 0.0, 0.0]], dtype=torch.float64).repeat(5, 1)
+    method = methods.build("cals_alm", classes=3, margin=2.0, rho=1.5)
+    method.after_epoch(predictions(logits))
+    assert method.multipliers.tolist() == pytest.approx([1e-6, 3 + 1e-6, 3 + 1e-6])
+
+
+def test_multipliers_fall_to_the_least_where_no_constraint_is_active():
+    method = methods.build("cals_alm", classes=3, margin=100.0)
+    method.multipliers = torch.full((3,), 0.5, dtype=torch.float64)
+    method.after_epoch(predictions())
+    assert method.multipliers.tolist() == [1e-6, 1e-6, 1e-6]
+
+
+def test_each_term_is_bounded_before_the_mean_is():
+    logits = torch.tensor([[6.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    method = methods.build("cals_alm", classes=2, margin=1.0, most=2.0)
+    method.after_epoch(predictions(logits))
+    # Terms 5 and -1 of the second class become 2 and 1e-6: their mean is 1, not min(2.5, 2).
+    assert method.multipliers[1].item() == pytest.approx((2 + 1e-6) / 2)
+
+
+def test_rho_grows_where_the_constraint_does_not_fall_and_stays_within_its_bounds():
+    method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=1)
+    method.after_epoch(predictions())
+    assert method.rho.tolist() == [1, 1, 1]
+    method.after_epoch(predictions())
+    # The same means again: those above zero did not fall to nine tenths; the third is below zero.
+    assert method.rho.tolist() == [1.2, 1.2, 1.0]
+    for _ in range(20):
+        method.after_epoch(predictions())
+    assert method.rho.tolist() == [10, 10, 1]
+
+
+def test_the_multiplier_uses_the_rho_of_before_its_growth():
+    method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=1)
+    method.after_epoch(predictions())
+    before = method.multipliers.clone()
+    method.after_epoch(predictions())
+    h = margin_constraint(TOY, margin=2.0)
+    slope = PENALTIES["phr"].derivative(h, before, torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(method.multipliers, slope.clamp(1e-6, 1e6).mean(0))
+
+
+def test_the_order_of_the_validation_examples_does_not_matter():
+    one, other = (methods.build("cals_alm", classes=3, margin=2.0) for _ in range(2))
+    one.after_epoch(predictions())
+    other.after_epoch(predictions(TOY[[2, 0, 3, 1]]))
+    torch.testing.assert_close(one.multipliers, other.multipliers, rtol=1e-14, atol=0)
+
+
+def test_a_state_goes_on_where_it_was():
+    one = methods.build("cals_alm", classes=3, margin=2.0, rho_step=2)
+    one.after_epoch(predictions())
+    other = methods.build("cals_alm", classes=3, margin=2.0, rho_step=2)
+    other.load_state_dict(one.state_dict())
+    for _ in range(3):
+        one.after_epoch(predictions())
+        other.after_epoch(predictions())
+    for name, value in one.state_dict().items():
+        held = other.state_dict()[name]
+        assert torch.equal(value, held) if isinstance(value, torch.Tensor) else value == held

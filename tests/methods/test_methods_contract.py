@@ -1,0 +1,141 @@
+"""Every method of the dict makes a loss, and its neutral setting is cross entropy."""
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import losses, methods
+from calibrant.data import Batch
+from calibrant.methods import METHODS
+from calibrant.methods.plain import TERMS
+
+# Settings with which a method is cross entropy.
+NEUTRAL = {
+    "cross_entropy": {},
+    "label_smoothing": {"alpha": 0.0},
+    "focal": {"gamma": 0.0},
+    "dual_focal": {"gamma": 0.0},
+    "inverse_focal": {"gamma": 0.0},
+    "entropy": {"alpha": 0.0},
+    "logit_norm": {"alpha": 0.0},
+    "margin_smoothing": {"alpha": 0.0},
+    "cals": {"multipliers": 0.0, "penalty": "p3"},
+    "cals_alm": {"margin": 1e6},
+    **{name: {"weight": 0.0} for name in TERMS},
+}
+
+
+def batch_of(n: int = 12, k: int = 4, seed: int = 0, **extras) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(n, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(k, (n,), generator=generator)
+    return Batch(inputs, labels, torch.arange(n), **extras)
+
+
+def linear(k: int = 4) -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(5, k, dtype=torch.float64)
+
+
+def gradient_of(method, batch: Batch) -> torch.Tensor:
+    model = linear()
+    method.loss(model, batch).mean().backward()
+    return model.weight.grad
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_makes_a_finite_loss_whose_gradient_moves_the_weights(name):
+    method = methods.build(name, classes=4)
+    model = linear()
+    loss = method.loss(model, batch_of())
+    assert loss.shape in ((), (12,))
+    loss.mean().backward()
+    assert loss.isfinite().all()
+    assert model.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_the_neutral_setting_has_the_gradient_of_cross_entropy(name):
+    method = methods.build(name, classes=4, **NEUTRAL[name])
+    expected = gradient_of(methods.build("cross_entropy", classes=4), batch_of())
+    torch.testing.assert_close(gradient_of(method, batch_of()), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_pixels_are_examples_and_those_that_do_not_count_change_nothing(name):
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 4, 1, dtype=torch.float64)
+    inputs = torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    labels = torch.randint(4, (2, 5, 4))
+    labels[0, :2] = 9
+    counts = labels.flatten() != 9
+    method = methods.build(name, classes=4)
+    method.ignore_index = 9
+    dense = method.loss(convolution, Batch(inputs, labels, torch.arange(2)))
+    rows = convolution(inputs).movedim(1, -1).reshape(-1, 4)[counts]
+    flat = Batch(rows, labels.flatten()[counts], torch.arange(len(rows)))
+    torch.testing.assert_close(dense, method.loss(nn.Identity(), flat))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in TERMS])
+def test_mixed_images_have_the_mixed_loss_of_both_labels(name):
+    method = methods.build(name, classes=4)
+    plain, other = batch_of(), batch_of(seed=3).labels
+    share = torch.linspace(0, 1, 12, dtype=torch.float64)
+    mixed = Batch(plain.inputs, plain.labels, plain.index, other, share)
+    swapped = Batch(plain.inputs, other, plain.index)
+    model = linear()
+    by_hand = share * method.loss(model, plain) + (1 - share) * method.loss(model, swapped)
+    torch.testing.assert_close(method.loss(model, mixed), by_hand)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_is_added_with_its_weight_to_the_base_it_is_given(name):
+    method = methods.build(name, classes=4, base="focal", weight=1.7)
+    model, batch = linear(), batch_of()
+    logits = model(batch.inputs)
+    term = losses.LOSSES[name](logits, batch.labels)
+    expected = losses.focal(logits, batch.labels) + 1.7 * term
+    torch.testing.assert_close(method.loss(model, batch), expected)
+
+
+def test_a_term_of_mixed_images_takes_the_label_of_the_larger_part():
+    method = methods.build("mmce", classes=4)
+    plain, other = batch_of(), batch_of(seed=3).labels
+    share = torch.full((12,), 0.3, dtype=torch.float64)
+    mixed = method.loss(linear(), Batch(plain.inputs, plain.labels, plain.index, other, share))
+    logits = linear()(plain.inputs)
+    each = 0.3 * losses.cross_entropy(logits, plain.labels)
+    each = each + 0.7 * losses.cross_entropy(logits, other)
+    torch.testing.assert_close(mixed, each + 4 * losses.mmce(logits, other))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("focl", {}, "no method 'focl'; did you mean focal?"),
+        ("focal", {"gama": 1}, "method focal has no setting 'gama'; did you mean gamma?"),
+        ("cross_entropy", {"gamma": 1}, "has no setting 'gamma'; it takes none"),
+        ("focal", {"gamma": -1.0}, "gamma must be at least 0"),
+        ("mmce", {"base": "dca"}, "base must be a loss of each example"),
+        ("mmce", {"weight": -1.0}, "weight must be at least 0 and finite, got -1.0"),
+        ("cals_alm", {"margin": 0.0}, "margin must be positive"),
+        ("cals_alm", {"penalty": "p4"}, "penalty must be one of"),
+        ("cals_alm", {"rho_most": 0.5}, "rho_most must be at least 1"),
+    ],
+)
+def test_a_wrong_name_or_value_is_refused_before_training(
+    name, settings, message, as_a_user_runs_it
+):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        methods.build(name, classes=4, **settings)
+
+
+def test_a_method_that_learns_nothing_refuses_the_state_of_another():
+    state = methods.build("cals_alm", classes=4).state_dict()
+    with pytest.raises(ValueError, match="learns nothing"):
+        methods.build("focal", classes=4).load_state_dict(state)
+    with pytest.raises(ValueError, match="not a state of CalsAlm"):
+        methods.build("cals_alm", classes=4).load_state_dict({})
+    with pytest.raises(ValueError, match="must be for 3 classes"):
+        methods.build("cals_alm", classes=3).load_state_dict(state)

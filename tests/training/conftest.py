@@ -1,0 +1,57 @@
+"""Small data and networks, and one thread: many would only wait for each other."""
+
+import pytest
+import torch
+
+from calibrant import data, methods, models
+from calibrant.training import Recipe
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def blobs() -> data.Splits:
+    return data.load("blobs", 0, limit=400)
+
+
+@pytest.fixture(scope="session")
+def digits() -> data.Splits:
+    return data.load("digits", 0, limit=300)
+
+
+@pytest.fixture
+def network():
+    """Make a network for a dataset; the same one each time."""
+
+    def make(splits: data.Splits, name: str = "mlp", **settings):
+        return models.build(
+            name,
+            classes=splits.classes,
+            shape=splits.shape,
+            vocabulary=splits.vocabulary,
+            seed=3,
+            **settings,
+        )
+
+    return make
+
+
+@pytest.fixture
+def method():
+    """Make a method by name."""
+
+    def make(splits: data.Splits, name: str = "cross_entropy", **settings):
+        return methods.build(name, classes=splits.classes, **settings)
+
+    return make
+
+
+@pytest.fixture
+def quick() -> Recipe:
+    return Recipe(epochs=3, batch=64, lr=0.05)

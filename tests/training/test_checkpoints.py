@@ -1,0 +1,293 @@
+"""Checkpoints: damaged ones are never used, others are refused, a full disk loses nothing."""
+
+import json
+import os
+import resource
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import calibrant
+from calibrant import data
+from calibrant.training import (
+    DiskFullError,
+    InterruptedTrainingError,
+    Recipe,
+    checkpoint,
+    folder,
+    train,
+)
+
+RECIPE = Recipe(epochs=3, batch=64, lr=0.05)
+
+
+class StopError(Exception):
+    """Ends a training from outside."""
+
+
+def stopping_at(step: int):
+    def stop(loop) -> None:
+        if loop.step == step:
+            raise StopError
+
+    return stop
+
+
+@pytest.fixture
+def unfinished(blobs, network, method, tmp_path) -> Path:
+    """A folder with two checkpoints of a training that was left in its third epoch."""
+    with pytest.raises(StopError):
+        train(
+            network(blobs),
+            method(blobs),
+            blobs,
+            RECIPE,
+            folder=tmp_path,
+            on_step=stopping_at(2 * (len(blobs.train) // 64) + 2),
+        )
+    assert len(checkpoint.found(tmp_path)) == 2
+    return tmp_path
+
+
+@pytest.fixture
+def again(blobs, network, method):
+    """Make the same call as before, with changes."""
+
+    def call(where: Path, *, splits=None, **changes):
+        splits = splits or blobs
+        recipe = replace(RECIPE, **changes.pop("recipe", {}))
+        chosen = changes.pop("method", None) or method(blobs)
+        model = changes.pop("model", None) or network(blobs)
+        return train(model, chosen, splits, recipe, folder=where, **changes)
+
+    return call
+
+
+def weights(trained) -> torch.Tensor:
+    return torch.cat([each.flatten() for each in trained.model.state_dict().values()])
+
+
+@pytest.mark.parametrize("name", sorted(calibrant.methods.METHODS))
+def test_every_method_left_after_any_step_ends_with_the_same_bytes(
+    name, blobs, network, method, tmp_path
+):
+    recipe = Recipe(epochs=2, batch=128, lr=0.01, clip=1.0)
+
+    def call(where: Path, **extras):
+        return train(
+            network(blobs), method(blobs, name), blobs, recipe, folder=where, save_every=0.0,
+            **extras,
+        )  # fmt: skip
+
+    call(tmp_path / "whole")
+    steps = 2 * (len(blobs.train) // 128)
+    for step in range(1, steps + 1):
+        with pytest.raises(StopError):
+            call(tmp_path / "parts", on_step=stopping_at(step))
+    call(tmp_path / "parts")
+    for file in ("weights.pt", "history.jsonl", "val.npz", "test.npz", "result.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "parts" / file).read_bytes()
+
+
+def test_the_last_two_checkpoints_are_kept(again, tmp_path):
+    again(tmp_path)
+    assert [path.name for path in checkpoint.found(tmp_path)] == [
+        "checkpoint-000000015.pt",
+        "checkpoint-000000010.pt",
+    ]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "zero", "header"])
+def test_a_damaged_checkpoint_is_never_used_and_never_a_crash(unfinished, damage):
+    path = checkpoint.found(unfinished)[0]
+    whole = path.read_bytes()
+    older = checkpoint.load(checkpoint.found(unfinished)[1])
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        at = int(draw.integers(len(whole)))
+        broken = bytearray(whole)
+        if damage == "flip":
+            broken[at] ^= 1 << int(draw.integers(8))
+        elif damage == "cut":
+            del broken[at:]
+        elif damage == "zero":
+            broken[at : at + 64] = bytes(len(broken[at : at + 64]))
+            if bytes(broken) == whole:
+                continue
+        else:
+            broken[int(draw.integers(80))] ^= 0xFF
+        path.write_bytes(bytes(broken))
+        with pytest.warns(UserWarning, match="is damaged: its checksum does not match"):
+            state, damaged = checkpoint.latest(unfinished)
+        assert damaged == [path.name]
+        assert state["loop"]["progress"]["epoch"] == older["loop"]["progress"]["epoch"]
+
+
+def test_after_damage_the_older_checkpoint_leads_to_the_same_weights(unfinished, again, tmp_path):
+    whole = again(tmp_path / "whole")
+    checkpoint.found(unfinished)[0].write_bytes(b"")
+    with pytest.warns(UserWarning, match="it is not used"):
+        found = again(unfinished)
+    assert torch.equal(weights(found), weights(whole))
+    assert found.record["damaged_checkpoints"] == ["checkpoint-000000010.pt"]
+
+
+def test_with_both_damaged_it_starts_over_and_says_so(unfinished, again, tmp_path):
+    for path in checkpoint.found(unfinished):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="damaged") as said:
+        found = again(unfinished)
+    assert "from the start" in str(said[-1].message)
+    assert torch.equal(weights(found), weights(again(tmp_path / "whole")))
+    assert len(found.record["damaged_checkpoints"]) == 2
+
+
+def test_a_checkpoint_that_carries_code_is_refused(unfinished):
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("true",)
+
+    checkpoint.save(unfinished, 99, {"loop": Evil()})
+    with pytest.raises(ValueError, match="holds more than tensors and plain values"):
+        checkpoint.load(checkpoint.found(unfinished)[0])
+    with pytest.warns(UserWarning, match="not used"):
+        assert checkpoint.latest(unfinished)[0] is not None
+
+
+CHANGES = {
+    "recipe.lr": {"recipe": {"lr": 0.1}},
+    "recipe.epochs": {"recipe": {"epochs": 4}},
+    "recipe.augmentation.crop": {"recipe": {"augmentation": data.Augmentation(crop=1)}},
+    "seed": {"seed": 1},
+    "model": {"config": {"model": "another"}},
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_another_run_in_the_folder_is_refused_with_the_field_that_differs(unfinished, again, field):
+    with pytest.raises(ValueError, match=rf"was made with {field} = .*--allow-drift {field}"):
+        again(unfinished, **CHANGES[field])
+
+
+def test_other_data_another_method_and_other_weights_are_refused(
+    unfinished, again, method, blobs, network
+):
+    with pytest.raises(ValueError, match="was made with data ="):
+        again(unfinished, splits=data.load("blobs", 1, limit=400))
+    with pytest.raises(ValueError, match="was made with method = cross_entropy, now it is focal"):
+        again(unfinished, method=method(blobs, "focal"))
+    with pytest.raises(ValueError, match="was made with first weights ="):
+        again(unfinished, model=network(blobs, hidden=[10]))
+
+
+@pytest.mark.parametrize("field", ["torch", "calibrant"])
+def test_other_versions_are_refused(unfinished, again, monkeypatch, field):
+    if field == "torch":
+        monkeypatch.setattr(torch, "__version__", "9.9")
+    else:
+        monkeypatch.setattr(folder, "__version__", "9.9")
+    with pytest.raises(ValueError, match=rf"was made with {field} = .*now it is 9.9"):
+        again(unfinished)
+
+
+def test_another_number_of_threads_or_processes_is_refused(unfinished, again):
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ValueError, match="was made with threads = 1, now it is 2"):
+            again(unfinished)
+    finally:
+        torch.set_num_threads(1)
+    config = json.loads((unfinished / "config.json").read_text())
+    (unfinished / "config.json").write_text(json.dumps({**config, "processes": 2}))
+    with pytest.raises(ValueError, match="was made with processes = 2, now it is 1"):
+        again(unfinished)
+
+
+def test_a_difference_that_is_allowed_is_written_into_the_result(unfinished, again):
+    found = again(unfinished, recipe={"lr": 0.1}, allow_drift=["recipe.lr"])
+    assert found.record["drift"] == {"recipe.lr": [0.05, 0.1]}
+    assert json.loads((unfinished / "result.json").read_text())["drift"]["recipe.lr"] == [0.05, 0.1]
+
+
+def test_a_finished_run_goes_on_with_more_epochs_if_that_is_allowed(again, tmp_path):
+    again(tmp_path)
+    longer = again(tmp_path, recipe={"epochs": 5}, allow_drift=["recipe.epochs"])
+    assert len(longer.history) == 5
+
+
+def test_a_finished_run_is_read_and_not_trained_again(again, tmp_path):
+    first = again(tmp_path)
+    steps = []
+    second = again(tmp_path, on_step=lambda loop: steps.append(loop.step))
+    assert not steps
+    assert torch.equal(weights(first), weights(second))
+    assert second.history == first.history
+    assert torch.equal(second.test.logits, first.test.logits)
+
+
+def test_a_result_that_was_changed_afterwards_is_refused(again, tmp_path):
+    again(tmp_path)
+    path = tmp_path / "history.jsonl"
+    path.write_text(path.read_text().replace("0", "1", 1))
+    with pytest.raises(ValueError, match=r"history\.jsonl has changed since the run ended"):
+        again(tmp_path)
+
+
+def test_a_second_process_in_the_same_folder_is_refused(again, tmp_path):
+    with folder.owned(tmp_path), pytest.raises(ValueError, match="another process is training"):
+        again(tmp_path)
+
+
+def test_drafts_of_killed_writers_are_swept(unfinished, again):
+    (unfinished / ".0123456789abcdef.tmp.1").write_bytes(b"half")
+    again(unfinished)
+    assert not list(unfinished.glob(".*.tmp.*"))
+
+
+def test_a_full_disk_is_said_with_numbers_and_the_last_checkpoint_is_good(
+    unfinished, again, tmp_path
+):
+    before = checkpoint.load(checkpoint.found(unfinished)[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(DiskFullError, match=r"checkpoint-.*: [\d,]+ bytes needed, [\d,]+ free"):
+            again(unfinished, save_every=0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    after = checkpoint.load(checkpoint.found(unfinished)[0])
+    assert after["loop"]["progress"]["epoch"] == before["loop"]["progress"]["epoch"]
+    assert not list(unfinished.glob(".*.tmp.*"))
+    assert torch.equal(weights(again(unfinished)), weights(again(tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_step_saves_it_and_the_same_call_goes_on(again, tmp_path, number):
+    def send(loop) -> None:
+        if loop.step == 7:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(InterruptedTrainingError, match="the same command goes on") as caught:
+        again(tmp_path / "parts", on_step=send)
+    assert caught.value.number == number
+    assert signal.getsignal(number) is before
+    assert checkpoint.found(tmp_path / "parts")[0].name == "checkpoint-000000007.pt"
+    steps = []
+    found = again(tmp_path / "parts", on_step=lambda loop: steps.append(loop.step))
+    assert steps[0] == 8
+    assert torch.equal(weights(found), weights(again(tmp_path / "whole")))
+
+
+def test_training_outside_the_main_thread_works(again, tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(again(tmp_path)))
+    thread.start()
+    thread.join()
+    assert len(found[0].history) == 3

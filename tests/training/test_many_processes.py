@@ -1,0 +1,53 @@
+"""Two processes take the steps of one, say the same, and stop together."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrant.training import Runtime
+
+sys.path.insert(0, str(Path(__file__).parent))
+import two_ranks
+
+pytest.importorskip("lightning_fabric")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> dict:
+    """What two gloo processes computed, all cases in one launch."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [*TORCHRUN, str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(folder / "two.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", two_ranks.CASES)
+def test_two_processes_equal_one(together, name):
+    alone = two_ranks.computed(name, Runtime("cpu"))
+    for key in ("weights", "multipliers", "logits"):
+        torch.testing.assert_close(together[name][key], alone[key], rtol=0, atol=1e-10)
+    for two, one in zip(together[name]["rows"], alone["rows"], strict=True):
+        torch.testing.assert_close(two, one, rtol=0, atol=1e-8)
+
+
+def test_two_processes_with_unequal_numbers_of_pixels_equal_one(together):
+    alone = two_ranks.dense(Runtime("cpu"))
+    for key in ("weights", "logits"):
+        torch.testing.assert_close(together["dense"][key], alone[key], rtol=0, atol=1e-10)
+
+
+def test_a_loss_that_is_not_finite_in_one_process_stops_all(together):
+    assert together["diverged"] == [True, True]
+
+
+def test_one_process_does_not_import_fabric():
+    code = (
+        "import sys; from calibrant import training; training.start('cpu'); "
+        "sys.exit('lightning_fabric' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

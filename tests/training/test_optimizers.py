@@ -1,0 +1,261 @@
+"""Optimizers: which weights go where, single steps by hand, and states that go on bit for bit."""
+
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from calibrant.models import build as build_model
+from calibrant.training.muon import hidden_kernels
+from calibrant.training.optimizers import OPTIMIZERS, build
+
+FORMATS = [torch.contiguous_format, torch.channels_last]
+
+
+def network(memory_format=torch.contiguous_format, seed=0):
+    model = build_model("resnet8", classes=3, shape=(3, 6, 6), width=0.25, seed=seed)
+    return model.to(memory_format=memory_format)
+
+
+def backward(model, step):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(8, 3, 6, 6, generator=generator).to(next(model.parameters()).dtype)
+    if model.conv.weight.is_contiguous(memory_format=torch.channels_last):
+        x = x.to(memory_format=torch.channels_last)
+    model.zero_grad()
+    cross_entropy(model(x), torch.arange(8) % 3).backward()
+
+
+def train(model, optimizer, steps):
+    for step in steps:
+        optimizer.set_rate(1 / (1 + step))
+        optimizer.zero_grad()
+        backward(model, step)
+        optimizer.step()
+
+
+def same_weights(first, second):
+    return all(
+        torch.equal(a, b)
+        for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+class TestEveryOptimizer:
+    def test_goes_on_bit_for_bit_from_a_saved_state(self, name, memory_format):
+        model = network(memory_format)
+        optimizer = build(name, model, lr=0.02, weight_decay=0.01)
+        train(model, optimizer, range(5))
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        train(model, optimizer, range(5, 10))
+        file.seek(0)
+        held = torch.load(file, weights_only=True)
+        again = network(memory_format, seed=9)
+        again.load_state_dict(held["model"])
+        restored = build(name, again, lr=0.02, weight_decay=0.01)
+        restored.load_state_dict(held["optimizer"])
+        train(again, restored, range(5, 10))
+        assert same_weights(again, model)
+
+    def test_moves_every_weight_and_lowers_the_loss(self, name, memory_format):
+        model = network(memory_format)
+        before = {key: value.clone() for key, value in model.named_parameters()}
+        optimizer = build(name, model, lr=0.02)
+        x, labels = torch.randn(8, 3, 6, 6), torch.arange(8) % 3
+        losses = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < losses[0]
+        still = [k for k, value in model.named_parameters() if torch.equal(value, before[k])]
+        assert not still
+
+    def test_its_state_is_a_copy_and_stays_one(self, name, memory_format):
+        model = network(memory_format)
+        optimizer = build(name, model, lr=0.02)
+        train(model, optimizer, range(2))
+        state = optimizer.state_dict()
+        file = io.BytesIO()
+        torch.save(state, file)
+        train(model, optimizer, range(2, 4))
+        optimizer.load_state_dict(state)
+        train(model, optimizer, range(2, 4))
+        file.seek(0)
+        first = torch.load(file, weights_only=True)
+        for ours, held in zip(state["parts"], first["parts"], strict=True):
+            for key, values in held["state"].items():
+                for entry, value in values.items():
+                    if isinstance(value, torch.Tensor):
+                        assert torch.equal(ours["state"][key][entry], value)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_only_weights_with_two_axes_decay(name):
+    model = network()
+    before = {key: value.detach().clone() for key, value in model.named_parameters()}
+    optimizer = build(name, model, lr=0.1, weight_decay=0.5, momentum=0.0)
+    for each in model.parameters():
+        each.grad = torch.zeros_like(each)
+    optimizer.step()
+    for key, value in model.named_parameters():
+        factor = 0.95 if value.ndim > 1 else 1.0
+        torch.testing.assert_close(value.detach(), before[key] * factor)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_rate_scales_the_base_rate_and_not_the_last_one(name):
+    optimizer = build(name, network(), lr=0.4)
+    for factor in (0.5, 0.5, 0.1, 1.0):
+        optimizer.set_rate(factor)
+        rates = {group["lr"] for part in optimizer.parts for group in part.param_groups}
+        assert rates == {0.4 * factor}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_frozen_weights_stay_and_a_frozen_model_is_refused(name):
+    model = network()
+    model.conv.weight.requires_grad_(False)
+    model.blocks[0].conv1.weight.requires_grad_(False)
+    before = [model.conv.weight.clone(), model.blocks[0].conv1.weight.clone()]
+    train(model, build(name, model, lr=0.1), range(2))
+    assert torch.equal(model.conv.weight, before[0])
+    assert torch.equal(model.blocks[0].conv1.weight, before[1])
+    with pytest.raises(ValueError, match="weights that ask for a gradient, it has none"):
+        build(name, model.requires_grad_(False), lr=0.1)
+
+
+def test_gradient_descent_is_the_weights_minus_the_gradient():
+    model = network()
+    backward(model, 0)
+    expected = [each.detach() - 0.3 * each.grad for each in model.parameters()]
+    build("gd", model, lr=0.3, momentum=0.9, weight_decay=0.0).step()
+    for value, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(value.detach(), wanted)
+
+
+def test_sgd_with_nesterov_momentum_is_that_of_the_formula():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 1.0)
+    optimizer = build("sgd", model, lr=0.1, momentum=0.5, weight_decay=0.0)
+    for slope in (1.0, 2.0):
+        model.weight.grad = torch.tensor([[slope]])
+        optimizer.step()
+    # Buffers 1 and 2.5; steps 0.1 * (1 + 0.5 * 1) and 0.1 * (2 + 0.5 * 2.5).
+    assert model.weight.item() == pytest.approx(1 - 0.15 - 0.325)
+
+
+class TestMuon:
+    def test_takes_the_hidden_kernels_only(self):
+        model = network()
+        chosen = {id(each) for each in hidden_kernels(model)}
+        names = [key for key, value in model.named_parameters() if id(value) in chosen]
+        assert names == [f"blocks.{block}.conv{i}.weight" for block in range(3) for i in (1, 2)]
+
+    @pytest.mark.parametrize("name", ["text_cnn", "bag_of_embeddings"])
+    def test_never_takes_embeddings(self, name):
+        model = build_model(name, classes=2, shape=(4,), vocabulary=7, hidden=5)
+        chosen = {id(each) for each in hidden_kernels(model)}
+        names = {key for key, value in model.named_parameters() if id(value) in chosen}
+        expected = {f"convolutions.{place}.weight" for place in range(3)}
+        assert names == {"hidden.weight"} | (expected if name == "text_cnn" else set())
+
+    def test_takes_what_is_between_the_first_and_last_matrix_of_a_users_model(self):
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2))
+        assert hidden_kernels(model) == [model[1].weight]
+
+    def test_leaves_a_model_without_hidden_layers_to_adamw(self):
+        optimizer = build("muon", nn.Linear(4, 2), lr=0.1)
+        assert [type(part).__name__ for part in optimizer.parts] == ["AdamW"]
+
+    @pytest.mark.parametrize("memory_format", FORMATS)
+    def test_steps_as_torchs_own_does_on_contiguous_matrices(self, memory_format):
+        model = network(memory_format)
+        copies = [
+            nn.Parameter(each.detach().contiguous().flatten(1).clone())
+            for each in hidden_kernels(model)
+        ]
+        settings = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.01}
+        reference = torch.optim.Muon(copies, adjust_lr_fn="match_rms_adamw", **settings)
+        optimizer = build("muon", model, **settings)
+        for step in range(3):
+            backward(model, step)
+            for copy, each in zip(copies, hidden_kernels(model), strict=True):
+                copy.grad = each.grad.contiguous().flatten(1).clone()
+            reference.step()
+            optimizer.step()
+        for copy, each in zip(copies, hidden_kernels(model), strict=True):
+            assert torch.equal(copy.detach(), each.detach().flatten(1))
+            assert each.is_contiguous(memory_format=memory_format)
+
+    def test_its_step_is_an_orthogonal_matrix_of_the_size_of_adamws(self):
+        model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
+        before = model[1].weight.detach().clone()
+        for each in model.parameters():
+            each.grad = torch.randn(8, 8)
+        build("muon", model, lr=0.1, weight_decay=0.0).step()
+        singular = torch.linalg.svdvals(before - model[1].weight.detach())
+        # Five Newton-Schulz steps leave singular values near 1; the scale is 0.2 sqrt(8).
+        scale = 0.1 * 0.2 * math.sqrt(8)
+        assert 0.3 * scale < singular.min()
+        assert singular.max() < 1.3 * scale
+
+    def test_follows_a_model_that_changes_its_memory_format(self):
+        moved, stayed = network(), network()
+        optimizers = [build("muon", each, lr=0.02) for each in (moved, stayed)]
+        for step in range(4):
+            if step == 2:
+                moved.to(memory_format=torch.channels_last)
+            backward(stayed, step)
+            moved.load_state_dict(stayed.state_dict())
+            for ours, theirs in zip(moved.parameters(), stayed.parameters(), strict=True):
+                ours.grad = theirs.grad.clone()
+            for optimizer in optimizers:
+                optimizer.step()
+            assert same_weights(moved, stayed)
+
+    def test_works_in_double_precision(self):
+        model = network().double()
+        train(model, build("muon", model, lr=0.02), range(2))
+        assert all(each.isfinite().all() for each in model.parameters())
+
+    def test_forgets_the_gradients_of_kernels(self):
+        model = network()
+        backward(model, 0)
+        build("muon", model, lr=0.02).zero_grad()
+        assert all(each.grad is None for each in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"name": "adam"},
+            r"optimizer must be one of \['sgd', 'adamw', 'muon', 'gd'\], got 'adam'",
+        ),
+        ({"lr": -1.0}, "lr must be at least 0, got -1"),
+        ({"lr": float("nan")}, "lr must be at least 0, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0, got -1"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1"),
+        ({"betas": (0.9, 1.0)}, r"betas must lie in \[0, 1\), got 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(given, message):
+    settings = {"name": "sgd", "lr": 0.1, **given}
+    with pytest.raises(ValueError, match=message):
+        build(settings.pop("name"), network(), **settings)
+
+
+def test_the_state_of_another_optimizer_is_refused():
+    model = network()
+    state = build("muon", model, lr=0.1).state_dict()
+    with pytest.raises(ValueError, match=r"must be of \['SGD'\], got \['KernelMuon', 'AdamW'\]"):
+        build("sgd", model, lr=0.1).load_state_dict(state)

@@ -1,0 +1,288 @@
+"""The loop: equal to one written by hand, repeatable, and true to its recipe."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import data, losses, metrics
+from calibrant.data import Augmentation
+from calibrant.methods import METHODS, Method
+from calibrant.training import DivergedError, Loop, Recipe, Runtime, predict, train
+from calibrant.training.randomness import epoch_order
+
+
+def weights_of(model: nn.Module) -> torch.Tensor:
+    return torch.cat([each.detach().flatten() for each in model.state_dict().values()])
+
+
+def test_the_loop_takes_the_steps_of_a_loop_written_by_hand(digits, network, method, quick):
+    recipe = replace(quick, schedule="constant", weight_decay=0.0, nesterov=False)
+    trained = train(network(digits, "small_cnn"), method(digits), digits, recipe, seed=5)
+    model = network(digits, "small_cnn").to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(3):
+        order = epoch_order(len(digits.train), seed=5, epoch=epoch)
+        for start in range(0, len(order) - 63, 64):
+            batch = digits.train.batch(order[start : start + 64])
+            inputs = batch.inputs.contiguous(memory_format=torch.channels_last)
+            optimizer.zero_grad()
+            losses.cross_entropy(model(inputs), batch.labels).mean().backward()
+            optimizer.step()
+    torch.testing.assert_close(weights_of(trained.model), weights_of(model), rtol=0, atol=1e-6)
+
+
+def test_training_learns(blobs, network, method):
+    trained = train(network(blobs), method(blobs), blobs, Recipe(epochs=15, lr=0.05))
+    # Most of what the true posterior knows, and far from the accuracy of a guess.
+    best = (blobs.test.posterior.argmax(1) == blobs.test.labels).double().mean()
+    assert metrics.accuracy(trained.test) > best - 0.05
+    assert trained.history[-1]["loss"] < trained.history[0]["loss"]
+    assert trained.record["metrics"]["test"]["accuracy"] == metrics.accuracy(trained.test)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(blobs, network, method, quick):
+    def weights(seed: int) -> torch.Tensor:
+        return weights_of(train(network(blobs), method(blobs), blobs, quick, seed=seed).model)
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_the_random_state_of_the_caller_is_left_alone(blobs, network, method, quick):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(network(blobs), method(blobs), blobs, quick)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains(blobs, network, method, name):
+    recipe = Recipe(epochs=2, batch=64, lr=0.01, clip=2.0)
+    trained = train(network(blobs), method(blobs, name), blobs, recipe)
+    assert all(torch.isfinite(torch.tensor(list(row.values()))).all() for row in trained.history)
+
+
+def test_a_constraint_that_never_binds_trains_exactly_like_cross_entropy(
+    blobs, network, method, quick
+):
+    slack = train(network(blobs), method(blobs, "cals_alm", margin=1e6), blobs, quick)
+    plain = train(network(blobs), method(blobs), blobs, quick)
+    assert torch.equal(weights_of(slack.model), weights_of(plain.model))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "adamw", "lr": 0.01},
+        {"optimizer": "muon", "lr": 0.01},
+        {"optimizer": "gd"},
+        {"sam": 0.05},
+        {"average": 0.9},
+        {"clip": 0.5},
+        {"schedule": "one_cycle"},
+        {"schedule": "multi_step", "warmup": 1.0},
+        {"precision": "bfloat16"},
+        {"precision": "float64"},
+        {"stop_on": "ece"},
+    ],
+    ids=str,
+)
+def test_every_recipe_trains_and_changes_the_weights(digits, network, method, quick, changes):
+    plain = train(network(digits), method(digits), digits, quick)
+    other = train(network(digits), method(digits), digits, replace(quick, **changes))
+    assert other.record["metrics"]["val"]["nll"] < 2.4
+    assert not torch.equal(weights_of(plain.model).double(), weights_of(other.model).double())
+
+
+def test_full_batch_descent_takes_one_step_an_epoch(blobs, network, method, quick):
+    steps = []
+    recipe = replace(quick, optimizer="gd")
+    train(
+        network(blobs), method(blobs), blobs, recipe, on_step=lambda loop: steps.append(loop.step)
+    )
+    assert max(steps) == 3
+
+
+def test_the_gradient_is_clipped_to_the_bound(blobs, network, method, quick):
+    recipe = replace(quick, clip=1e-3)
+    loop = Loop(network(blobs), method(blobs), blobs, recipe, seed=0, runtime=Runtime())
+    loop.model.train()
+    loop._step(torch.arange(64))
+    slopes = torch.cat([each.grad.flatten() for each in loop.parameters])
+    assert slopes.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_sharpness_aware_step_uses_the_gradient_at_the_worse_place(blobs, network, method, quick):
+    recipe = replace(quick, sam=0.3, schedule="constant", momentum=0.0, weight_decay=0.0)
+    loop = Loop(network(blobs), method(blobs), blobs, recipe, seed=0, runtime=Runtime())
+    batch = blobs.train.batch(torch.arange(64))
+    model = network(blobs)
+
+    def gradient() -> list[torch.Tensor]:
+        model.zero_grad()
+        losses.cross_entropy(model(batch.inputs), batch.labels).mean().backward()
+        return [each.grad.clone() for each in model.parameters()]
+
+    first = gradient()
+    norm = torch.cat([each.flatten() for each in first]).norm()
+    before = [each.detach().clone() for each in model.parameters()]
+    with torch.no_grad():
+        for each, slope in zip(model.parameters(), first, strict=True):
+            each.add_(slope * 0.3 / norm)
+    second = gradient()
+    loop._step(torch.arange(64))
+    for each, old, slope in zip(loop.model.parameters(), before, second, strict=True):
+        torch.testing.assert_close(each.detach(), old - 0.05 * slope, rtol=0, atol=1e-6)
+
+
+def test_early_stopping_keeps_the_weights_of_the_best_epoch(blobs, network, method):
+    # A learning rate that rises for ever: the first epochs are better than the last.
+    recipe = Recipe(epochs=12, batch=32, lr=2.0, schedule="constant", stop_on="nll", patience=2)
+    trained = train(network(blobs), method(blobs), blobs, recipe)
+    values = [row["val_nll"] for row in trained.history]
+    best = trained.record["best_epoch"]
+    assert best == min(range(len(values)), key=values.__getitem__)
+    assert metrics.nll(trained.val) == pytest.approx(values[best], rel=1e-6)
+    assert len(values) == min(12, best + 3)
+
+
+def test_the_averaged_weights_are_those_that_predict(blobs, network, method, quick):
+    recipe = replace(quick, average=0.99)
+    trained = train(network(blobs), method(blobs), blobs, recipe)
+    assert trained.history[-1]["val_nll"] == pytest.approx(metrics.nll(trained.val), rel=1e-6)
+    plain = train(network(blobs), method(blobs), blobs, quick)
+    start = weights_of(network(blobs))
+    # An average over a hundred steps has moved less from the start than the weights themselves.
+    assert (weights_of(trained.model) - start).norm() < (weights_of(plain.model) - start).norm()
+
+
+@pytest.mark.parametrize("bad", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_not_finite_ends_training_at_once(
+    blobs, network, quick, bad, tmp_path
+):
+    class Breaking(Method):
+        """Turns bad at its fourth batch."""
+
+        calls = 0
+
+        def loss(self, model, batch):
+            self.calls += 1
+            each = losses.cross_entropy(model(batch.inputs), batch.labels)
+            if self.calls < 4:
+                return each
+            if bad == "loss":
+                return each * float("inf")
+            # The root has an infinite slope at zero, and a value that is finite.
+            return each + (each - each).sqrt()
+
+    model = network(blobs)
+    seen = []
+    with pytest.raises(DivergedError, match="at step 3") as caught:
+        train(
+            model,
+            Breaking(),
+            blobs,
+            quick,
+            folder=tmp_path,
+            on_step=lambda loop: seen.append(weights_of(loop.model)),
+        )
+    assert torch.equal(weights_of(model), seen[-1])
+    order = epoch_order(len(blobs.train), seed=0, epoch=0)
+    assert caught.value.record["examples"] == order[192:256].tolist()
+    assert caught.value.record["lr"] > 0
+    assert (tmp_path / "diverged.json").exists()
+    # The same call says so again instead of training into the same wall.
+    with pytest.raises(DivergedError, match="it diverged before"):
+        train(network(blobs), Breaking(), blobs, quick, folder=tmp_path)
+
+
+def test_a_method_that_needs_held_out_training_data_gets_it_and_val_and_test_stay(
+    blobs, network, quick
+):
+    class Meta(Method):
+        """Records what it is given."""
+
+        needs_meta = True
+        seen: list = []  # noqa: RUF012
+
+        def loss(self, model, batch):
+            return losses.cross_entropy(model(batch.inputs), batch.labels)
+
+        def before_step(self, model, batch, meta, lr):
+            self.seen.append((set(meta.index.tolist()), len(batch.labels), lr))
+
+    trained = train(network(blobs), Meta(), blobs, quick)
+    sizes = trained.record["examples"]
+    assert sizes["meta"] == pytest.approx(0.1 * len(blobs.train), abs=1)
+    assert sizes["meta"] + sizes["train"] == len(blobs.train)
+    assert (sizes["val"], sizes["test"]) == (len(blobs.val), len(blobs.test))
+    assert len(Meta.seen) == 3 * (sizes["train"] // 64)
+    assert Meta.seen[0][2] == pytest.approx(0.05)
+    # Each pass over the held-out data sees it all, as far as whole batches go.
+    assert len(set().union(*(index for index, _, _ in Meta.seen))) == sizes["meta"]
+
+
+def test_mixed_and_shifted_images_train(digits, network, method, quick):
+    recipe = replace(quick, epochs=10, augmentation=Augmentation(crop=1, flip=True, mixup=0.3))
+    trained = train(network(digits, "small_cnn"), method(digits), digits, recipe)
+    assert trained.record["metrics"]["val"]["accuracy"] > 0.3
+
+
+def test_masks_train_and_pixels_that_do_not_count_are_not_predicted(network, method):
+    torch.manual_seed(0)
+    inputs = torch.randint(0, 255, (12, 3, 8, 8), dtype=torch.uint8)
+    labels = (inputs[:, 0] > 127).long()
+    labels[:, 0] = 9
+    scale = data.Scale((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    parts = [
+        data.Split(inputs[a:b], labels[a:b], torch.arange(a, b), scale)
+        for a, b in ((0, 6), (6, 9), (9, 12))
+    ]
+    splits = data.Splits("toy", "masks", *parts, class_names=("dark", "light"), ignore_index=9)
+    recipe = Recipe(epochs=3, batch=3, lr=0.05)
+    trained = train(network(splits, "unet", width=4), method(splits), splits, recipe)
+    assert len(trained.test) == 3 * 7 * 8
+    assert trained.test.groups.unique().tolist() == [0, 1, 2]
+
+
+def test_predictions_do_not_depend_on_the_batches_and_leave_the_mode_alone(digits, network):
+    model = network(digits, "small_cnn").train()
+    model.head.eval()
+    found = predict(model, digits.test)
+    assert model.training
+    assert not model.head.training
+    model.eval()
+    whole = model(digits.test.batch(torch.arange(len(digits.test))).inputs)
+    torch.testing.assert_close(found.logits, whole.detach(), rtol=0, atol=1e-5)
+    assert torch.equal(found.labels, digits.test.labels)
+
+
+def test_every_step_has_a_full_batch_and_another_part_is_left_out_each_epoch():
+    first, second = (epoch_order(10, seed=0, epoch=epoch) for epoch in (0, 1))
+    assert sorted(first.tolist()) == list(range(10))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, epoch_order(10, seed=0, epoch=0))
+    assert not torch.equal(first, epoch_order(10, seed=1, epoch=0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": "sgdd"}, "optimizer must be one of sgd, adamw, muon, gd; got 'sgdd'"),
+        ({"schedule": "x"}, "schedule must be one of"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"lr": -1.0}, "lr must be at least 0 and finite, got -1.0"),
+        ({"lr": float("nan")}, "lr must be at least 0 and finite, got nan"),
+        ({"average": 1.0}, r"average must lie in \[0, 1\), got 1.0"),
+        ({"stop_on": "acc"}, "stop_on must be one of accuracy"),
+        ({"warmup": 4.0}, "warmup must be at most the 3 epochs"),
+        ({"precision": "half"}, "precision must be one of"),
+    ],
+    ids=str,
+)
+def test_a_wrong_recipe_is_refused(quick, changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(quick, **changes)
