@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types check conformance bench posthoc bias clean
+.PHONY: help setup quickstart test lint types check conformance bench posthoc bias datasets clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the p
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias
+
+datasets: $(READY)  ## a small network on every dataset, and rewrite the page in docs; goes on where it was
+	$(BIN)/python -m benchmarks.dataset_table
 
 clean:  ## remove both environments and what was written
 	rm -rf $(VENV) $(RIVALS) quickstart

@@ -14,6 +14,7 @@ from benchmarks import (
     per_class,
     resampling,
     streaming,
+    training_loop,
 )
 from benchmarks.inputs import SEED
 from benchmarks.measure import HEAD, Section
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "stream": streaming.run,
     "metrics": every_metric.run,
     "calibrators": calibrator_fits.run,
+    "training": training_loop.run,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 ABOUT = f"""# Speed and memory, side by side

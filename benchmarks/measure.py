@@ -58,9 +58,11 @@ class Section:
         ratio = rival / ours
         bar, passed = "", None
         if at_least is not None:
-            bar = "no slower" if at_least == 1 else f"at least {at_least:g}x faster"
+            bar = f"at least {at_least:g}x" + (" faster" if at_least > 1 else " as fast")
+            bar = "no slower" if at_least == 1 else bar
             passed = ratio >= at_least
-        self.lines.append(Line(what, ours, rival, "s", f"{ratio:.1f}x", bar, passed))
+        shown = f"{ratio:.2f}x" if ratio < 2 else f"{ratio:.1f}x"
+        self.lines.append(Line(what, ours, rival, "s", shown, bar, passed))
 
     def below(
         self, what: str, ours: float, unit: str, *, bar: float, rival: float | None = None

@@ -33,8 +33,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def versions() -> str:
     """Return one line with the version of Python, calibrant and each library compared with."""
-    named = [f"{name} {metadata.version(name)}" for name in ("calibrant", *LIBRARIES)]
+    named = [f"{name} {version}" for name in ("calibrant", *LIBRARIES) if (version := _found(name))]
     return ", ".join([f"Python {platform.python_version()}", *named])
+
+
+def _found(name: str) -> str | None:
+    """Version of a library; None where it is not installed, as in our own environment."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def machine() -> str:

@@ -24,6 +24,8 @@ PROMISES = {
     "torchmetrics": ["calibrant.integrations.torchmetrics"],
     "export": ["onnx", "onnxruntime", "calibrant.export"],
     "sklearn": ["calibrant.integrations.sklearn"],
+    "images": ["PIL.Image"],
+    "study": ["lightning_fabric", "calibrant.cli.train", "calibrant.training", "sklearn"],
     "all": [
         "calibrant.cli.app",
         "calibrant.integrations.torchmetrics",
@@ -34,7 +36,7 @@ PROMISES = {
 }
 # The packages that these imports, and the messages about missing ones, rely on.
 AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
-OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn"}
+OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "lightning-fabric"}
 BRINGS = {
     "cli": {"typer", "rich"},
     "report": {"matplotlib"},
@@ -42,6 +44,9 @@ BRINGS = {
     "torchmetrics": {"torchmetrics"},
     "export": {"onnx", "onnxruntime"},
     "sklearn": {"scikit-learn"},
+    "images": {"pillow"},
+    "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"},
+    "datasets": {"datasets"},
     "all": AUDIT | OTHERS,
     "dev": AUDIT | OTHERS | {"pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},
 }

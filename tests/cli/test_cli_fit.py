@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from calibrant import Predictions, calibrators, metrics
-from calibrant.calibrators import TemperatureScaling, selection
+from calibrant.calibrators import TemperatureScaling, selection, storage
 from calibrant.calibrators.storage import load
-from calibrant.cli.fit import CRITERIA
+from calibrant.cli.fit import BLEND, CRITERIA
 
 
 def test_says_what_was_fitted_and_what_it_changed(run, file, tmp_path):
@@ -77,14 +77,55 @@ def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
     }
 
 
+def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
+    given = ("--method", "blend", "--folds", 2, "--criterion", "brier", "--seed", 7, "--keep-class")
+    code, out, _ = run("fit", file, "-o", "cal.json", *given)
+    assert code == 0
+    p = Predictions.load(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = calibrators.select(p, folds=2, criterion="brier", seed=7, keep_argmax=True)
+        blend = expected.blend
+    assert len(expected.ties) > 1
+    said = f"blend, fitted to 400 examples of 10 classes\n  parts {', '.join(expected.ties)}\n\n"
+    assert out.startswith(f"{expected}\n\n{said}")
+    assert torch.equal(load(tmp_path / "cal.json")(p.logits), blend(p.logits))
+    other = Predictions(p.logits + 1, p.labels)
+    other.save(tmp_path / "other.npz")
+    code, out, err = run("apply", "cal.json", "other.npz", "-o", "out.npz")
+    assert (code, err) == (0, "")
+    assert out.startswith("blend applied to 400 examples of 10 classes\n")
+    found = Predictions.load(tmp_path / "out.npz")
+    assert metrics.nll(found) == pytest.approx(metrics.nll(other.map(blend)))
+    code, _, err = run("apply", "cal.json", file, "-o", "out.npz")
+    assert (code, "examples that cal.json was fitted to" in err) == (2, True)
+    _, out, _ = run("fit", file, "-o", "cal.json", "--json", *given)
+    record = json.loads(out)
+    assert (record["method"], record["converged"]) == ("blend", blend.origin.converged)
+    assert record["parameters"] == {"parts": ", ".join(expected.ties)}
+    assert record["selection"]["ties"] == list(expected.ties)
+    assert record["selection"]["chosen"] == expected.name
+
+
+def test_a_blend_of_one_is_saved_as_that_one_and_says_so(run, file, tmp_path, monkeypatch):
+    alone = calibrators.select(Predictions.load(file), candidates=["temperature"], folds=2)
+    monkeypatch.setattr(calibrators, "select", lambda *_, **__: alone)
+    code, out, _ = run("fit", file, "--method", "blend", "-o", "cal.json")
+    assert code == 0
+    assert "\nnothing ties with temperature: it is saved alone\n\ntemperature, fitted to" in out
+    assert isinstance(load(tmp_path / "cal.json"), TemperatureScaling)
+    assert "nothing ties" not in run("fit", file, "--method", "auto", "-o", "cal.json")[1]
+
+
 def test_a_method_that_may_change_answers_is_refused_if_they_must_stay(run, file):
     code, _, err = run("fit", file, "--method", "vector", "--keep-class", "-o", "cal.json")
     assert code == 2
     assert "vector may change the predicted class: leave out --keep-class" in err
 
 
-def test_criteria_are_those_of_the_library():
+def test_criteria_and_the_name_of_a_blend_are_those_of_the_library():
     assert tuple(selection.CRITERIA) == CRITERIA
+    assert storage.BLEND == BLEND
 
 
 def test_names_of_arrays_are_passed_on(run, tmp_path):

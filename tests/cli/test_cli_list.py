@@ -3,15 +3,20 @@ import pytest
 from calibrant.calibrators import CALIBRATORS
 from calibrant.cli.listing import FAMILIES
 from calibrant.cli.wording import HIGHER_IS_BETTER, HINTS, SCORES, SIGNED, TESTS, hint
-from calibrant.data import SYNTHETIC
+from calibrant.data import DATASETS, SYNTHETIC
 from calibrant.losses import LOSSES
+from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
+from calibrant.models import MODELS
 
 MEMBERS = {
     "metrics": METRICS,
     "losses": LOSSES,
     "calibrators": CALIBRATORS,
-    "datasets": SYNTHETIC,
+    "methods": METHODS,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "examples": SYNTHETIC,
 }
 
 
@@ -27,8 +32,8 @@ def test_every_member_is_listed_with_its_meaning(run, family):
     assert "$" not in out
 
 
-def test_datasets_say_what_they_mean(run):
-    _, out, _ = run("list", "datasets")
+def test_examples_say_what_they_mean(run):
+    _, out, _ = run("list", "examples")
     assert SYNTHETIC["overconfident"].meaning in out
 
 
@@ -44,11 +49,9 @@ def test_without_a_family_all_are_listed(run):
 
 
 def test_an_unknown_family_lists_those_there_are(run):
-    assert run("list", "models") == (
-        2,
-        "",
-        "calibrant: no family 'models'; expected one of metrics, losses, calibrators, datasets\n",
-    )
+    code, out, err = run("list", "model")
+    assert (code, out) == (2, "")
+    assert err == f"calibrant: no family 'model'; expected one of {', '.join(FAMILIES)}\n"
 
 
 def test_words_are_about_metrics_that_exist_and_fit_the_table():

@@ -110,7 +110,7 @@ def test_the_gradient_is_clipped_to_the_bound(blobs, network, method, quick):
     recipe = replace(quick, clip=1e-3)
     loop = Loop(network(blobs), method(blobs), blobs, recipe, seed=0, runtime=Runtime())
     loop.model.train()
-    loop._step(torch.arange(64))
+    loop.take_step(torch.arange(64))
     slopes = torch.cat([each.grad.flatten() for each in loop.parameters])
     assert slopes.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -133,7 +133,7 @@ def test_a_sharpness_aware_step_uses_the_gradient_at_the_worse_place(blobs, netw
         for each, slope in zip(model.parameters(), first, strict=True):
             each.add_(slope * 0.3 / norm)
     second = gradient()
-    loop._step(torch.arange(64))
+    loop.take_step(torch.arange(64))
     for each, old, slope in zip(loop.model.parameters(), before, second, strict=True):
         torch.testing.assert_close(each.detach(), old - 0.05 * slope, rtol=0, atol=1e-6)
 

@@ -19,6 +19,9 @@ EXTRAS = {
     "torchmetrics": ("torchmetrics",),
     "export": ("onnx", "onnxruntime"),
     "sklearn": ("scikit-learn",),
+    "images": ("pillow",),
+    "study": ("lightning-fabric",),
+    "datasets": ("datasets",),
 }
 
 

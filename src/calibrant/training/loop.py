@@ -134,7 +134,8 @@ class Loop:
     def run(self) -> None:
         """Train to the end, from wherever this is; then take the best weights if any were kept."""
         while not self.finished:
-            self._epoch()
+            self.take_steps()
+            self._end_epoch()
         best = self.progress.best
         if best is not None:
             self.model.load_state_dict(best["weights"])
@@ -143,22 +144,25 @@ class Loop:
         # From here on the average is the model itself.
         self.average = None
 
-    def _epoch(self) -> None:
+    def take_steps(self) -> None:
+        """Take the steps of the epoch that are left."""
         progress = self.progress
         order = epoch_order(len(self.splits.train), seed=self.seed, epoch=progress.epoch)
         self.model.train()
         while progress.at < self.steps:
             whole = order[progress.at * self.batch : (progress.at + 1) * self.batch]
-            progress.loss += self._step(whole[self.runtime.rank :: self.runtime.world_size])
+            progress.loss += self.take_step(whole[self.runtime.rank :: self.runtime.world_size])
             progress.at += 1
             self.between(self)
-        row = self._measured()
+
+    def _end_epoch(self) -> None:
+        progress, row = self.progress, self._measured()
         progress.history.append(row)
         progress.epoch, progress.at, progress.loss = progress.epoch + 1, 0, 0.0
         self.on_epoch(row)
 
-    def _step(self, index: Tensor) -> float:
-        """Move the weights once; returns the loss."""
+    def take_step(self, index: Tensor) -> float:
+        """Move the weights once, by the examples at these positions; returns the loss."""
         recipe, factor = self.recipe, self._factor(self.step)
         self.optimizer.set_rate(factor)
         batch = self._placed(

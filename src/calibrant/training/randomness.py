@@ -14,11 +14,12 @@ def random_state() -> dict[str, Any]:
     """States of torch (every device), numpy and Python, as tensors and plain numbers."""
     version, inner, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    words = torch.from_numpy(np.asarray(keys, dtype=np.int64))
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "python": [version, list(inner), gauss],
-        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, cached],
+        "numpy": [kind, words, position, has_gauss, cached],
     }
 
 

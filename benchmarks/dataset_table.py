@@ -1,0 +1,136 @@
+"""Every dataset that is there, read, cut and trained on by a small network; rewrites a page.
+
+`make datasets`. Each training is a run of its own in runs/datasets; it goes on where it was.
+"""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.pages import machine, table, versions
+from benchmarks.real_data import ROOT
+from calibrant import data, methods, models
+from calibrant.training import Recipe, train
+from calibrant.training.recipe import recipe_from
+
+RUNS = ROOT / "runs" / "datasets"
+PAGE = ROOT / "docs" / "datasets.md"
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A small network for a dataset, and how it is trained."""
+
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+def recipe(**given: Any) -> Recipe:
+    """A recipe in short."""
+    return recipe_from(given)
+
+
+WORDS = recipe(epochs=10, optimizer="adamw", lr=0.003, weight_decay=0.01, stop_on="nll")
+PLANS = {
+    "digits": Plan("small_cnn", recipe=recipe(epochs=20, lr=0.05)),
+    "cifar10": Plan("resnet8", {"human": True}, recipe=recipe(epochs=12, crop=4, flip=True)),
+    "fashion_mnist": Plan("small_cnn", recipe=recipe(epochs=4, lr=0.05)),
+    "20news": Plan("bag_of_embeddings", recipe=WORDS),
+    "agnews": Plan("bag_of_embeddings", recipe=WORDS),
+    "trec": Plan("text_cnn", recipe=WORDS),
+    "sst5": Plan("bag_of_embeddings", recipe=WORDS),
+    "camvid": Plan(
+        "unet", settings={"width": 16}, recipe=recipe(epochs=25, batch=8, lr=0.05, flip=True)
+    ),
+}
+HEAD = ("dataset", "inputs", "classes", "train", "val", "test", "model", "epochs")
+HEAD += ("accuracy", "NLL", "ECE")
+ABOUT = f"""# Datasets
+
+`calibrant list datasets` shows every dataset with its kind; a missing one says where to get it
+and where to put it. `data.load(name, seed, root=None, **options)` gives four disjoint splits
+(what each is for is in [training.md](training.md)); options: `val` (part of the training data cut
+off for validation), `limit`, `size` (resample images), `long_tail` (imbalance of an exponential
+profile), `label_noise`, and `length`, `vocabulary` for text. Validation and test stay clean and
+balanced whatever is done to the training data.
+
+## What a small network reaches
+
+Written by `make datasets`: one training each, seed {SEED}, cross entropy. Test accuracy, NLL and
+ECE (15 bins) of the final weights; for masks, of all pixels that count. The files at hand are
+subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, CamVid at 160 x
+120 without its test part (its validation images are the test here). These are checks of the
+readers, not records."""
+
+
+def main() -> int:
+    """Train what is there and was not trained yet, and write the page."""
+    rows, human = [], ""
+    for name, plan in PLANS.items():
+        start = time.perf_counter()
+        try:
+            splits = data.load(name, SEED, **plan.options)
+        except FileNotFoundError as error:
+            print(f"{name} is left out: {error}", file=sys.stderr)
+            continue
+        found = _trained(name, plan, splits).record
+        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        test, sizes = found["metrics"]["test"], found["examples"]
+        shape = "x".join(map(str, splits.shape))
+        rows.append(
+            [name, f"{splits.kind} {shape}", str(splits.classes)]
+            + [f"{sizes[part]:,}" for part in ("train", "val", "test")]
+            + [plan.model, str(found["epochs"])]
+            + [f"{test[metric]:.4f}" for metric in ("accuracy", "nll", "ece")]
+        )
+        if name == "cifar10":
+            human = _human(found["metrics"])
+    text = "\n\n".join([ABOUT, f"{machine()}.", f"{versions()}.", table(HEAD, rows), human])
+    PAGE.write_text(text.rstrip() + "\n")
+    print(text)
+    print(f"written: {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+def _trained(name: str, plan: Plan, splits: data.Splits):
+    model = models.build(
+        plan.model,
+        classes=splits.classes,
+        shape=splits.shape,
+        vocabulary=splits.vocabulary,
+        seed=SEED,
+        **plan.settings,
+    )
+    method = methods.build("cross_entropy", classes=splits.classes)
+    return train(
+        model,
+        method,
+        splits,
+        plan.recipe,
+        seed=SEED,
+        folder=RUNS / name,
+        on_epoch=lambda row: print(
+            f"{name} epoch {row['epoch']}: accuracy {row['val_accuracy']:.4f}",
+            file=sys.stderr,
+            flush=True,
+        ),
+    )
+
+
+def _human(metrics: dict[str, dict[str, float]]) -> str:
+    label, people = metrics["test"], metrics["test against its posterior"]
+    return f"""## Judged by people instead of one label
+
+CIFAR-10H has about fifty people's answers for each test image (`human=True`). Against their
+distribution the same network has accuracy {people["accuracy"]:.4f} (one label:
+{label["accuracy"]:.4f}), NLL {people["nll"]:.4f} ({label["nll"]:.4f}) and ECE {people["ece"]:.4f}
+({label["ece"]:.4f}): the true probability of a prediction counts, not one draw from it.
+`data.judged_by(predictions, posterior)` does this for any metric."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""How fast our loop trains, beside a bare loop and one with a DataLoader."""
+
+from dataclasses import replace
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.inputs import SEED
+from benchmarks.measure import Section, alternate
+from calibrant import data, methods, models
+from calibrant.data import Augmentation
+from calibrant.training import Loop, Recipe, Runtime
+
+BATCH, STEPS, SIZE, PAD = 128, 20, 16, 2
+ABOUT = f"""ResNet-8 on CIFAR-10 at {SIZE}x{SIZE} (random images where the data is absent),
+batches of {BATCH}, {STEPS} steps of SGD with momentum. The bare loop is what one writes by hand:
+float32 tensors in memory, channels last, no checks, no log. The other is the common one: a
+Dataset of uint8 images, transforms of each image (pad, crop, flip, scale), a DataLoader in the
+same process (workers would take the cores that train), tensors in their usual format. Ours finds
+out after every step whether loss and gradient are finite; against the DataLoader it crops and
+flips as well."""
+
+
+def splits() -> data.Splits:
+    """CIFAR-10 made small, or noise of the same shape."""
+    try:
+        whole = data.load("cifar10", SEED, limit=2 * BATCH * STEPS, size=SIZE)
+        return replace(whole, train=whole.train.take(torch.arange(BATCH * STEPS)))
+    except FileNotFoundError:
+        n = BATCH * STEPS
+        generator = torch.Generator().manual_seed(SEED)
+        images = torch.randint(0, 256, (n, 3, SIZE, SIZE), generator=generator, dtype=torch.uint8)
+        labels = torch.randint(0, 10, (n,), generator=generator)
+        part = data.Split(images, labels, torch.arange(n), data.Scale((0.5,) * 3, (0.25,) * 3))
+        return data.Splits("noise", "images", part, part, part, class_names=tuple("abcdefghij"))
+
+
+def network(source: data.Splits) -> torch.nn.Module:
+    """The same network each time."""
+    return models.build("resnet8", classes=source.classes, shape=source.shape, seed=SEED)
+
+
+class Images(Dataset):
+    """One image at a time, each with its own transforms."""
+
+    def __init__(self, split: data.Split) -> None:
+        self.split = split
+        self.mean = torch.tensor(split.scale.mean)[:, None, None]
+        self.std = torch.tensor(split.scale.std)[:, None, None]
+
+    def __len__(self) -> int:
+        return BATCH * STEPS
+
+    def __getitem__(self, index: int):
+        image = torch.nn.functional.pad(self.split.inputs[index], (PAD,) * 4)
+        top, left = torch.randint(0, 2 * PAD + 1, (2,)).tolist()
+        image = image[:, top : top + SIZE, left : left + SIZE]
+        if torch.rand(()) < 0.5:
+            image = image.flip(-1)
+        return (image.float() / 255 - self.mean) / self.std, self.split.labels[index]
+
+
+def ours(source: data.Splits, augmentation: Augmentation):
+    """Our loop over the same number of steps."""
+    recipe = Recipe(epochs=10_000, batch=BATCH, lr=0.05, augmentation=augmentation)
+    method = methods.build("cross_entropy", classes=source.classes)
+    loop = Loop(network(source), method, source, recipe, seed=SEED, runtime=Runtime("cpu"))
+
+    def run() -> None:
+        loop.progress.at = 0
+        loop.take_steps()
+
+    return run
+
+
+def bare(source: data.Splits):
+    """A loop written by hand, on floats that were scaled before."""
+    model = network(source).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    inputs = source.train.ready(source.train.inputs)
+    labels = source.train.labels
+
+    def run() -> None:
+        order = torch.randperm(len(inputs))
+        for at in range(STEPS):
+            index = order[at * BATCH : (at + 1) * BATCH]
+            batch = inputs[index].contiguous(memory_format=torch.channels_last)
+            optimizer.zero_grad()
+            cross_entropy(model(batch), labels[index]).backward()
+            optimizer.step()
+
+    return run
+
+
+def loader(source: data.Splits):
+    """The loop of most tutorials."""
+    model = network(source)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    batches = DataLoader(Images(source.train), batch_size=BATCH, shuffle=True)
+
+    def run() -> None:
+        for inputs, labels in batches:
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
+    return run
+
+
+def run() -> Section:
+    """Measure both comparisons."""
+    section = Section("The training loop", ABOUT)
+    source = splits()
+    mine, theirs = alternate(ours(source, Augmentation()), bare(source), repeats=7)
+    section.faster("against a bare loop", mine, theirs, at_least=0.97)
+    changed = Augmentation(crop=PAD, flip=True)
+    mine, theirs = alternate(ours(source, changed), loader(source), repeats=5)
+    section.faster("against a DataLoader with transforms", mine, theirs, at_least=1.3)
+    section.note("images a second", BATCH * STEPS / mine, "")
+    return section
