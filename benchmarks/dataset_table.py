@@ -44,7 +44,7 @@ PLANS = {
     "trec": Plan("text_cnn", recipe=WORDS),
     "sst5": Plan("bag_of_embeddings", recipe=WORDS),
     "camvid": Plan(
-        "unet", settings={"width": 16}, recipe=recipe(epochs=25, batch=8, lr=0.05, flip=True)
+        "unet", settings={"width": 0.5}, recipe=recipe(epochs=25, batch=8, lr=0.05, flip=True)
     ),
 }
 HEAD = ("dataset", "inputs", "classes", "train", "val", "test", "model", "epochs")

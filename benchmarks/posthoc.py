@@ -18,7 +18,7 @@ from benchmarks.posthoc_page import page
 from benchmarks.posthoc_rivals import RIVALS
 from benchmarks.real_data import DATA, ROOT, load
 from calibrant import Predictions, metrics
-from calibrant.calibrators import CALIBRATORS, select
+from calibrant.calibrators import CALIBRATORS, Selection, select
 from calibrant.metrics.statistics import resampler
 from calibrant.report import focal_landscape_figure, save
 
@@ -86,7 +86,7 @@ def measure(name: str) -> tuple[str, float]:
     losses: dict[str, np.ndarray] = {}
     seen = np.zeros(len(whole))
     fitted_nll: dict[str, list[float]] = {"temperature": [], "focal_temperature": []}
-    chosen: list[str] = []
+    choices: list[Selection] = []
     pairs: list[tuple[np.ndarray, Predictions, Predictions]] = []
     shifted: dict[str, dict[str, dict[str, float]]] = {}
     for seed in range(SPLITS):
@@ -95,7 +95,7 @@ def measure(name: str) -> tuple[str, float]:
         fit, test = whole.take(order[:half]), whole.take(order[half:])
         seen[order[half:]] += 1
         tested: dict[str, Predictions] = {}
-        for method, apply in fits(fit, seed, chosen):
+        for method, apply in fits(fit, seed, choices):
             tested[method] = found = apply(test)
             row = scores.setdefault(method, {metric: [] for metric in METRICS})
             for metric in METRICS:
@@ -119,7 +119,8 @@ def measure(name: str) -> tuple[str, float]:
         "scores": scores,
         "behind": {m: _mean_and_error(each[m] - each["temperature"]) for m in each},
         "fitted_nll": fitted_nll,
-        "chosen": chosen,
+        "chosen": [choice.name for choice in choices],
+        "blended": [list(choice.ties) for choice in choices],
         "focal_ece": _ece_difference(pairs, len(whole)),
         "shifted": shifted,
     }
@@ -127,8 +128,8 @@ def measure(name: str) -> tuple[str, float]:
     return name, time.perf_counter() - start
 
 
-def fits(fit: Predictions, seed: int, chosen: list[str]):
-    """Every calibrator fitted to the examples, ours, the selected one, and others'."""
+def fits(fit: Predictions, seed: int, choices: list[Selection]):
+    """Every calibrator fitted to the examples, ours, the selected one, the blend, and others'."""
     for method, kind in CALIBRATORS.items():
         try:
             found = kind.fit(fit)
@@ -137,8 +138,9 @@ def fits(fit: Predictions, seed: int, chosen: list[str]):
             continue
         yield method, lambda data, found=found: data.map(found)
     choice = select(fit, seed=seed, resamples=RESAMPLES)
-    chosen.append(choice.name)
+    choices.append(choice)
     yield "select", lambda data: data.map(choice.best)
+    yield "blend", lambda data: data.map(choice.blend)
     for method, make in RIVALS.items():
         if method in SLOW and seed:
             continue

@@ -88,6 +88,7 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
     [
         (("--method", "focl"), "no method 'focl'; did you mean focal?"),
         (("--model", "resnet9"), "resnet"),
+        (("--model", "unet"), "model unet is for masks, dataset blobs has vectors; choose one of"),
         (("--dataset", "digit"), "digits"),
         (("--method-set", "gamma"), "--method-set takes name=value, such as gamma=3; got 'gamma'"),
         (("--method-set", "gamma=1"), "method cross_entropy has no setting 'gamma'"),

@@ -126,6 +126,12 @@ def test_damaged_images_are_named_in_one_line(own, content):
     assert "\n" not in str(caught.value)
 
 
+def test_a_small_file_that_claims_many_pixels_is_refused_before_they_are_decoded(own):
+    (own / "train" / "dog" / "000.png").write_bytes(large_png())
+    with pytest.raises(ValueError, match="it claims 11000 x 11000 pixels"):
+        load("image_folder", 0, root=own, size=4)
+
+
 def test_images_that_would_fill_the_memory_are_refused(own, monkeypatch):
     monkeypatch.setattr("calibrant.data.images.MAX_BYTES", 1000)
     with pytest.raises(ValueError, match="more than 1000 bytes; pass a smaller size"):

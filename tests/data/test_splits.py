@@ -107,6 +107,8 @@ class TestEveryEmbeddedSet:
 def test_tail_sizes_by_hand():
     # 500 * 100^(-c / 4): 500, 158.1, 50, 15.8, 5
     assert tail_sizes(np.full(5, 500), 100).tolist() == [500, 158, 50, 15, 5]
+    # 500 * 32^(-2 / 5) is 125, though the power rounds it down to less.
+    assert tail_sizes(np.full(6, 500), 32).tolist() == [500, 250, 125, 62, 31, 15]
     # A class that has fewer than the profile keeps what it has, and none is lost.
     assert tail_sizes(np.array([10, 2, 10]), 1000).tolist() == [10, 1, 1]
     assert tail_sizes(np.array([10, 2, 10]), 1).tolist() == [10, 2, 10]

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from calibrant import __version__
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators.blend import blended
 from calibrant.export import builders, export_onnx
 from calibrant.export.graph import Graph
 from calibrant.export.onnx import comparison_logits, graph_of, largest_difference
@@ -133,6 +134,31 @@ def result(build, logits, **parameters):
     graph.output("probs", graph("Exp", log_probs))
     model = graph.model("test", logits.shape[1], {})
     return run(model.SerializeToString(), logits)[1]
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_blend_of_all_that_have_a_graph_has_one(classes, kept, fitted, tmp_path):
+    parts = [fitted(name, classes) for name in EXPORTED]
+    blend = blended([part for part in parts if part.keeps_argmax or not kept])
+    assert blend.keeps_argmax == kept
+    export_onnx(blend, tmp_path / "cal.onnx")
+    model = onnx.load(tmp_path / "cal.onnx")
+    properties = {each.key: each.value for each in model.metadata_props}
+    assert (properties["method"], properties["sha256"]) == ("blend", blend.origin.sha256)
+    logits = (3 * np.random.default_rng(5).normal(size=(4000, classes))).astype(np.float32)
+    probs = run(tmp_path / "cal.onnx", logits)[1]
+    mean = torch.stack([part(torch.from_numpy(logits).double()).exp() for part in blend.parts])
+    np.testing.assert_allclose(probs, mean.mean(0), rtol=0, atol=1e-6)
+
+
+def test_a_blend_with_a_part_that_has_no_graph_is_refused(fitted, tmp_path):
+    blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
+    words = "a blend with isotonic cannot be exported, .* fit with --method auto, or one by name"
+    with pytest.raises(ValueError, match=words) as caught:
+        export_onnx(blend, tmp_path / "cal.onnx")
+    assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_comparison_has_ten_thousand_rows_and_extremes():

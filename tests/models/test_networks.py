@@ -184,6 +184,13 @@ def test_a_residual_block_with_silent_convolutions_is_its_shortcut():
     torch.testing.assert_close(network.features(x), expected)
 
 
+def test_a_changing_shortcut_of_a_wide_network_starts_after_the_first_activation():
+    network = build("wide_resnet", classes=2, shape=(3, 4, 4), depth=10, width=2).eval()
+    block, x = network.blocks[0], torch.randn(2, 16, 4, 4)
+    nn.init.zeros_(block.conv2.weight)
+    torch.testing.assert_close(block(x), block.shortcut(torch.relu(block.norm1(x))))
+
+
 def test_dropout_acts_in_training_only():
     network = build("wide_resnet", classes=2, shape=(3, 8, 8), depth=10, width=1, dropout=0.5)
     x = torch.randn(4, 3, 8, 8)

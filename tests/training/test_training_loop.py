@@ -268,6 +268,12 @@ def test_every_step_has_a_full_batch_and_another_part_is_left_out_each_epoch():
     assert not torch.equal(first, epoch_order(10, seed=1, epoch=0))
 
 
+def test_without_a_learning_rate_the_usual_one_of_the_optimizer_is_taken():
+    assert Recipe().lr == 0.1
+    assert Recipe(optimizer="muon").lr == 0.003
+    assert Recipe(optimizer="adamw", lr=0.5).lr == 0.5
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

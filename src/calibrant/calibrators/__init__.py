@@ -1,6 +1,7 @@
 """Calibrators: `fit(Predictions)` gives a frozen map from logits to log-probabilities."""
 
 from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.blend import Blend
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.focal_map import (
@@ -28,6 +29,7 @@ from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScal
 __all__ = [
     "CALIBRATORS",
     "BetaCalibration",
+    "Blend",
     "Calibrator",
     "Candidate",
     "DirichletCalibration",

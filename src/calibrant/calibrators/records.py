@@ -1,15 +1,44 @@
-"""JSON records, read as if a stranger had written them: wrong ones are refused in one line."""
+"""JSON records, written to be read, and read as if a stranger had written them.
+
+Wrong ones are refused in one line.
+"""
 
 import difflib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from calibrant.files.checks import human, listed, one_line
 
 WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 WORDS |= {list: "a list", dict: "an object", type(None): "null"}
+DTYPES = {"float64": torch.float64, "int64": torch.int64}
+
+
+def text_of(record: Mapping[str, Any]) -> str:
+    """JSON with one line for each list of numbers: `indent` would give each number its own."""
+    lines: list[str] = []
+    inside = False
+    for line in json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False).split("\n"):
+        bare = line.lstrip()
+        # Strings end with a quote, so a line that ends with a bracket opens a list; one of
+        # objects is left as it is.
+        opened = bool(lines) and lines[-1].endswith("[")
+        inside = inside or (opened and bare != "{")
+        if not inside:
+            lines.append(line)
+        elif opened or bare.startswith("]"):
+            lines[-1] += bare
+        else:
+            lines[-1] += f" {bare}"
+        inside = inside and not bare.startswith("]")
+    return "\n".join(lines) + "\n"
 
 
 def check_file(path: Path) -> None:
@@ -88,3 +117,63 @@ def short(value: Any) -> str:
     if isinstance(value, list | dict | type(None)):
         return WORDS[type(value)]
     return one_line(repr(value)[:200], 60)
+
+
+def encoded(value: Any, *, inline: bool) -> Any:
+    """A parameter as JSON has it; a tensor that is not inline by its type and shape alone."""
+    if not isinstance(value, Tensor):
+        return value
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    record: dict[str, Any] = {"dtype": names[value.dtype], "shape": list(value.shape)}
+    if inline:
+        record["values"] = value.flatten().tolist()
+    return record
+
+
+def decoded(
+    where: str, value: Any, hint: Any, loaded: np.ndarray | None
+) -> float | int | str | Tensor:
+    """A parameter of the type that its field has; its numbers if they came from another file."""
+    if hint is float:
+        number = float(typed(where, value, float))
+        if not math.isfinite(number):
+            raise ValueError(f"{where} must be finite, got {number}")
+        return number
+    if hint in (int, str, bool):
+        plain: int | str = typed(where, value, hint)
+        return plain
+    return _tensor(where, value, loaded)
+
+
+def _tensor(where: str, value: Any, loaded: np.ndarray | None) -> Tensor:
+    record = typed(where, value, dict)
+    check_keys(where, record, ("dtype", "shape") + (() if loaded is not None else ("values",)))
+    dtype = typed(f"{where}.dtype", record["dtype"], str)
+    if dtype not in DTYPES:
+        raise ValueError(f"{where}.dtype must be one of {', '.join(DTYPES)}, got {short(dtype)}")
+    sizes = typed(f"{where}.shape", record["shape"], list)
+    if len(sizes) > 4 or not all(type(size) is int and 0 <= size < 2**40 for size in sizes):
+        raise ValueError(f"{where}.shape must be up to 4 sizes, got {short(sizes)}")
+    if loaded is not None:
+        if loaded.dtype.name != dtype or list(loaded.shape) != sizes:
+            raise ValueError(
+                f"{where} says {dtype} {sizes}, its file holds {loaded.dtype} {list(loaded.shape)}"
+            )
+        tensor = torch.from_numpy(loaded)
+    else:
+        numbers = typed(f"{where}.values", record["values"], list)
+        if len(numbers) != math.prod(sizes):
+            raise ValueError(
+                f"{where} has {len(numbers)} values, shape {sizes} needs another count"
+            )
+        # A whole number in a list of floats would lose digits without a word.
+        single = float if dtype == "float64" else int
+        for number in numbers:
+            typed(f"{where}.values", number, single)
+        try:
+            tensor = torch.tensor(numbers, dtype=DTYPES[dtype]).reshape(sizes)
+        except (RuntimeError, OverflowError, ValueError):
+            raise ValueError(f"{where}: a value is out of range for {dtype}") from None
+    if not bool(tensor.isfinite().all()):
+        raise ValueError(f"{where} must hold finite numbers only")
+    return tensor

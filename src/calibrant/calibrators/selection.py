@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
+from calibrant.calibrators.blend import blended
 from calibrant.calibrators.family import CALIBRATORS
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
@@ -22,6 +24,8 @@ CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brie
 # A simpler calibrator is taken if it loses no more than this part of the score, and if the
 # examples cannot tell the two apart.
 TOLERANCE = 0.002
+# The same for a part of the blend, which is not chosen but averaged with the others.
+BLENDED = 0.01
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Selection:
         folds: in how many parts the examples were cut.
         rows: the candidates, best score first.
         skipped: name to reason, for those that could not be fitted.
+        ties: names of the parts of `blend`, best score first; the choice is one of them.
+        examples: what was selected on.
     """
 
     name: str
@@ -63,6 +69,17 @@ class Selection:
     folds: int
     rows: tuple[Candidate, ...]
     skipped: Mapping[str, str]
+    ties: tuple[str, ...]
+    examples: Predictions = field(repr=False, compare=False)
+
+    @cached_property
+    def blend(self) -> Calibrator:
+        """The mean of all that tie, fitted to all examples when first asked for.
+
+        Where nothing ties with the choice it is the choice itself.
+        """
+        others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
+        return blended([others.get(name, self.best) for name in self.ties])
 
     def __str__(self) -> str:
         heads = f"{'calibrator':24} {self.criterion:>8}  {'behind the best':28} {'numbers':>8}"
@@ -95,6 +112,7 @@ class Selection:
             "folds": self.folds,
             "candidates": [asdict(row) for row in self.rows],
             "skipped": dict(self.skipped),
+            "ties": list(self.ties),
             "verdict": self.verdict,
         }
 
@@ -117,7 +135,8 @@ def select(
     simpler one (fewer fitted numbers) is within 0.2 % of its score and the interval of the paired
     difference holds zero: then the simplest of those. Free curves (isotonic, histogram), whose
     scores vary most, have to be better than every formula beyond the interval. The choice is
-    fitted to all examples.
+    fitted to all examples. `blend` of the result averages all, free curves too, that are within
+    1 % of the score and not worse beyond the interval.
 
     Args:
         predictions: held-out examples, not those the network was trained on.
@@ -168,7 +187,7 @@ def select(
         )
 
     gaps = behind(order[0], order[1:])
-    chosen = _choose(order, scores, sizes, gaps, behind)
+    chosen, ties = _choose(order, scores, sizes, gaps, behind)
     return Selection(
         name=chosen,
         best=CALIBRATORS[chosen].fit(predictions),
@@ -181,6 +200,8 @@ def select(
             for name in order
         ),
         skipped=skipped,
+        ties=ties,
+        examples=predictions,
     )
 
 
@@ -190,18 +211,23 @@ def _choose(
     sizes: Mapping[str, int],
     gaps: Mapping[str, Difference],
     behind: Callable[[str, Sequence[str]], Mapping[str, Difference]],
-) -> str:
-    """The simplest of those that tie with the best; a free curve only if it is clearly better."""
+) -> tuple[str, tuple[str, ...]]:
+    """The simplest of those that tie with the best, and all parts of the blend.
+
+    The best is a free curve only if that is clearly better.
+    """
     best = order[0]
     formulas = [name for name in order if not CALIBRATORS[name].free_form]
     if CALIBRATORS[best].free_form and formulas and gaps[formulas[0]].low <= 0:
         best = formulas[0]
-    limit = scores[best] + TOLERANCE * abs(scores[best])
-    near = [name for name in formulas if name != best and scores[best] <= scores[name] <= limit]
+    room = BLENDED * abs(scores[best])
+    near = [name for name in order if name != best and abs(scores[name] - scores[best]) <= room]
     if best != order[0]:
         gaps = behind(best, near)
-    ties = [name for name in near if gaps[name].low <= 0]
-    return min([best, *ties], key=lambda name: (sizes[name], scores[name]))
+    ties = [name for name in order if name == best or (name in near and gaps[name].low <= 0)]
+    limit = scores[best] + TOLERANCE * abs(scores[best])
+    simple = [name for name in ties if name in formulas and scores[best] <= scores[name] <= limit]
+    return min([best, *simple], key=lambda name: (sizes[name], scores[name])), tuple(ties)
 
 
 def wanted(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:

@@ -5,9 +5,8 @@ more memory than it brings.
 """
 
 import hashlib
-import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
@@ -19,14 +18,25 @@ from torch import Tensor
 from calibrant import __version__, files
 from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.family import CALIBRATORS
-from calibrant.calibrators.records import check_file, check_keys, meant, short, typed
+from calibrant.calibrators.records import (
+    check_file,
+    check_keys,
+    decoded,
+    encoded,
+    meant,
+    short,
+    typed,
+)
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import human, one_line
 
 FORMAT, SCHEMA = "calibrant calibrator", 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
+# A blend is no member of the family; its parts are, and have these keys.
+BLEND, PART = "blend", ("method", "parameters", "fit")
 # Parameters that would take more than 1 MB as JSON, 20 bytes a number, go to a file of tensors.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines, so anything much longer is none of ours.
@@ -34,7 +44,6 @@ MAX_BYTES = 4 * 2**20
 # Most that a file of tensors may hold: a matrix for 10,000 classes.
 MAX_TENSOR_BYTES = 2**30
 MAX_CLASSES = 10**6
-DTYPES = {"float64": torch.float64, "int64": torch.int64}
 
 
 def save(calibrator: Calibrator, path: str | Path) -> None:
@@ -48,7 +57,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     method = method_of(calibrator)
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
-    given = dict(calibrator.parameters)
+    given = _numbers(calibrator)
     for name, value in given.items():
         if not _finite(value):
             raise ValueError(f"cannot save {method}: {name} holds numbers that are not finite")
@@ -60,14 +69,12 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
         "calibrant": __version__,
         "method": method,
         "classes": calibrator.classes,
-        "parameters": {name: _encoded(value, inline=inline) for name, value in given.items()},
-        "fit": None if calibrator.origin is None else _fit_record(calibrator.origin),
+        **_record(calibrator, inline=inline),
     }
     if not inline:
         record["tensors"] = _write_tensors(path, large)
-    text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False)
     with replacing(path) as handle:
-        handle.write(_rows_on_a_line(text).encode() + b"\n")
+        handle.write(records.text_of(record).encode())
 
 
 def load(path: str | Path) -> Calibrator:
@@ -86,7 +93,9 @@ def load(path: str | Path) -> Calibrator:
 
 
 def method_of(calibrator: Calibrator) -> str:
-    """Name of a calibrator in `CALIBRATORS`."""
+    """Name of a calibrator in `CALIBRATORS`, or "blend"."""
+    if isinstance(calibrator, Blend):
+        return BLEND
     for name, kind in CALIBRATORS.items():
         if type(calibrator) is kind:
             return name
@@ -96,20 +105,29 @@ def method_of(calibrator: Calibrator) -> str:
     )
 
 
+def _numbers(calibrator: Calibrator) -> dict[str, Any]:
+    """Parameters by the names of their tensors; those of a blend by the position of the part."""
+    if not isinstance(calibrator, Blend):
+        return dict(calibrator.parameters)
+    parts = enumerate(calibrator.parts)
+    return {f"{at}.{name}": value for at, part in parts for name, value in part.parameters.items()}
+
+
+def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if isinstance(calibrator, Blend):
+        given["parts"] = [_record(part, inline=inline) for part in calibrator.parts]
+    else:
+        for name, value in calibrator.parameters.items():
+            given[name] = encoded(value, inline=inline)
+    fit = None if calibrator.origin is None else _fit_record(calibrator.origin)
+    return {"method": method_of(calibrator), "parameters": given, "fit": fit}
+
+
 def _finite(value: Any) -> bool:
     if isinstance(value, Tensor):
         return bool(value.isfinite().all())
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _encoded(value: Any, *, inline: bool) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    names = {dtype: name for name, dtype in DTYPES.items()}
-    record: dict[str, Any] = {"dtype": names[value.dtype], "shape": list(value.shape)}
-    if inline:
-        record["values"] = value.flatten().tolist()
-    return record
 
 
 def _fit_record(fit: Fit) -> dict[str, Any]:
@@ -117,23 +135,6 @@ def _fit_record(fit: Fit) -> dict[str, Any]:
     # JSON has neither NaN nor infinity.
     record["gradient_norm"] = fit.gradient_norm if math.isfinite(fit.gradient_norm) else None
     return record
-
-
-def _rows_on_a_line(text: str) -> str:
-    """Join the lines of every list: `indent` would give every number a line of its own."""
-    lines: list[str] = []
-    inside = False
-    for line in text.split("\n"):
-        bare = line.lstrip()
-        # Strings end with a quote, so a line that ends with a bracket opens a list.
-        if not inside:
-            lines.append(line)
-        elif lines[-1].endswith("[") or bare.startswith("]"):
-            lines[-1] += bare
-        else:
-            lines[-1] += f" {bare}"
-        inside = lines[-1].endswith("[") or (inside and not bare.startswith("]"))
-    return "\n".join(lines)
 
 
 def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
@@ -157,19 +158,58 @@ def _calibrator(path: Path, record: Any) -> Calibrator:
             f"that wrote it, {short(record.get('calibrant'))}"
         )
     check_keys("the file", record, KEYS, optional=("tensors",))
-    method = typed("method", record["method"], str)
-    if method not in CALIBRATORS:
-        raise ValueError(f"no method {short(method)}{meant(method, CALIBRATORS)}")
     classes = typed("classes", record["classes"], int)
     if not 2 <= classes <= MAX_CLASSES:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
-    kind = CALIBRATORS[method]
+    parts = _parts(record)
+    loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
+    made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
+    if record["method"] != BLEND:
+        return made[0]
+    return Blend(classes=classes, parts=made, origin=_fit(record["fit"]))
+
+
+def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The records of calibrators by what stands before their names: one, or those of a blend."""
+    method = typed("method", record["method"], str)
+    if method != BLEND:
+        _check_part("", record, [*CALIBRATORS, BLEND])
+        return {"": record}
     given = typed("parameters", record["parameters"], dict)
-    names = [each.name for each in fields(kind) if each.name not in ("classes", "origin")]
-    check_keys("parameters", given, names)
-    loaded = _read_tensors(path, record["tensors"], given) if "tensors" in record else {}
+    check_keys("parameters", given, ("parts",))
+    parts = typed("parameters.parts", given["parts"], list)
+    if not 1 <= len(parts) <= MOST_PARTS:
+        raise ValueError(f"a blend has 1 to {MOST_PARTS} parts, got {len(parts)}")
+    for at, part in enumerate(parts):
+        check_keys(f"part {at}", typed(f"part {at}", part, dict), PART)
+        if part["method"] == BLEND:
+            raise ValueError(f"part {at}: a blend cannot hold a blend")
+        _check_part(f"part {at}: ", part, CALIBRATORS)
+    return {f"{at}.": part for at, part in enumerate(parts)}
+
+
+def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> None:
+    method = typed(f"{where}method", record["method"], str)
+    if method not in CALIBRATORS:
+        raise ValueError(f"{where}no method {short(method)}{meant(method, known)}")
+    given = typed(f"{where}parameters", record["parameters"], dict)
+    check_keys(f"{where}parameters", given, _names(CALIBRATORS[method]))
+
+
+def _names(kind: type[Calibrator]) -> list[str]:
+    return [each.name for each in fields(kind) if each.name not in ("classes", "origin")]
+
+
+def _part(
+    at: str, record: Mapping[str, Any], classes: int, loaded: Mapping[str, np.ndarray]
+) -> Calibrator:
+    kind, given = CALIBRATORS[record["method"]], record["parameters"]
+    where = f"part {at[:-1]}: parameters" if at else "parameters"
     hints = get_type_hints(kind)
-    values = {name: _decoded(name, given[name], hints[name], loaded.get(name)) for name in names}
+    values = {
+        name: decoded(f"{where}.{name}", given[name], hints[name], loaded.get(f"{at}{name}"))
+        for name in _names(kind)
+    }
     return _made(kind, classes, values, _fit(record["fit"]))
 
 
@@ -187,56 +227,9 @@ def _made(
     return calibrator
 
 
-def _decoded(
-    name: str, value: Any, hint: Any, loaded: np.ndarray | None
-) -> float | int | str | Tensor:
-    where = f"parameters.{name}"
-    if hint is float:
-        number = float(typed(where, value, float))
-        if not math.isfinite(number):
-            raise ValueError(f"{where} must be finite, got {number}")
-        return number
-    if hint in (int, str, bool):
-        plain: int | str = typed(where, value, hint)
-        return plain
-    return _tensor(where, value, loaded)
-
-
-def _tensor(where: str, value: Any, loaded: np.ndarray | None) -> Tensor:
-    record = typed(where, value, dict)
-    check_keys(where, record, ("dtype", "shape") + (() if loaded is not None else ("values",)))
-    dtype = typed(f"{where}.dtype", record["dtype"], str)
-    if dtype not in DTYPES:
-        raise ValueError(f"{where}.dtype must be one of {', '.join(DTYPES)}, got {short(dtype)}")
-    sizes = typed(f"{where}.shape", record["shape"], list)
-    if len(sizes) > 4 or not all(type(size) is int and 0 <= size < 2**40 for size in sizes):
-        raise ValueError(f"{where}.shape must be up to 4 sizes, got {short(sizes)}")
-    if loaded is not None:
-        if loaded.dtype.name != dtype or list(loaded.shape) != sizes:
-            raise ValueError(
-                f"{where} says {dtype} {sizes}, its file holds {loaded.dtype} {list(loaded.shape)}"
-            )
-        tensor = torch.from_numpy(loaded)
-    else:
-        numbers = typed(f"{where}.values", record["values"], list)
-        if len(numbers) != math.prod(sizes):
-            raise ValueError(
-                f"{where} has {len(numbers)} values, shape {sizes} needs another count"
-            )
-        # A whole number in a list of floats would lose digits without a word.
-        single = float if dtype == "float64" else int
-        for number in numbers:
-            typed(f"{where}.values", number, single)
-        try:
-            tensor = torch.tensor(numbers, dtype=DTYPES[dtype]).reshape(sizes)
-        except (RuntimeError, OverflowError, ValueError):
-            raise ValueError(f"{where}: a value is out of range for {dtype}") from None
-    if not bool(tensor.isfinite().all()):
-        raise ValueError(f"{where} must hold finite numbers only")
-    return tensor
-
-
-def _read_tensors(path: Path, record: Any, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _read_tensors(
+    path: Path, record: Any, parts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, np.ndarray]:
     check_keys("tensors", typed("tensors", record, dict), ("file", "sha256"))
     name = typed("tensors.file", record["file"], str)
     plain = name == PurePosixPath(name).name == PureWindowsPath(name).name and name.isprintable()
@@ -255,7 +248,12 @@ def _read_tensors(path: Path, record: Any, given: Mapping[str, Any]) -> dict[str
         raise ValueError(
             f"{beside} is not the file that {path.name} was saved with: sha256 differs"
         )
-    wanted = [name for name, value in given.items() if isinstance(value, dict)]
+    wanted = [
+        f"{at}{name}"
+        for at, part in parts.items()
+        for name, value in part["parameters"].items()
+        if isinstance(value, dict)
+    ]
     return files.read(beside, wanted, max_bytes=MAX_TENSOR_BYTES)
 
 

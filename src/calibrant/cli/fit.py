@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # Those of `calibrators.selection`, which is too heavy to load for --help.
 CRITERIA = ("nll", "brier")
-AUTO = "auto"
+AUTO, BLEND = "auto", "blend"
+# These compare all calibrators first.
+COMPARED = (AUTO, BLEND)
 
 
 def fit(
@@ -27,7 +29,9 @@ def fit(
     method: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help=f"See `calibrant list calibrators`; {AUTO} tries them all."
+            metavar="NAME",
+            help=f"See `calibrant list calibrators`; {AUTO} tries them all and takes one, "
+            f"{BLEND} averages those that tie.",
         ),
     ] = AUTO,
     logits: options.Logits = None,
@@ -37,7 +41,7 @@ def fit(
     folds: Annotated[
         int,
         typer.Option(
-            help=f"Folds of the comparison, for {AUTO}.",
+            help=f"Folds of the comparison, for {AUTO} and {BLEND}.",
             callback=options.within("--folds", 2),
             rich_help_panel=options.MEASURING,
         ),
@@ -46,7 +50,7 @@ def fit(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"What decides, for {AUTO}: {', '.join(CRITERIA)}.",
+            help=f"What decides, for {AUTO} and {BLEND}: {', '.join(CRITERIA)}.",
             rich_help_panel=options.MEASURING,
         ),
     ] = "nll",
@@ -55,7 +59,7 @@ def fit(
         bool,
         typer.Option(
             "--keep-class",
-            help=f"Only those that never change an answer, for {AUTO}.",
+            help=f"Only those that never change an answer, for {AUTO} and {BLEND}.",
             rich_help_panel=options.MEASURING,
         ),
     ] = False,
@@ -63,12 +67,12 @@ def fit(
 ) -> None:
     """Fit a calibrator to held-out predictions: not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
-    from calibrant.calibrators.storage import save
+    from calibrant.calibrators.storage import method_of, save
     from calibrant.predictions import Predictions
 
-    if method != AUTO and method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; {_meant(method, [AUTO, *CALIBRATORS])}")
-    if keep_class and method != AUTO and not CALIBRATORS[method].keeps_argmax:
+    if method not in COMPARED and method not in CALIBRATORS:
+        raise ValueError(f"no calibrator {method!r}; {_meant(method, [*COMPARED, *CALIBRATORS])}")
+    if keep_class and method not in COMPARED and not CALIBRATORS[method].keeps_argmax:
         raise ValueError(f"{method} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:
         raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
@@ -78,11 +82,12 @@ def fit(
         file, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
     )
     selection = None
-    if method == AUTO:
+    if method in COMPARED:
         selection = _selected(
             predictions, folds=folds, criterion=criterion, seed=seed, keep_argmax=keep_class
         )
-        name, calibrator = selection.name, selection.best
+        calibrator = selection.best if method == AUTO else selection.blend
+        name = method_of(calibrator)
     else:
         name, calibrator = method, CALIBRATORS[method].fit(predictions)
     save(calibrator, output)
@@ -96,11 +101,15 @@ def fit(
         "selection": None if selection is None else selection.as_dict(),
         "calibrator": str(output),
     }
+    if selection is not None and name == BLEND:
+        record["parameters"] = {"parts": ", ".join(selection.ties)}
     if as_json:
         screen.show_json(record)
         return
     if selection is not None:
         screen.say(str(selection))
+        if method == BLEND and name != BLEND:
+            screen.say(f"nothing ties with {name}: it is saved alone")
         screen.say("")
     _show(record)
 

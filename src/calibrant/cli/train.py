@@ -70,7 +70,14 @@ def train(
     optimizer: Annotated[
         str, typer.Option(help="sgd, adamw, muon or gd.", rich_help_panel=HOW)
     ] = "sgd",
-    lr: Annotated[float, typer.Option(help="Highest learning rate.", rich_help_panel=HOW)] = 0.1,
+    lr: Annotated[
+        float,
+        typer.Option(
+            help="Highest learning rate; 0 is the optimizer's usual one: 0.1, or 0.003 for adamw "
+            "and muon.",
+            rich_help_panel=HOW,
+        ),
+    ] = 0.0,
     recipe_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -209,6 +216,17 @@ def _network(given: dict[str, Any], splits: "Splits", seed: int) -> Any:
 
     # A colon means a user's own code; here it is named on the command line itself.
     make = models.from_path if ":" in given["name"] else models.build
+    known = models.MODELS.get(given["name"])
+    if known is not None and (known.kind == "masks") != (splits.kind == "masks"):
+        fitting = [
+            name
+            for name, each in models.MODELS.items()
+            if (each.kind == "masks") == (splits.kind == "masks")
+        ]
+        raise ValueError(
+            f"model {given['name']} is for {known.kind}, dataset {splits.name} has {splits.kind}; "
+            f"choose one of {', '.join(fitting)}"
+        )
     return make(
         given["name"],
         classes=splits.classes,

@@ -60,7 +60,11 @@ class Source:
 
 def in_memory(inputs: Tensor, labels: Tensor, posterior: Tensor | None = None) -> Part:
     """A part whose inputs are read already."""
-    return Part(labels.long(), lambda index: inputs[torch.from_numpy(index)], posterior=posterior)
+    return Part(
+        labels.long(),
+        lambda index: inputs.index_select(0, torch.from_numpy(index)),
+        posterior=posterior,
+    )
 
 
 def texts_in_memory(texts: list[str], labels: np.ndarray | list[int]) -> Part:

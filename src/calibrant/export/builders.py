@@ -4,12 +4,14 @@ What a builder returns is normalised afterwards, for all alike.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
 
+from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
+from calibrant.calibrators.storage import BLEND, method_of
 from calibrant.export.graph import Graph
 
 
@@ -173,7 +175,24 @@ def _log_sigmoid(graph: Graph, odds: str) -> str:
     return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", small, 1.0)))
 
 
-# By the names of `calibrators.CALIBRATORS`.
+def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
+    """Add the probabilities of the parts; what they are divided by falls out when normalised."""
+    methods = [method_of(part) for part in parts]
+    for method in methods:
+        if method not in BUILDERS:
+            raise ValueError(
+                f"a blend with {method} cannot be exported, since {method} has no ONNX graph; "
+                "fit with --method auto, or one by name"
+            )
+    return graph.log_sum(
+        [
+            graph.log_softmax(BUILDERS[method](graph, logits, **part.parameters))
+            for method, part in zip(methods, parts, strict=True)
+        ]
+    )
+
+
+# By the names of `calibrators.CALIBRATORS`, and the blend of them.
 BUILDERS: dict[str, Callable[..., str]] = {
     "identity": identity,
     "temperature": temperature,
@@ -189,4 +208,5 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "platt": platt,
     "beta": beta,
     "quadratic": quadratic,
+    BLEND: blend,
 }

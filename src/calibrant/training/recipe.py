@@ -10,6 +10,7 @@ from calibrant.metrics import METRICS
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.schedules import SCHEDULES
 
+RATES = {"sgd": 0.1, "gd": 0.1, "adamw": 3e-3, "muon": 3e-3}
 PRECISIONS = ("float32", "bfloat16", "float64")
 
 
@@ -22,7 +23,7 @@ class Recipe:
         batch: examples of a step, over all processes; what is left of an epoch is left out, and is
             another part in each epoch.
         optimizer: a name in `OPTIMIZERS`; "gd" takes all training data as one batch.
-        lr: highest learning rate.
+        lr: highest learning rate; 0 is the usual one of the optimizer, in `RATES`.
         momentum: of sgd, and of muon.
         nesterov: look ahead, for sgd with momentum.
         weight_decay: not on norms and biases.
@@ -43,7 +44,7 @@ class Recipe:
     epochs: int = 20
     batch: int = 128
     optimizer: str = "sgd"
-    lr: float = 0.1
+    lr: float = 0.0
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4
@@ -81,6 +82,8 @@ class Recipe:
         for name in ("momentum", "average", "meta"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.lr == 0:
+            object.__setattr__(self, "lr", RATES[self.optimizer])
         if self.warmup > self.epochs:
             raise ValueError(f"warmup must be at most the {self.epochs} epochs, got {self.warmup}")
 

@@ -1,0 +1,229 @@
+"""The blend: the mean of probabilities, and which calibrators `select` puts into it."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, calibrators, metrics
+from calibrant.calibrators import CALIBRATORS, Blend, Identity, TemperatureScaling, select
+from calibrant.calibrators import selection as module
+from calibrant.calibrators.base import Fit
+from calibrant.calibrators.blend import MOST_PARTS, blended
+from calibrant.metrics import Difference
+
+QUICK = ["identity", "temperature", "focal_temperature", "structured_vector", "vector", "irm"]
+
+
+def tempered(n: int = 1500, k: int = 4, seed: int = 0, shift: float = 0.0) -> Predictions:
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(n, k)) * 4
+    labels = (logits / 2 + generator.gumbel(size=(n, k))).argmax(1)
+    return Predictions(logits + shift * np.linspace(-1, 1, k), labels)
+
+
+def fitted(*names: str, k: int = 4) -> tuple:
+    return tuple(CALIBRATORS[name].fit(tempered(k=k)) for name in names)
+
+
+def of(*names: str, k: int = 4) -> Blend:
+    return Blend(classes=k, parts=fitted(*names, k=k))
+
+
+class TestABlend:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_is_the_mean_of_the_probabilities(self, dtype):
+        parts = fitted(*CALIBRATORS)
+        logits = torch.randn(300, 4, dtype=dtype) * 5
+        found = Blend(classes=4, parts=parts)(logits)
+        assert found.dtype == dtype
+        mean = torch.stack([part(logits).double().exp() for part in parts]).mean(0)
+        tolerance = 1e-14 if dtype == torch.float64 else 1e-6
+        torch.testing.assert_close(found.double().exp(), mean, atol=tolerance, rtol=0)
+
+    def test_is_exact_where_probabilities_vanish(self):
+        blend = Blend(classes=2, parts=(Identity(classes=2), Identity(classes=2)))
+        for dtype in (torch.float32, torch.float64):
+            found = blend(torch.tensor([[1e4, 0.0]], dtype=dtype))
+            torch.testing.assert_close(found, torch.tensor([[0.0, -1e4]], dtype=dtype))
+
+    def test_is_never_worse_than_its_parts_are_on_average(self):
+        parts = fitted("identity", "temperature", "vector", "irm")
+        test = tempered(seed=5)
+        for metric in (metrics.nll, metrics.brier):
+            single = np.mean([metric(test.map(part)) for part in parts])
+            assert metric(test.map(Blend(classes=4, parts=parts))) < single
+
+    def test_of_one_is_that_one(self):
+        (part,) = fitted("vector")
+        logits = torch.randn(50, 4)
+        assert torch.equal(Blend(classes=4, parts=(part,))(logits), part(logits))
+        assert blended([part]) is part
+
+    def test_keeps_the_predicted_class_if_all_parts_do(self):
+        keeping = of("identity", "temperature", "ensemble_temperature", "irm")
+        assert keeping.keeps_argmax
+        assert not of("identity", "vector").keeps_argmax
+        for dtype in (torch.float32, torch.float64):
+            logits = torch.randn(20_000, 4, dtype=dtype)
+            logits *= torch.logspace(-2, 2, 20_000, dtype=dtype)[:, None]
+            logits[:2000] = logits[:2000].round()
+            logits[2000:3000] = 1 + logits[2000:3000] * torch.finfo(dtype).eps
+            assert bool((keeping(logits).argmax(1) == logits.argmax(1)).all())
+
+    def test_fits_as_many_numbers_as_its_parts(self):
+        assert of("identity", "temperature", "vector").size == 0 + 1 + 8
+
+    def test_lets_gradients_through(self):
+        logits = torch.randn(20, 4, requires_grad=True)
+        of("temperature", "vector")(logits)[:, 0].sum().backward()
+        assert logits.grad.isfinite().all()
+        assert logits.grad.abs().sum() > 0
+
+    def test_is_no_member_of_the_family_it_is_made_of(self):
+        assert Blend not in CALIBRATORS.values()
+        assert "blend" not in CALIBRATORS
+
+    @pytest.mark.usefixtures("as_a_user_runs_it")
+    def test_refuses_parts_that_do_not_belong_together(self):
+        one, two = Identity(classes=2), Identity(classes=3)
+        with pytest.raises(ValueError, match="must have its 2 classes, Identity has 3"):
+            Blend(classes=2, parts=(one, two))
+        with pytest.raises(ValueError, match="a blend cannot hold a blend"):
+            Blend(classes=2, parts=(one, Blend(classes=2, parts=(one,))))
+        for parts in ((), (one,) * (MOST_PARTS + 1)):
+            with pytest.raises(ValueError, match=f"1 to {MOST_PARTS} parts, got {len(parts)}"):
+                Blend(classes=2, parts=parts)
+
+
+class TestTheOrigin:
+    def test_is_that_of_the_parts(self):
+        made = [
+            TemperatureScaling(classes=2, temperature=1.0, origin=Fit(9, "a" * 64, *rest))
+            for rest in [(True, 0.5), (False, 0.1, "no end"), (False, 0.2, "no end")]
+        ]
+        assert blended(made).origin == Fit(9, "a" * 64, False, 0.5, "no end")
+        assert blended(made[:1] * 2).origin == Fit(9, "a" * 64, True, 0.5, "")
+
+    def test_is_unknown_if_the_parts_have_not_the_same(self):
+        one = TemperatureScaling(classes=2, temperature=1.0, origin=Fit(9, "a" * 64))
+        two = TemperatureScaling(classes=2, temperature=1.0, origin=Fit(9, "b" * 64))
+        assert blended([one, two]).origin is None
+        assert blended([one, Identity(classes=2)]).origin is None
+
+
+class TestTheBlendOfASelection:
+    def test_averages_all_that_tie_fitted_to_all_examples(self):
+        data = tempered()
+        found = select(data, candidates=QUICK)
+        assert set(found.ties) >= {"temperature", "focal_temperature", "structured_vector"}
+        assert "identity" not in found.ties
+        probe = torch.randn(30, 4, dtype=torch.float64)
+        probs = [CALIBRATORS[name].fit(data)(probe).exp() for name in found.ties]
+        torch.testing.assert_close(found.blend(probe).exp(), torch.stack(probs).mean(0))
+        assert found.blend.origin.sha256 == data.sha256
+
+    def test_holds_the_choice_and_nothing_that_is_clearly_worse(self):
+        for shift in (0.0, 0.3, 1.0):
+            found = select(tempered(600, shift=shift), candidates=QUICK[:5], folds=2)
+            assert found.name in found.ties
+            rows = {row.name: row for row in found.rows}
+            for name, row in rows.items():
+                near = row.score <= found.rows[0].score * 1.01
+                assert (name in found.ties) == (row.behind is None or (near and row.behind.low < 0))
+
+    def test_is_the_choice_where_nothing_ties(self):
+        found = select(tempered(3000, shift=3.0), candidates=["identity", "temperature", "vector"])
+        assert found.ties == ("vector",)
+        assert found.blend is found.best
+
+    def test_keeps_the_class_if_that_was_asked_for(self):
+        found = select(tempered(400), keep_argmax=True, folds=2)
+        assert len(found.ties) > 1
+        assert found.blend.keeps_argmax
+
+    def test_is_in_the_plain_values_by_name(self):
+        found = select(tempered(300), candidates=QUICK, folds=2)
+        assert found.as_dict()["ties"] == list(found.ties)
+
+    @pytest.mark.parametrize("names", [QUICK, ["temperature"]])
+    def test_is_what_fitting_a_blend_gives(self, names, monkeypatch):
+        data = tempered(300)
+        found = select(data, candidates=names, folds=2)
+        monkeypatch.setattr(module, "select", lambda given: found if given is data else None)
+        blend = Blend.fit(data)
+        assert isinstance(blend, Blend)
+        assert len(blend.parts) == len(found.ties)
+        assert torch.equal(blend(data.logits), found.blend(data.logits))
+        assert blend.origin == found.blend.origin
+
+
+def test_every_part_is_fitted_to_all_examples_once_and_only_if_wanted(monkeypatch):
+    data, calls = tempered(), Counter()
+    for name in QUICK:
+
+        def fit(cls, predictions, name=name, real=CALIBRATORS[name].fit):
+            calls[name] += len(predictions) == len(data)
+            return real(predictions)
+
+        monkeypatch.setattr(CALIBRATORS[name], "fit", classmethod(fit))
+    found = select(data, candidates=QUICK)
+    assert +calls == {found.name: 1}
+    assert found.blend is found.blend
+    assert len(found.ties) > 2
+    assert +calls == dict.fromkeys(found.ties, 1)
+
+
+def choose(scores: dict, lows: dict, sizes: dict | None = None) -> tuple:
+    """Choice and ties, with the lower ends of intervals given."""
+    order = sorted(scores, key=lambda name: scores[name])
+
+    def gap(name, best):
+        value = scores[name] - scores[best]
+        return Difference(value, lows.get((name, best), value - 1), value + 1, 0.5)
+
+    def behind(best, others):
+        return {name: gap(name, best) for name in others}
+
+    sizes = sizes or dict.fromkeys(scores, 1)
+    return module._choose(order, scores, sizes, behind(order[0], order[1:]), behind)
+
+
+class TestATie:
+    def test_is_within_one_percent_of_the_score(self):
+        scores = {"temperature": 1.0, "vector": 1.0099, "platt": 1.0101}
+        assert choose(scores, {}) == ("temperature", ("temperature", "vector"))
+
+    def test_is_not_told_apart_by_the_interval(self):
+        scores = {"temperature": 1.0, "vector": 1.001, "platt": 1.002}
+        found = choose(scores, {("vector", "temperature"): 1e-9})
+        assert found == ("temperature", ("temperature", "platt"))
+
+    def test_may_be_too_far_to_be_chosen_for_its_simplicity(self):
+        scores = {"vector": 1.0, "structured_vector": 1.0019, "temperature": 1.0021}
+        sizes = {"vector": 8, "structured_vector": 7, "temperature": 1}
+        assert choose(scores, {}, sizes) == ("structured_vector", tuple(scores))
+
+    def test_with_a_formula_holds_also_for_a_free_curve_that_leads_by_chance(self):
+        scores = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
+        assert choose(scores, {}) == ("temperature", ("irm", "temperature", "vector"))
+        # Leading by more than the tolerance, by chance or not: no tie, and not the choice either.
+        scores["irm"] = 0.98
+        assert choose(scores, {}) == ("temperature", ("temperature", "vector"))
+
+    def test_is_measured_against_the_formula_and_not_against_the_free_curve(self):
+        scores = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
+        found = choose(scores, {("vector", "temperature"): 0.001})
+        assert found == ("temperature", ("irm", "temperature"))
+        found = choose(scores, {("vector", "irm"): 0.001})
+        assert found == ("temperature", ("irm", "temperature", "vector"))
+
+    def test_with_a_free_curve_that_is_clearly_better_holds_for_others_near_it(self):
+        scores = {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0}
+        found = choose(scores, {("temperature", "irm"): 0.001})
+        assert found == ("irm", ("irm", "isotonic"))
+
+
+def test_is_public():
+    assert calibrators.Blend is Blend
