@@ -25,6 +25,7 @@ PROMISES = {
     "export": ["onnx", "onnxruntime", "calibrant.export"],
     "sklearn": ["calibrant.integrations.sklearn"],
     "images": ["PIL.Image"],
+    "datasets": ["datasets", "PIL.Image"],
     "study": ["lightning_fabric", "calibrant.cli.train", "calibrant.training", "sklearn"],
     "all": [
         "calibrant.cli.app",
@@ -46,7 +47,7 @@ BRINGS = {
     "sklearn": {"scikit-learn"},
     "images": {"pillow"},
     "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"},
-    "datasets": {"datasets"},
+    "datasets": {"datasets", "pillow"},
     "all": AUDIT | OTHERS,
     "dev": AUDIT | OTHERS | {"pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},
 }

@@ -130,7 +130,10 @@ NESTED = {"method": "blend", "parameters": {"parts": [PART]}, "fit": None}
 BAD = {
     "nested": (parts(PART, NESTED), "part 1: a blend cannot hold a blend"),
     "none": (parts(), f"a blend has 1 to {MOST_PARTS} parts, got 0"),
-    "many": (parts(*[NOTHING] * (MOST_PARTS + 1)), f"1 to 32 parts, got {MOST_PARTS + 1}"),
+    "many": (
+        parts(*[NOTHING] * (MOST_PARTS + 1)),
+        f"1 to {MOST_PARTS} parts, got {MOST_PARTS + 1}",
+    ),
     "parts object": (GOOD | {"parameters": {"parts": {"0": PART}}}, "parts must be a list"),
     "parameters list": (GOOD | {"parameters": [PART]}, "parameters must be an object"),
     "no parts": (GOOD | {"parameters": {}}, "parameters has no 'parts'"),
@@ -185,6 +188,16 @@ def test_blends_nested_deeply_are_refused_at_once(tmp_path):
     (tmp_path / "bad.json").write_text(json.dumps(parts(record)))
     with pytest.raises(ValueError, match="part 0: a blend cannot hold a blend"):
         load(tmp_path / "bad.json")
+
+
+def test_too_many_parts_are_refused_before_any_is_made(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(storage, "_made", lambda *given: made.append(given))
+    record = parts(*[NOTHING] * 20_000) | {"classes": storage.MAX_CLASSES}
+    (tmp_path / "bad.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=f"1 to {MOST_PARTS} parts, got 20000"):
+        load(tmp_path / "bad.json")
+    assert not made
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -285,6 +285,34 @@ def test_a_signal_ends_the_step_saves_it_and_the_same_call_goes_on(again, tmp_pa
     assert torch.equal(weights(found), weights(again(tmp_path / "whole")))
 
 
+class SignalsWhenAsked(torch.nn.Module):
+    """A network during one of whose evaluations a signal comes."""
+
+    def __init__(self, network: torch.nn.Module, call: int) -> None:
+        super().__init__()
+        self.network, self.call, self.calls = network, call, 0
+
+    def forward(self, x):
+        self.calls += not self.training
+        if not self.training and self.calls == self.call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.network(x)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])
+def test_a_signal_during_an_evaluation_saves_the_weights_and_not_their_average(
+    again, tmp_path, blobs, network, call
+):
+    # Three evaluations on the way, two at the end, when the weights are those of the best epoch.
+    recipe = {"average": 0.9, "stop_on": "nll"}
+    whole = again(tmp_path / "whole", recipe=recipe, model=SignalsWhenAsked(network(blobs), 0))
+    with pytest.raises(InterruptedTrainingError):
+        again(tmp_path / "parts", recipe=recipe, model=SignalsWhenAsked(network(blobs), call))
+    parts = again(tmp_path / "parts", recipe=recipe, model=SignalsWhenAsked(network(blobs), 0))
+    assert torch.equal(weights(parts), weights(whole))
+    assert torch.equal(parts.test.logits, whole.test.logits)
+
+
 def test_training_outside_the_main_thread_works(again, tmp_path):
     found = []
     thread = threading.Thread(target=lambda: found.append(again(tmp_path)))

@@ -199,6 +199,21 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_training_at_once(
         train(network(blobs), Breaking(), blobs, quick, folder=tmp_path)
 
 
+def test_a_network_whose_logits_are_not_finite_has_diverged(blobs, method, quick):
+    class Blind(nn.Module):
+        """Fails only when it is evaluated."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(blobs.shape[0], blobs.classes)
+
+        def forward(self, x):
+            return self.linear(x) * (1 if self.training else torch.inf)
+
+    with pytest.raises(DivergedError):
+        train(Blind(), method(blobs), blobs, quick)
+
+
 def test_a_method_that_needs_held_out_training_data_gets_it_and_val_and_test_stay(
     blobs, network, quick
 ):

@@ -2,8 +2,9 @@
 
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.interrupts import InterruptedTrainingError
-from calibrant.training.loop import DivergedError, Loop
+from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
+from calibrant.training.progress import DivergedError
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Trained, train
 from calibrant.training.runtime import ManyProcesses, Runtime, start

@@ -1,10 +1,8 @@
 """The one training loop, for every method."""
 
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,48 +10,16 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch, Splits
 from calibrant.methods import Method
-from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
 from calibrant.training import optimizers
 from calibrant.training.averaging import Average
 from calibrant.training.predict import placed, predict
+from calibrant.training.progress import RISING, WATCHED, DivergedError, Progress, measured
 from calibrant.training.randomness import epoch_order, random_state, restore
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
 from calibrant.training.sam import Sharpness
 from calibrant.training.schedules import rate
-
-# Measured on the validation data after every epoch.
-WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
-# Metrics of which more is better.
-RISING = ("accuracy",)
-
-
-class DivergedError(FloatingPointError):
-    """The loss or the gradient is no longer finite; the weights are those before that step."""
-
-    def __init__(self, message: str, record: Mapping[str, Any]) -> None:
-        super().__init__(message)
-        self.record = dict(record)
-
-
-def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
-    """Metrics by name, without their warnings: in training they would come in every epoch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return {name: METRICS[name](predictions) for name in names}
-
-
-@dataclass
-class Progress:
-    """How far a training is: finished epochs, steps of the one under way, and what was seen."""
-
-    epoch: int = 0
-    at: int = 0
-    loss: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    stopped: bool = False
 
 
 class Loop:
@@ -66,8 +32,9 @@ class Loop:
         recipe: how it is trained.
         seed: of the order of the examples and of augmentation.
         runtime: the processes that train together.
-        between: called after each step and each batch of an evaluation; what it raises ends the
-            training with its state intact.
+        between: called after each step; what it raises ends the training with its state intact.
+        evaluating: called after each batch of an evaluation, when the weights may be averaged ones
+            and must not be saved; what it raises ends the training as well.
         on_epoch: called with the row of each finished epoch.
     """
 
@@ -81,10 +48,12 @@ class Loop:
         seed: int,
         runtime: Runtime,
         between: Callable[["Loop"], None] = lambda loop: None,
+        evaluating: Callable[[], None] = lambda: None,
         on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
     ) -> None:
         self.splits, self.recipe, self.seed = splits, recipe, seed
-        self.runtime, self.between, self.on_epoch = runtime, between, on_epoch
+        self.runtime, self.on_epoch = runtime, on_epoch
+        self.between, self.evaluating = between, evaluating
         self.batch = len(splits.train) if recipe.optimizer == "gd" else recipe.batch
         self.batch = min(self.batch, len(splits.train))
         if self.batch % runtime.world_size:
@@ -268,15 +237,21 @@ class Loop:
     def predict(self, split_name: str) -> Predictions:
         """What the network, averaged if asked for, says about a split."""
         self.runtime.align(self.model)
-        swap = nullcontext() if self.average is None else self.average.applied(self.model)
-        with swap:
-            return predict(
-                self.model,
-                getattr(self.splits, split_name),
-                ignore_index=self.splits.ignore_index,
-                runtime=self.runtime,
-                between=lambda: self.between(self),
-            )
+        try:
+            with self._averaged():
+                return predict(
+                    self.model,
+                    getattr(self.splits, split_name),
+                    ignore_index=self.splits.ignore_index,
+                    runtime=self.runtime,
+                    between=self.evaluating,
+                )
+        except FloatingPointError as error:
+            raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The averaged weights are in the model, if there is an average."""
+        return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _measured(self) -> dict[str, float]:
         """The row of an epoch; moves what the method learns, and keeps the best weights."""
@@ -300,8 +275,7 @@ class Loop:
         progress = self.progress
         score = -value if self.recipe.stop_on in RISING else value
         if progress.best is None or score < progress.best["score"]:
-            swap = nullcontext() if self.average is None else self.average.applied(self.model)
-            with swap:
+            with self._averaged():
                 weights = {name: each.clone() for name, each in self.model.state_dict().items()}
             progress.best = {"score": score, "epoch": progress.epoch, "weights": weights}
         elif progress.epoch - progress.best["epoch"] >= self.recipe.patience:

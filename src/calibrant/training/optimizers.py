@@ -108,13 +108,15 @@ def sgd(model: nn.Module, settings: Settings) -> list[torch.optim.Optimizer]:
             lr=settings.lr,
             momentum=settings.momentum,
             nesterov=settings.nesterov and settings.momentum > 0,
+            foreach=True,
         )
     ]
 
 
 def gd(model: nn.Module, settings: Settings) -> list[torch.optim.Optimizer]:
     """Plain gradient descent: no momentum, and the loop makes one batch of all the data."""
-    return [torch.optim.SGD(_decayed(_trained(model), settings.weight_decay), lr=settings.lr)]
+    groups = _decayed(_trained(model), settings.weight_decay)
+    return [torch.optim.SGD(groups, lr=settings.lr, foreach=True)]
 
 
 def adamw(model: nn.Module, settings: Settings) -> list[torch.optim.Optimizer]:
@@ -158,7 +160,7 @@ def muon(model: nn.Module, settings: Settings) -> list[torch.optim.Optimizer]:
 
 def _adamw(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     groups = _decayed(parameters, settings.weight_decay)
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, foreach=True)
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, Settings], list[torch.optim.Optimizer]]] = {

@@ -40,6 +40,8 @@ def predict(
     """
     runtime = runtime or Runtime(str(next(model.parameters()).device))
     logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
+    if not logits.isfinite().all():
+        raise FloatingPointError("the network's logits are not finite")
     if logits.ndim == 2:
         return Predictions(logits, split.labels)
     return Predictions.from_dense(logits, split.labels, ignore_index=ignore_index)

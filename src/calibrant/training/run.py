@@ -1,5 +1,6 @@
 """Train to the end, whatever happens on the way: the same call again goes on or is done."""
 
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -33,7 +34,8 @@ from calibrant.training.folder import (
     write_weights,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
-from calibrant.training.loop import DivergedError, Loop, measured
+from calibrant.training.loop import Loop
+from calibrant.training.progress import DivergedError, measured
 from calibrant.training.randomness import seeded
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
@@ -115,10 +117,19 @@ def train(
         splits = splits.with_meta(recipe.meta, seed=seed)
     where = None if folder is None else Path(folder)
     identity = identity_of(model, method, splits, recipe, seed, runtime, config or {})
-    alone = nullcontext() if where is None or runtime.rank else owned(where)
-    with alone, seeded(seed), Interrupts() as interrupts:
+    mine = nullcontext() if where is None or runtime.rank else owned(where)
+    with mine, seeded(seed), Interrupts() as interrupts:
         runtime.barrier()
-        run = _Run(where, identity, interrupts, save_every, on_step, on_epoch, allow_drift)
+        run = _Run(
+            where,
+            identity,
+            interrupts,
+            save_every,
+            on_step,
+            on_epoch,
+            allow_drift,
+            alone=runtime.world_size == 1,
+        )
         loop = Loop(
             model,
             method,
@@ -127,10 +138,15 @@ def train(
             seed=seed,
             runtime=runtime,
             between=run.between,
+            evaluating=run.evaluating,
             on_epoch=lambda row: run.end_of_epoch(loop, row),
         )
         done = run.resume(loop)
         return done or run.to_the_end(loop)
+
+
+class _LeaveError(Exception):
+    """A signal came during an evaluation."""
 
 
 class _Run:
@@ -145,10 +161,11 @@ class _Run:
         on_step: Callable[[Loop], None],
         on_epoch: Callable[[Mapping[str, float]], None],
         allow_drift: Sequence[str],
+        alone: bool,
     ) -> None:
         self.folder, self.identity, self.interrupts = folder, identity, interrupts
         self.save_every, self.on_step, self.on_epoch = save_every, on_step, on_epoch
-        self.allow_drift = allow_drift
+        self.allow_drift, self.alone = allow_drift, alone
         self.drift: dict[str, Any] = {}
         self.damaged: list[str] = []
         self.saved = time.monotonic()
@@ -185,11 +202,18 @@ class _Run:
         if stop or due:
             self.save(loop)
         if stop:
-            number = self.interrupts.number or 15
-            saved = "nothing is saved without a folder"
-            if self.folder is not None:
-                saved = f"saved in {self.folder}, the same command goes on from there"
-            raise InterruptedTrainingError(number, saved)
+            raise self._interrupted()
+
+    def evaluating(self) -> None:
+        """Between batches of an evaluation: one process can stop here, as no other waits for it."""
+        if self.alone and self.interrupts.number is not None:
+            raise _LeaveError
+
+    def _interrupted(self) -> InterruptedTrainingError:
+        saved = "nothing is saved without a folder"
+        if self.folder is not None:
+            saved = f"saved in {self.folder}, the same command goes on from there"
+        return InterruptedTrainingError(self.interrupts.number or signal.SIGTERM, saved)
 
     def end_of_epoch(self, loop: Loop, row: Mapping[str, float]) -> None:
         """Save, then tell."""
@@ -215,12 +239,17 @@ class _Run:
         """Train, measure, and write the result, which is last and says that all is there."""
         try:
             loop.run()
+            val, test = loop.predict("val"), loop.predict("test")
+        except _LeaveError:
+            # At the end the weights may be those of the best epoch: the last checkpoint stands.
+            if not loop.finished:
+                self.save(loop)
+            raise self._interrupted() from None
         except DivergedError as error:
             if self.folder is not None and loop.runtime.rank == 0:
                 record = {"message": str(error), **error.record, "identity": self.identity}
                 write_json(self.folder / DIVERGED, record)
             raise
-        val, test = loop.predict("val"), loop.predict("test")
         record = self._record(loop, val, test)
         if self.folder is not None and loop.runtime.rank == 0:
             self._write(self.folder, loop, val, test, record)

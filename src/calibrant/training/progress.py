@@ -1,0 +1,41 @@
+"""How far a training is, what it measures on the way, and how it can fail."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from calibrant.metrics import METRICS
+from calibrant.predictions import Predictions
+
+# Measured on the validation data after every epoch.
+WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
+# Metrics of which more is better.
+RISING = ("accuracy",)
+
+
+class DivergedError(FloatingPointError):
+    """The loss or the gradient is no longer finite; the weights are those before that step."""
+
+    def __init__(self, message: str, record: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.record = dict(record)
+
+
+def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+    """Metrics by name, without their warnings: in training they would come in every epoch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return {name: METRICS[name](predictions) for name in names}
+
+
+@dataclass
+class Progress:
+    """How far a training is: finished epochs, steps of the one under way, and what was seen."""
+
+    epoch: int = 0
+    at: int = 0
+    loss: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    stopped: bool = False
