@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 STATUS = Path("/proc/self/status")
@@ -81,6 +82,25 @@ def _shown(value: float, unit: str) -> str:
         return f"{1000 * value:.3g} ms"
     digits = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
     return f"{digits} {unit}".strip()
+
+
+def in_pairs(
+    ours: Callable[[], Any], rival: Callable[[], Any], *, repeats: int
+) -> tuple[float, float]:
+    """Seconds of both, the rival's by the median ratio of neighbouring runs.
+
+    For differences of a few percent: what else a machine does lasts longer than a pair of runs,
+    so it cancels in their ratio, and a best time would depend on who met the quieter moment.
+    """
+    ours(), rival()
+    pairs = []
+    for turn in range(repeats):
+        # Neither is always the second.
+        first, second = (ours, rival) if turn % 2 else (rival, ours)
+        took = {first: seconds(first), second: seconds(second)}
+        pairs.append((took[ours], took[rival]))
+    own = median(mine for mine, _ in pairs)
+    return own, own * median(theirs / mine for mine, theirs in pairs)
 
 
 def alternate(

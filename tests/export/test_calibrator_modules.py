@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, Blend, TemperatureScaling
 from calibrant.export import as_module
 
 
@@ -56,6 +56,19 @@ def test_a_loaded_number_takes_effect():
     layer.load_state_dict({"temperature": torch.tensor(4.0, dtype=torch.float64)})
     logits = torch.tensor([[4.0, 0.0]])
     torch.testing.assert_close(layer(logits), (logits / 4).log_softmax(1))
+
+
+def test_the_numbers_of_a_blend_are_those_of_its_parts(fitted):
+    blend = Blend(classes=5, parts=(fitted("temperature", 5), fitted("vector", 5)))
+    layer, other = as_module(blend), as_module(blend)
+    logits = torch.randn(50, 5)
+    assert torch.equal(layer(logits), blend(logits))
+    for buffer in other.buffers():
+        buffer.mul_(0.5)
+    assert not torch.equal(other(logits), blend(logits))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(logits), blend(logits))
+    assert torch.equal(copy.deepcopy(other)(logits), blend(logits))
 
 
 def test_says_what_it_is():

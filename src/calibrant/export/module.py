@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.blend import Blend
 from calibrant.shapes import Logits
 
 
@@ -21,6 +22,11 @@ class CalibratorModule(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         self.calibrator = calibrator
+        held = calibrator.parts if isinstance(calibrator, Blend) else ()
+        # A blend's parts are layers of their own.
+        self._parts = [CalibratorModule(part) for part in held]
+        if held:
+            self.parts = nn.ModuleList(self._parts)
         for name, value in calibrator.parameters.items():
             if isinstance(value, Tensor):
                 self.register_buffer(name, value.clone())
@@ -29,13 +35,19 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Logits) -> Logits:
         """Log-probabilities with the buffers as they are now."""
-        return replace(self.calibrator, **self._current())(logits)
+        return self.current()(logits)
+
+    def current(self) -> Calibrator:
+        """The calibrator with the numbers that the buffers have now."""
+        return replace(self.calibrator, **self._current())
 
     def extra_repr(self) -> str:
         """Which calibrator, for how many classes."""
         return f"{type(self.calibrator).__name__}, classes={self.calibrator.classes}"
 
     def _current(self) -> Mapping[str, Any]:
+        if self._parts:
+            return {"parts": tuple(part.current() for part in self._parts)}
         # Calibrators hold float64 and plain floats, whatever a cast has made of the buffers.
         given = self.calibrator.parameters
         return {

@@ -28,7 +28,7 @@ def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
         raise ValueError(f"labels must be ({len(like)},), got {tuple(labels.shape)}")
     # On a GPU looking at the values would wait for it; there torch itself stops at a bad index.
     if not labels.is_cuda and len(labels):
-        low, high = int(labels.min()), int(labels.max())
+        low, high = (int(each) for each in labels.aminmax())
         if low < 0 or high >= like.shape[1]:
             bad = low if low < 0 else high
             raise ValueError(f"label {bad} is no class: labels lie in [0, {like.shape[1] - 1}]")

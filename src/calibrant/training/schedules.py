@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from calibrant.losses.settings import at_least, fraction, one_of
+from calibrant.losses.settings import fraction, one_of
 
 # Of the steps that one_cycle rises, if no warm-up is given; how far below its peak it starts, and
 # how far below its start it ends.
@@ -109,14 +109,17 @@ def rate(
         [0.25, 0.5, 0.75, 1.0, 1.0]
     """
     one_of("schedule", schedule, SCHEDULES)
-    at_least("steps", 1, steps)
+    # Plain comparisons: this runs at every step, and checks of tensors take longer than the rest.
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
     if not 0 <= step <= steps:
         raise ValueError(f"step must lie in [0, {steps}], got {step}")
     if not 0 <= warmup <= steps:
         raise ValueError(f"warmup must lie in [0, {steps}], got {warmup}")
     for milestone in milestones:
         fraction("milestones", milestone)
-    at_least("decay", 0, decay)
+    if not 0 <= decay < math.inf:
+        raise ValueError(f"decay must be at least 0, got {decay}")
     fraction("floor", floor)
     settings = Settings(warmup, tuple(milestones), decay, floor)
     if schedule == "one_cycle":
