@@ -21,6 +21,13 @@ WHAT, HOW, WHERE = "What is trained", "How it is trained", "Where it runs"
 DIVERGED, FULL = 4, 5
 
 
+def _pairs(option: str, what: str, panel: str) -> Any:
+    """An option that takes `name=value` and may be repeated."""
+    return typer.Option(
+        option, metavar="NAME=VALUE", help=f"{what} May be repeated.", rich_help_panel=panel
+    )
+
+
 def train(
     dataset: Annotated[
         str, typer.Option(help="See `calibrant list datasets`.", rich_help_panel=WHAT)
@@ -35,31 +42,13 @@ def train(
         str, typer.Option(help="See `calibrant list methods`.", rich_help_panel=WHAT)
     ] = "cross_entropy",
     data_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data-set",
-            metavar="NAME=VALUE",
-            help="Option of the dataset, such as limit=2000; may be repeated.",
-            rich_help_panel=WHAT,
-        ),
+        list[str] | None, _pairs("--data-set", "Option of the dataset, such as limit=2000.", WHAT)
     ] = None,
     model_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model-set",
-            metavar="NAME=VALUE",
-            help="Setting of the model, such as width=2; may be repeated.",
-            rich_help_panel=WHAT,
-        ),
+        list[str] | None, _pairs("--model-set", "Setting of the model, such as width=2.", WHAT)
     ] = None,
     method_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method-set",
-            metavar="NAME=VALUE",
-            help="Setting of the method, such as gamma=3; may be repeated.",
-            rich_help_panel=WHAT,
-        ),
+        list[str] | None, _pairs("--method-set", "Setting of the method, such as gamma=3.", WHAT)
     ] = None,
     root: Annotated[
         Path | None,
@@ -80,12 +69,11 @@ def train(
     ] = 0.0,
     recipe_set: Annotated[
         list[str] | None,
-        typer.Option(
+        _pairs(
             "--recipe-set",
-            metavar="NAME=VALUE",
-            help="Any other setting: momentum, weight_decay, schedule, warmup, clip, sam, average, "
-            "stop_on, patience, precision, crop, flip, mixup, ...; may be repeated.",
-            rich_help_panel=HOW,
+            "Any other setting: momentum, weight_decay, schedule, warmup, clip, sam, average, "
+            "stop_on, patience, precision, crop, flip, mixup, ...",
+            HOW,
         ),
     ] = None,
     seed: Annotated[
