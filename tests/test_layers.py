@@ -8,7 +8,7 @@ import pytest
 # Rightwards only; folders of one set do not import each other. Integrations may import all but cli.
 LAYERS = [
     {"cli"},
-    {"report", "export"},
+    {"report", "study", "export"},
     {"training"},
     {"methods"},
     {"calibrators", "data", "models"},

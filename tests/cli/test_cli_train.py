@@ -95,6 +95,7 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
         (("--recipe-set", "moment=1"), "no setting 'moment' of a recipe; did you mean momentum?"),
         (("--recipe-set", "momentum=fast"), "momentum must be a number, got 'fast'"),
         (("--recipe-set", "clip=1", "--recipe-set", "clip=2"), "clip is given twice"),
+        (("--recipe-set", "lr=1"), "--recipe-set lr has an option of its own: --lr"),
         (("--optimizer", "adam"), "optimizer must be one of sgd, adamw, muon, gd; got 'adam'"),
         (("--device", "tpu"), "no device 'tpu'"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),

@@ -42,6 +42,15 @@ def test_training_learns(blobs, network, method):
     assert trained.record["metrics"]["test"]["accuracy"] == metrics.accuracy(trained.test)
 
 
+def test_the_history_holds_confidence_and_entropy(blobs, network, method, quick):
+    trained = train(network(blobs), method(blobs), blobs, quick)
+    probs = trained.val.probs.double()
+    last = trained.history[-1]
+    assert last["val_confidence"] == pytest.approx(probs.max(1).values.mean().item(), rel=1e-6)
+    by_hand = -(probs * probs.log()).sum(1).mean().item()
+    assert last["val_entropy"] == pytest.approx(by_hand, rel=1e-6)
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(blobs, network, method, quick):
     def weights(seed: int) -> torch.Tensor:
         return weights_of(train(network(blobs), method(blobs), blobs, quick, seed=seed).model)

@@ -13,7 +13,6 @@ from calibrant.cli.settings import settings
 from calibrant.cli.train_output import View, show_result
 
 if TYPE_CHECKING:
-    from calibrant.data import Splits
     from calibrant.training import Recipe
 
 WHAT, HOW, WHERE = "What is trained", "How it is trained", "Where it runs"
@@ -129,9 +128,10 @@ def train(
     """
     import torch
 
-    from calibrant import data, methods
     from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError
     from calibrant.training import train as run
+    from calibrant.training.building import built
+    from calibrant.training.recipe import recipe_from
     from calibrant.training.runtime import start
 
     given = {
@@ -139,20 +139,14 @@ def train(
         "model": {"name": model, **settings("--model-set", model_set or [])},
         "method": {"name": method, **settings("--method-set", method_set or [])},
     }
-    recipe = _recipe(
-        {
-            **settings("--recipe-set", recipe_set or []),
-            "epochs": epochs,
-            "batch": batch,
-            "optimizer": optimizer,
-            "lr": lr,
-        }
-    )
+    own = {"epochs": epochs, "batch": batch, "optimizer": optimizer, "lr": lr}
+    others = settings("--recipe-set", recipe_set or [])
+    for name in own.keys() & others.keys():
+        raise ValueError(f"--recipe-set {name} has an option of its own: --{name}")
+    recipe = recipe_from({**own, **others})
     if threads:
         torch.set_num_threads(threads)
-    splits = data.load(dataset, seed, root, **_but_name(given["dataset"]))
-    network = _network(given["model"], splits, seed)
-    learner = methods.build(method, classes=splits.classes, **_but_name(given["method"]))
+    splits, network, learner = built(**given, seed=seed, root=root)
     folder = output or Path("runs") / _folder_name(given, recipe, seed)
     runtime = start(device, devices)
     view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
@@ -187,42 +181,6 @@ def train(
             screen.show_json({"folder": str(folder), **trained.record})
         else:
             show_result(folder, trained, already=not view.trained)
-
-
-def _but_name(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if key != "name"}
-
-
-def _recipe(given: dict[str, Any]) -> "Recipe":
-    from calibrant.training.recipe import recipe_from
-
-    return recipe_from(given)
-
-
-def _network(given: dict[str, Any], splits: "Splits", seed: int) -> Any:
-    from calibrant import models
-
-    # A colon means a user's own code; here it is named on the command line itself.
-    make = models.from_path if ":" in given["name"] else models.build
-    known = models.MODELS.get(given["name"])
-    if known is not None and (known.kind == "masks") != (splits.kind == "masks"):
-        fitting = [
-            name
-            for name, each in models.MODELS.items()
-            if (each.kind == "masks") == (splits.kind == "masks")
-        ]
-        raise ValueError(
-            f"model {given['name']} is for {known.kind}, dataset {splits.name} has {splits.kind}; "
-            f"choose one of {', '.join(fitting)}"
-        )
-    return make(
-        given["name"],
-        classes=splits.classes,
-        shape=splits.shape,
-        vocabulary=splits.vocabulary,
-        seed=seed,
-        **_but_name(given),
-    )
 
 
 def _folder_name(given: dict[str, Any], recipe: "Recipe", seed: int) -> str:

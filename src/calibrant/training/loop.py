@@ -14,7 +14,7 @@ from calibrant.predictions import Predictions
 from calibrant.training import optimizers
 from calibrant.training.averaging import Average
 from calibrant.training.predict import placed, predict
-from calibrant.training.progress import RISING, WATCHED, DivergedError, Progress, measured
+from calibrant.training.progress import RISING, WATCHED, DivergedError, Progress, beliefs, measured
 from calibrant.training.randomness import epoch_order, random_state, restore
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
@@ -258,7 +258,8 @@ class Loop:
         progress, recipe = self.progress, self.recipe
         val = self.predict("val")
         names = [*WATCHED, *([recipe.stop_on] if recipe.stop_on not in (*WATCHED, "") else [])]
-        found = {f"val_{name}": value for name, value in measured(val, names).items()}
+        seen = {**measured(val, names), **beliefs(val)}
+        found = {f"val_{name}": value for name, value in seen.items()}
         learnt = self.method.after_epoch(val)
         if recipe.stop_on:
             self._keep_best(found[f"val_{recipe.stop_on}"])

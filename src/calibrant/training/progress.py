@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from scipy import special
+
 from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
 
@@ -27,6 +30,17 @@ def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return {name: METRICS[name](predictions) for name in names}
+
+
+def beliefs(predictions: Predictions) -> dict[str, float]:
+    """Mean confidence, and mean entropy in nats: how sure and how undecided the network is."""
+
+    def of_rows(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
+        probs = scores / totals[:, None]
+        return float(special.entr(probs.astype(np.float64)).sum())
+
+    entropy = sum(predictions.map_scaled(of_rows)) / len(predictions)
+    return {"confidence": float(predictions.confidence.mean()), "entropy": entropy}
 
 
 @dataclass
