@@ -38,13 +38,13 @@ WORDS = recipe(epochs=10, optimizer="adamw", lr=0.003, weight_decay=0.01, stop_o
 PLANS = {
     "digits": Plan("small_cnn", recipe=recipe(epochs=20, lr=0.05)),
     "cifar10": Plan("resnet8", {"human": True}, recipe=recipe(epochs=12, crop=4, flip=True)),
-    "fashion_mnist": Plan("small_cnn", recipe=recipe(epochs=4, lr=0.05)),
+    "fashion_mnist": Plan("small_cnn", {"limit": 20_000}, recipe=recipe(epochs=4, lr=0.05)),
     "20news": Plan("bag_of_embeddings", recipe=WORDS),
     "agnews": Plan("bag_of_embeddings", recipe=WORDS),
     "trec": Plan("text_cnn", recipe=WORDS),
     "sst5": Plan("bag_of_embeddings", recipe=WORDS),
     "camvid": Plan(
-        "unet", settings={"width": 0.5}, recipe=recipe(epochs=25, batch=8, lr=0.05, flip=True)
+        "unet", settings={"width": 0.5}, recipe=recipe(epochs=15, batch=8, lr=0.05, flip=True)
     ),
 }
 HEAD = ("dataset", "inputs", "classes", "train", "val", "test", "model", "epochs")

@@ -91,7 +91,7 @@ def bare(source: data.Splits):
         order = torch.randperm(len(inputs))
         for at in range(STEPS):
             index = order[at * BATCH : (at + 1) * BATCH]
-            batch = inputs[index].contiguous(memory_format=torch.channels_last)
+            batch = inputs.index_select(0, index).contiguous(memory_format=torch.channels_last)
             optimizer.zero_grad()
             cross_entropy(model(batch), labels[index]).backward()
             optimizer.step()

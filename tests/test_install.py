@@ -46,7 +46,8 @@ BRINGS = {
     "export": {"onnx", "onnxruntime"},
     "sklearn": {"scikit-learn"},
     "images": {"pillow"},
-    "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"},
+    "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"}
+    | {"pydantic"},
     "datasets": {"datasets", "pillow"},
     "all": AUDIT | OTHERS,
     "dev": AUDIT | OTHERS | {"pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},

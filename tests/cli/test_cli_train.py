@@ -96,6 +96,8 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
         (("--recipe-set", "momentum=fast"), "momentum must be a number, got 'fast'"),
         (("--recipe-set", "clip=1", "--recipe-set", "clip=2"), "clip is given twice"),
         (("--recipe-set", "lr=1"), "--recipe-set lr has an option of its own: --lr"),
+        (("--method-set", "name=3"), "--method-set cannot set a name"),
+        (("--seed", "99999999999999999999999"), "--seed must be at most"),
         (("--optimizer", "adam"), "optimizer must be one of sgd, adamw, muon, gd; got 'adam'"),
         (("--device", "tpu"), "no device 'tpu'"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
@@ -163,18 +165,33 @@ def test_a_signal_saves_and_the_same_command_ends_with_the_same_bytes(tmp_path, 
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
-def ran(command: list[str], folder: Path) -> subprocess.CompletedProcess:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def ran(command: list[str], folder: Path, **extras: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **extras}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 def test_two_processes_train_through_the_devices_option_and_resume(tmp_path):
     pytest.importorskip("lightning_fabric")
-    command = [*COMMAND, *QUICK, "--devices", "2", "-o", "r"]
-    done = ran(command, tmp_path)
+    command = [*COMMAND, *QUICK, "--devices", "2", "-o"]
+    done = ran([*command, "whole"], tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("written: r") == 1
-    assert json.loads((tmp_path / "r" / "config.json").read_text())["processes"] == 2
+    assert done.stdout.count("written: whole") == 1
+    assert json.loads((tmp_path / "whole" / "config.json").read_text())["processes"] == 2
+    # The first process dies with its second checkpoint half written; the other then ends, too.
+    killed = ran([*command, "parts"], tmp_path, CALIBRANT_FAULT="weights.inside")
+    assert killed.returncode != 0
+    again = ran([*command, "parts"], tmp_path)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_an_error_of_the_first_process_is_said_once_and_ends_all(tmp_path):
+    pytest.importorskip("lightning_fabric")
+    (tmp_path / "r").write_text("a file")
+    done = ran([*COMMAND, *QUICK, "--devices", "2", "-o", "r"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("r is a file: name a folder for the run") == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_the_torchrun_example_of_the_docs_runs(tmp_path):

@@ -15,6 +15,12 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def _every_epoch_is_saved(monkeypatch):
+    """Epochs here take milliseconds."""
+    monkeypatch.setattr("calibrant.training.run.SAVE_LEAST", 0.0)
+
+
 @pytest.fixture(scope="session")
 def blobs() -> data.Splits:
     return data.load("blobs", 0, limit=400)

@@ -20,7 +20,7 @@ EXTRAS = {
     "export": ("onnx", "onnxruntime"),
     "sklearn": ("scikit-learn",),
     "images": ("pillow",),
-    "study": ("lightning-fabric",),
+    "study": ("lightning-fabric", "pydantic"),
     "datasets": ("datasets",),
 }
 

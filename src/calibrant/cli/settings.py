@@ -17,6 +17,8 @@ def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
         name = name.strip()
         if not equals or not name.isidentifier():
             raise ValueError(f"{option} takes name=value, such as gamma=3; got {each!r}")
+        if name == "name":
+            raise ValueError(f"{option} cannot set a name: it has an option of its own")
         if name in found:
             raise ValueError(f"{option} {name} is given twice")
         found[name] = value(text.strip())

@@ -79,7 +79,7 @@ def train(
         int,
         typer.Option(
             help="Seed of splits, weights, order and augmentation.",
-            callback=options.within("--seed", 0),
+            callback=options.within("--seed", 0, 2**63 - 1),
             rich_help_panel=HOW,
         ),
     ] = 0,
@@ -106,7 +106,7 @@ def train(
         int,
         typer.Option(
             help="Threads of each process; 0 leaves it to torch.",
-            callback=options.within("--threads", 0),
+            callback=options.within("--threads", 0, 1024),
             rich_help_panel=WHERE,
         ),
     ] = 0,
@@ -132,7 +132,7 @@ def train(
     from calibrant.training import train as run
     from calibrant.training.building import built
     from calibrant.training.recipe import recipe_from
-    from calibrant.training.runtime import start
+    from calibrant.training.runtime import FirstProcessError, start
 
     given = {
         "dataset": {"name": dataset, **settings("--data-set", data_set or [])},
@@ -165,15 +165,14 @@ def train(
                 on_step=view.step,
                 on_epoch=view.epoch,
             )
-    except InterruptedTrainingError as error:
-        print(f"calibrant: {error}", file=sys.stderr)
-        raise typer.Exit(128 + error.number) from error
-    except DivergedError as error:
-        print(f"calibrant: diverged: {error}", file=sys.stderr)
-        raise typer.Exit(DIVERGED) from error
-    except DiskFullError as error:
-        print(f"calibrant: {error}", file=sys.stderr)
-        raise typer.Exit(FULL) from error
+    except (InterruptedTrainingError, DivergedError, DiskFullError, FirstProcessError) as error:
+        codes = {DivergedError: DIVERGED, DiskFullError: FULL, FirstProcessError: 2}
+        code = codes.get(type(error)) or 128 + getattr(error, "number", 0)
+        # The same happened in every process: one of them says so.
+        if runtime.rank == 0:
+            what = "diverged: " if isinstance(error, DivergedError) else ""
+            print(f"calibrant: {what}{error}", file=sys.stderr)
+        raise typer.Exit(code) from error
     finally:
         runtime.close()
     if runtime.rank == 0:

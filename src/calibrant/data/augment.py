@@ -84,6 +84,13 @@ class Augmentation:
             )
         if self.mixup and not (split.inputs.is_floating_point() or split.scale is not None):
             raise ValueError("mixup is for images and vectors, token numbers cannot be mixed")
+        if self.mixup and split.labels.ndim > 1:
+            raise ValueError("mixup is for whole images, masks cannot be mixed")
+        if self.crop and self.crop >= min(split.inputs.shape[2:]):
+            raise ValueError(
+                f"crop must be less than the size of the images, {tuple(split.inputs.shape[2:])}; "
+                f"got {self.crop}"
+            )
         if self.crop and split.labels.ndim > 1 and ignore_index is None:
             raise ValueError("cropped masks need ignore_index, the label of pixels from outside")
 

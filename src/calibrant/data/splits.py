@@ -58,6 +58,16 @@ class Batch:
     def __len__(self) -> int:
         return len(self.index)
 
+    def take(self, rows: slice) -> "Batch":
+        """Return some of the examples."""
+        return Batch(
+            self.inputs[rows],
+            self.labels[rows],
+            self.index[rows],
+            None if self.other_labels is None else self.other_labels[rows],
+            None if self.share is None else self.share[rows],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Split:

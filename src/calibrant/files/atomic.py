@@ -1,6 +1,7 @@
 """Write a file that is seen whole or not at all."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from calibrant.files.faults import fault
+
+# What drafts are called, and nothing of a user's: random letters and the writer's process.
+DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp\.[0-9]+")
 
 
 @contextmanager
@@ -26,7 +30,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(draft, "xb") as handle:
             yield handle
-            fault(path, "inside")
+            fault(path, "inside", handle)
             handle.flush()
             os.fsync(handle.fileno())
         fault(path, "drafted")
@@ -45,7 +49,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def sweep(folder: Path) -> None:
     """Remove the drafts that killed writers left behind; only for who owns the whole folder."""
     for draft in folder.glob(".*.tmp.*"):
-        draft.unlink(missing_ok=True)
+        if DRAFT.fullmatch(draft.name):
+            draft.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

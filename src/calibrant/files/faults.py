@@ -7,6 +7,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import BinaryIO
 
 # In the order in which a write passes them.
 STAGES = ("before", "inside", "drafted", "after")
@@ -14,8 +15,8 @@ STAGES = ("before", "inside", "drafted", "after")
 _seen: dict[str, int] = {}
 
 
-def fault(path: Path, stage: str) -> None:
-    """Die here if this is the instant that the environment names."""
+def fault(path: Path, stage: str, handle: BinaryIO | None = None) -> None:
+    """Die here if this is the instant that the environment names; an open file is left half."""
     wanted = os.environ.get("CALIBRANT_FAULT")
     if not wanted:
         return
@@ -25,4 +26,7 @@ def fault(path: Path, stage: str) -> None:
         return
     _seen[point] = _seen.get(point, 0) + 1
     if _seen[point] == int(count or 1):
+        if handle is not None:
+            handle.truncate(handle.tell() // 2)
+            handle.flush()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -39,11 +39,13 @@ class Method(ABC):
 
     Attributes:
         description: name and settings, by which two runs are told apart; `build` fills it in.
+        per_example: whether the loss of a batch is the mean of losses of its examples.
         needs_meta: whether a part of the training data is set aside for `before_step`.
         ignore_index: the label of pixels that do not count; set by whoever trains.
         ranks: the processes that train together; set by whoever trains.
     """
 
+    per_example: ClassVar[bool] = False
     needs_meta: ClassVar[bool] = False
     description: str = ""
     ignore_index: int | None = None
@@ -78,7 +80,14 @@ class Method(ABC):
 
     def rows(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits as (n, k) and their labels: of images, or of the pixels that count."""
-        if logits.ndim == 2:
+        if not isinstance(logits, Tensor):
+            raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")
+        if logits.ndim == 2 and labels.ndim == 1:
             return logits, labels
+        if logits.ndim == 2:
+            raise ValueError(
+                f"labels are masks {tuple(labels.shape)}, the network answers for whole images "
+                f"{tuple(logits.shape)}; choose one for masks, such as unet"
+            )
         flat, flat_labels, _ = flatten_dense(logits, labels, ignore_index=self.ignore_index)
         return flat, flat_labels

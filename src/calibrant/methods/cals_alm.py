@@ -47,6 +47,8 @@ class CalsAlm(Method):
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
 
+    per_example = True
+
     def __init__(
         self,
         classes: int,

@@ -26,6 +26,8 @@ Loss = Callable[..., Tensor]
 class Plain(Method):
     """Minimise one loss of each example, a function in `LOSSES` with its settings."""
 
+    per_example = True
+
     def __init__(self, name: str, classes: int, **settings: Any) -> None:
         self.each: Loss = partial(LOSSES[name], **settings)
         _tried(self.each, classes)

@@ -6,10 +6,10 @@ import io
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from pickle import UnpicklingError
+from pickle import PickleError, UnpicklingError
 from typing import Any
 
 import torch
@@ -53,9 +53,23 @@ def save(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     path = folder / f"checkpoint-{step:09d}.pt"
     payload = encoded(state)
     write(path, MAGIC + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-    for old in found(folder)[KEPT:]:
+    for old in [each for each in found(folder) if each != path][KEPT - 1 :]:
         old.unlink(missing_ok=True)
     return path
+
+
+def set_aside(folder: Path, names: Iterable[str]) -> None:
+    """Rename damaged checkpoints, so that they neither count as checkpoints nor are lost."""
+    for name in names:
+        (folder / name).replace(folder / f"damaged-{name}")
+
+
+def check_plain(state: Mapping[str, Any], what: str) -> None:
+    """Refuse a state that could be written but, as it carries code, never be read again."""
+    try:
+        torch.load(io.BytesIO(encoded(state)), weights_only=True)
+    except (PickleError, AttributeError) as error:
+        raise TypeError(f"{what} must be tensors and plain values, it holds others") from error
 
 
 def found(folder: Path) -> list[Path]:

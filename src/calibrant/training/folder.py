@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +15,7 @@ from calibrant import __version__
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
 from calibrant.methods import Method
+from calibrant.methods.settings import meant
 from calibrant.training.checkpoint import encoded, write
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
@@ -36,17 +38,36 @@ def identity_of(
     """Everything that decides about the bytes of a result, one name for each."""
     return {
         **config,
-        "method": method.description or type(method).__name__,
-        "first weights": _digest(model),
+        "method": method.description or _described(method),
         "seed": seed,
         **{f"recipe.{name}": value for name, value in recipe.flat().items()},
         "data": splits.fingerprint,
-        "calibrant": __version__,
-        "torch": torch.__version__,
+        "network": hashlib.sha256(repr(model).encode()).hexdigest(),
+        "first_weights": _digest(model),
+        "calibrant": f"{__version__}+{code_digest()}",
+        "torch": str(torch.__version__),
         "processes": runtime.world_size,
         "threads": torch.get_num_threads(),
         "device": runtime.device.type,
     }
+
+
+def _described(method: Method) -> str:
+    """Class and plain attributes of a method that was not made by name."""
+    plain = (bool, int, float, str, tuple, type(None))
+    settings = {k: v for k, v in sorted(vars(method).items()) if isinstance(v, plain)}
+    return f"{type(method).__module__}.{type(method).__qualname__} {settings}"
+
+
+@cache
+def code_digest() -> str:
+    """Digest of the source of this package: a version number alone misses changes between two."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)} {path.stat().st_size}".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _digest(model: nn.Module) -> str:
@@ -58,27 +79,51 @@ def _digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs between two runs, as pairs; settings first, what follows from them after."""
+    names = {name: None for name in (*now, *before)}
+    return {
+        name: [before.get(name), now.get(name)]
+        for name in names
+        if before.get(name) != now.get(name)
+    }
+
+
 def drift(
     folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], allowed: Sequence[str]
 ) -> dict[str, Any]:
-    """What differs from the run in this folder, if that is allowed; an error if it is not."""
-    differs = {
-        name: [before.get(name), now.get(name)]
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    }
-    for name, (old, new) in differs.items():
-        if name not in allowed:
-            raise ValueError(
-                f"{folder} was made with {name} = {old}, now it is {new}: choose another folder, "
-                f"or go on with --allow-drift {name}"
-            )
-    return differs
+    """What differs from the run in this folder, if all of it is allowed; an error if not."""
+    found = differences(before, now)
+    refused = [name for name in found if name not in allowed]
+    if refused:
+        shown = [
+            f"{name} = {_short(found[name][0])}, now {_short(found[name][1])}" for name in refused
+        ]
+        options = " ".join(f"--allow-drift {name}" for name in refused)
+        raise ValueError(
+            f"{folder} was made with {'; '.join(shown)}: choose another folder, or go on with "
+            f"{options}"
+        )
+    return found
+
+
+def check_names(allowed: Sequence[str], identity: Mapping[str, Any]) -> None:
+    """Refuse a name that could never differ."""
+    for name in allowed:
+        if name not in identity:
+            raise ValueError(f"nothing of a run is called {name!r}; {meant(name, identity)}")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return f"{text[:8]}..." if len(text) == 64 and text.isalnum() else text
 
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
     """Have the folder alone, and free of what killed runs left half written."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "a") as handle:
         _lock(folder, handle)
@@ -133,5 +178,38 @@ def write_weights(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def sums(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """SHA-256 of files."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    """SHA-256 of files; empty for one that is not there."""
+    return {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        if (folder / name).is_file()
+        else ""
+        for name in names
+    }
+
+
+def write_result(folder: Path, record: Mapping[str, Any]) -> None:
+    """Write the record of a finished run, with a checksum of itself."""
+    write_json(folder / RESULT, {**record, "sha256": _sum_of(record)})
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """Read the record of a finished run; None if it is not finished, an error if it was changed."""
+    found = read_json(folder / RESULT)
+    if found is None:
+        return None
+    record = {name: value for name, value in found.items() if name != "sha256"}
+    changed = [RESULT] if found.get("sha256") != _sum_of(record) else []
+    files = record.get("files")
+    if not changed and isinstance(files, dict):
+        now = sums(folder, list(files))
+        changed = [name for name in files if files[name] != now[name]]
+    if changed:
+        raise ValueError(
+            f"{folder / changed[0]} has changed or gone since the run ended: remove {RESULT} to "
+            "go on from the last checkpoint"
+        )
+    return record
+
+
+def _sum_of(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -1,25 +1,39 @@
 """The one training loop, for every method."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.data import Batch, Splits
 from calibrant.methods import Method
 from calibrant.predictions import Predictions
 from calibrant.training import optimizers
 from calibrant.training.averaging import Average
-from calibrant.training.predict import placed, predict
-from calibrant.training.progress import RISING, WATCHED, DivergedError, Progress, beliefs, measured
+from calibrant.training.predict import placed_batch, predict
+from calibrant.training.progress import (
+    RISING,
+    SIGNED,
+    WATCHED,
+    DivergedError,
+    Progress,
+    beliefs,
+    diverged,
+    measured,
+)
 from calibrant.training.randomness import epoch_order, random_state, restore
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
 from calibrant.training.sam import Sharpness
 from calibrant.training.schedules import rate
+
+# Examples of full-batch descent that are worked on together.
+PART = 1024
 
 
 class Loop:
@@ -83,6 +97,12 @@ class Loop:
         self.average = Average(self.model, recipe.average) if recipe.average else None
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.wrapped = runtime.wrap(self.model)
+        if runtime.world_size > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
+            warnings.warn(
+                "batch norm sees the share of its own process: several processes do not take the "
+                "steps of one",
+                stacklevel=2,
+            )
         self.progress = Progress()
 
     @property
@@ -134,14 +154,16 @@ class Loop:
         """Move the weights once, by the examples at these positions; returns the loss."""
         recipe, factor = self.recipe, self._factor(self.step)
         self.optimizer.set_rate(factor)
-        batch = self._placed(
+        batch = placed_batch(
             recipe.augmentation(
                 self.splits.train,
                 index,
                 seed=self.seed,
                 epoch=self.progress.epoch,
                 ignore_index=self.splits.ignore_index,
-            )
+            ),
+            self.runtime.device,
+            self.dtype,
         )
         if self.method.needs_meta:
             self.method.before_step(self.model, batch, self._meta(), recipe.lr * factor)
@@ -172,9 +194,24 @@ class Loop:
         )
 
     def _gradient(self, batch: Batch) -> float:
+        """Gradient of the batch; returns the loss.
+
+        All the data at once would take all the memory: for a loss of each example the gradient of
+        full-batch descent is summed over parts.
+        """
         self.optimizer.zero_grad()
+        if self.recipe.optimizer != "gd" or not self.method.per_example:
+            return self._backward(batch, 1.0)
+        total = 0.0
+        for start in range(0, len(batch), PART):
+            part = batch.take(slice(start, start + PART))
+            total += self._backward(part, len(part) / len(batch))
+            self.evaluating()
+        return total
+
+    def _backward(self, batch: Batch, weight: float) -> float:
         with self._autocast():
-            loss = self._mean(self.method.loss(self.wrapped, batch))
+            loss = self._mean(self.method.loss(self.wrapped, batch)) * weight
         self.runtime.backward(loss)
         return float(loss.detach())
 
@@ -207,39 +244,19 @@ class Loop:
         turn, at = divmod(self.step, len(meta) // size)
         order = epoch_order(len(meta), seed=self.seed + 1, epoch=turn)
         index = order[at * size : (at + 1) * size]
-        return self._placed(meta.batch(index[self.runtime.rank :: self.runtime.world_size]))
-
-    def _placed(self, batch: Batch) -> Batch:
-        device = self.runtime.device
-        return Batch(
-            placed(batch.inputs, device, self.dtype),
-            batch.labels.to(device),
-            batch.index,
-            None if batch.other_labels is None else batch.other_labels.to(device),
-            None if batch.share is None else batch.share.to(device),
-        )
+        mine = meta.batch(index[self.runtime.rank :: self.runtime.world_size])
+        return placed_batch(mine, self.runtime.device, self.dtype)
 
     def _diverged(self, loss: float, norm: float, lr: float, index: Tensor) -> DivergedError:
-        record = {
-            "step": self.step,
-            "epoch": self.progress.epoch,
-            "loss": str(loss),
-            "gradient_norm": str(norm),
-            "lr": lr,
-            "examples": index.tolist(),
-        }
-        return DivergedError(
-            f"loss {loss}, gradient norm {norm} at step {self.step} (epoch "
-            f"{self.progress.epoch}, learning rate {lr:g}): lower the rate, or clip the gradient",
-            record,
-        )
+        examples = [each for part in self.runtime.states(index.tolist()) for each in part]
+        return diverged(self.step, self.progress.epoch, loss, norm, lr, examples)
 
     def predict(self, split_name: str) -> Predictions:
         """What the network, averaged if asked for, says about a split."""
         self.runtime.align(self.model)
         try:
             with self._averaged():
-                return predict(
+                found = predict(
                     self.model,
                     getattr(self.splits, split_name),
                     ignore_index=self.splits.ignore_index,
@@ -248,6 +265,12 @@ class Loop:
                 )
         except FloatingPointError as error:
             raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
+        if found.classes != self.splits.classes:
+            raise ValueError(
+                f"the network gives {found.classes} logits, the data have {self.splits.classes} "
+                "classes"
+            )
+        return found
 
     def _averaged(self) -> AbstractContextManager[None]:
         """The averaged weights are in the model, if there is an average."""
@@ -269,12 +292,13 @@ class Loop:
             "lr": recipe.lr * self._factor(self.step - 1),
             "loss": loss / (self.steps * self.runtime.world_size),
             **found,
-            **learnt,
+            **{name: float(value) for name, value in learnt.items()},
         }
 
     def _keep_best(self, value: float) -> None:
         progress = self.progress
         score = -value if self.recipe.stop_on in RISING else value
+        score = abs(value) if self.recipe.stop_on in SIGNED else score
         if progress.best is None or score < progress.best["score"]:
             with self._averaged():
                 weights = {name: each.clone() for name, each in self.model.state_dict().items()}

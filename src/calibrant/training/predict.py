@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import Split
+from calibrant.data import Batch, Split
 from calibrant.predictions import Predictions
 from calibrant.training.runtime import Runtime
 
@@ -38,7 +38,7 @@ def predict(
         >>> len(predict(network, splits.val)) == len(splits.val)
         True
     """
-    runtime = runtime or Runtime(str(next(model.parameters()).device))
+    runtime = runtime or Runtime(str(_like(model).device))
     logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
     if not logits.isfinite().all():
         raise FloatingPointError("the network's logits are not finite")
@@ -54,7 +54,7 @@ def _logits(
     share = -(-len(split) // runtime.world_size)
     mine = torch.arange(len(split))[runtime.rank * share : (runtime.rank + 1) * share]
     step = max(1, ELEMENTS // max(1, split.inputs[0].numel()))
-    dtype = next(model.parameters()).dtype
+    dtype = _like(model).dtype
     found = []
     with evaluating(model):
         for start in range(0, max(1, len(mine)), step):
@@ -65,6 +65,11 @@ def _logits(
     return torch.cat(found)
 
 
+def _like(model: nn.Module) -> Tensor:
+    """A tensor where the network is and of its type; the usual ones if it has no weights."""
+    return next((each for each in model.parameters() if each.is_floating_point()), torch.zeros(()))
+
+
 def placed(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Inputs where the network is, in its precision, images with their channels last."""
     if inputs.is_floating_point():
@@ -72,6 +77,17 @@ def placed(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     else:
         inputs = inputs.to(device, non_blocking=True)
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def placed_batch(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
+    """A batch whose tensors are where the network is."""
+    return Batch(
+        placed(batch.inputs, device, dtype),
+        batch.labels.to(device),
+        batch.index,
+        None if batch.other_labels is None else batch.other_labels.to(device),
+        None if batch.share is None else batch.share.to(device),
+    )
 
 
 @contextmanager

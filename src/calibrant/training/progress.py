@@ -15,6 +15,8 @@ from calibrant.predictions import Predictions
 WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
 # Metrics of which more is better.
 RISING = ("accuracy",)
+# Metrics with a sign, of which zero is best.
+SIGNED = ("overconfidence",)
 
 
 class DivergedError(FloatingPointError):
@@ -23,6 +25,25 @@ class DivergedError(FloatingPointError):
     def __init__(self, message: str, record: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.record = dict(record)
+
+
+def diverged(
+    step: int, epoch: int, loss: float, norm: float, lr: float, examples: list[int]
+) -> DivergedError:
+    """What is known about a step whose loss or gradient is not finite."""
+    record = {
+        "step": step,
+        "epoch": epoch,
+        "loss": str(loss),
+        "gradient_norm": str(norm),
+        "lr": lr,
+        "examples": examples,
+    }
+    return DivergedError(
+        f"loss {loss}, gradient norm {norm} at step {step} (epoch {epoch}, learning rate {lr:g}): "
+        "lower the rate, or clip the gradient",
+        record,
+    )
 
 
 def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """How a network is trained: everything that is not data, model or method."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -62,11 +62,9 @@ class Recipe:
     meta: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("optimizer", OPTIMIZERS),
-            ("schedule", SCHEDULES),
-            ("precision", PRECISIONS),
-        ):
+        for name, kind in KINDS.items():
+            _check_type(name, getattr(self, name), kind)
+        for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
@@ -76,12 +74,15 @@ class Recipe:
         for name in ("epochs", "batch", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("lr", "momentum", "weight_decay", "warmup", "clip", "sam", "average"):
+        for name in ("lr", "momentum", "weight_decay", "warmup", "decay", "clip", "sam", "average"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         for name in ("momentum", "average", "meta"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        for each in self.milestones:
+            if not 0 <= each <= 1:
+                raise ValueError(f"milestones must be parts of the training, in [0, 1]; got {each}")
         if self.lr == 0:
             object.__setattr__(self, "lr", RATES[self.optimizer])
         if self.warmup > self.epochs:
@@ -95,27 +96,35 @@ class Recipe:
         return {**plain, **{f"augmentation.{name}": value for name, value in inner.items()}}
 
 
+# What each setting is, by its default; those of the augmentation stand beside the others.
+KINDS = {each.name: type(each.default) for each in fields(Recipe) if each.name != "augmentation"}
+INNER = {each.name: type(each.default) for each in fields(Augmentation)}
+CHOICES: dict[str, Collection[str]] = {
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "precision": PRECISIONS,
+}
+
+
 def recipe_from(given: Mapping[str, Any]) -> Recipe:
     """Make a recipe of plain values; those of the augmentation stand beside the others."""
-    known = {each.name: each for each in fields(Recipe)}
-    inner = {each.name for each in fields(Augmentation)}
+    known = {**KINDS, **INNER}
     for name, value in given.items():
-        if name not in known and name not in inner:
-            names = [*(each for each in known if each != "augmentation"), *inner]
-            raise ValueError(f"no setting {name!r} of a recipe; {meant(name, names)}")
-        _check_type(name, value, getattr(Augmentation() if name in inner else Recipe(), name))
-    plain = {name: value for name, value in given.items() if name not in inner}
+        if name not in known:
+            raise ValueError(f"no setting {name!r} of a recipe; {meant(name, known)}")
+        _check_type(name, value, known[name])
+    plain = {name: value for name, value in given.items() if name in KINDS}
     if "milestones" in plain:
         plain["milestones"] = tuple(plain["milestones"])
-    changed = {name: value for name, value in given.items() if name in inner}
+    changed = {name: value for name, value in given.items() if name in INNER}
     return Recipe(**plain, augmentation=Augmentation(**changed))
 
 
-def _check_type(name: str, value: Any, default: Any) -> None:
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
     """Refuse a word where a number is meant, and the like."""
-    kinds: dict[type, tuple[type, ...]] = {float: (int, float), tuple: (list, tuple)}
-    kind = kinds.get(type(default), (type(default),))
-    if not isinstance(value, kind) or (isinstance(value, bool) and not isinstance(default, bool)):
-        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-        expected = words.get(type(default), "a list of numbers")
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    allowed = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} must be {WORDS.get(kind, 'a list of numbers')}, got {value!r}")

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,18 @@ from calibrant.training.folder import (
     RESULT,
     WEIGHTS,
     Identity,
+    check_names,
+    differences,
     drift,
     identity_of,
     owned,
     read_history,
     read_json,
+    read_result,
     sums,
     write_history,
     write_json,
+    write_result,
     write_weights,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
@@ -42,6 +46,10 @@ from calibrant.training.runtime import Runtime
 
 # Seconds between two checkpoints within an epoch.
 SAVE_EVERY = 60.0
+# After epochs that take less than this, not each is saved.
+SAVE_LEAST = 0.5
+# What may differ around a finished run: it is read, not computed.
+AROUND = {"calibrant", "torch", "processes", "threads", "device"}
 # Reported of the final predictions.
 REPORTED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece")
 
@@ -117,9 +125,10 @@ def train(
         splits = splits.with_meta(recipe.meta, seed=seed)
     where = None if folder is None else Path(folder)
     identity = identity_of(model, method, splits, recipe, seed, runtime, config or {})
-    mine = nullcontext() if where is None or runtime.rank else owned(where)
-    with mine, seeded(seed), Interrupts() as interrupts:
-        runtime.barrier()
+    check_names(allow_drift, identity)
+    with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
+        if where is not None:
+            runtime.first(lambda: mine.enter_context(owned(where)))
         run = _Run(
             where,
             identity,
@@ -169,30 +178,39 @@ class _Run:
         self.drift: dict[str, Any] = {}
         self.damaged: list[str] = []
         self.saved = time.monotonic()
+        self.checked = False
 
     def resume(self, loop: Loop) -> Trained | None:
         """Take up what the folder holds; the result itself if it is finished."""
         if self.folder is None:
             return None
-        result = read_json(self.folder / RESULT)
-        config = result["identity"] if result is not None else read_json(self.folder / CONFIG)
-        if config is not None:
-            self.drift = drift(self.folder, config, self.identity, self.allow_drift)
-        if result is not None and not self.drift:
-            return _finished(self.folder, result, loop)
-        diverged = read_json(self.folder / DIVERGED)
-        if diverged is not None and not self.drift:
+        folder, result = self.folder, read_result(self.folder)
+        if result is not None and set(differences(result["identity"], self.identity)) <= AROUND:
+            return _finished(folder, result, loop)
+        state, damaged = checkpoint.latest(folder)
+        # What a checkpoint was made with is in it; before the first there is only the file.
+        before = read_json(folder / CONFIG) if state is None else state["identity"]
+        if before is not None:
+            self.drift = drift(folder, before, self.identity, self.allow_drift)
+        diverged = read_json(folder / DIVERGED)
+        if diverged is not None and diverged["identity"] == self.identity:
             raise DivergedError(f"{diverged['message']}; it diverged before", diverged)
-        state, self.damaged = checkpoint.latest(self.folder)
-        if state is not None:
+        if state is None:
+            self.drift = {}
+        else:
             loop.load_state_dict(state["loop"])
             self.drift = {**state["drift"], **self.drift}
-            self.damaged = [*state["damaged"], *self.damaged]
+        self.damaged = [*(state or {}).get("damaged", ()), *damaged]
         # All have read before the first writes.
-        loop.runtime.barrier()
-        if loop.runtime.rank == 0:
-            write_json(self.folder / CONFIG, self.identity)
+        loop.runtime.states(None)
+        loop.runtime.first(lambda: self._take_over(folder, damaged))
         return None
+
+    def _take_over(self, folder: Path, damaged: Sequence[str]) -> None:
+        checkpoint.set_aside(folder, damaged)
+        for name in (DIVERGED, RESULT):
+            (folder / name).unlink(missing_ok=True)
+        write_json(folder / CONFIG, self.identity)
 
     def between(self, loop: Loop) -> None:
         """After a step: save if it is time, and stop if asked to."""
@@ -216,23 +234,35 @@ class _Run:
         return InterruptedTrainingError(self.interrupts.number or signal.SIGTERM, saved)
 
     def end_of_epoch(self, loop: Loop, row: Mapping[str, float]) -> None:
-        """Save, then tell."""
-        if self.folder is not None and loop.runtime.rank == 0:
-            write_history(self.folder, loop.progress.history)
-        self.save(loop)
+        """Save unless it was done a moment ago, then tell."""
+        late = time.monotonic() - self.saved > SAVE_LEAST
+        (late,) = loop.runtime.any(late or loop.finished)
+        if late:
+            self.save(loop)
         self.on_epoch(row)
 
     def save(self, loop: Loop) -> None:
         """Write a checkpoint; every process has its random state in it."""
         if self.folder is None:
             return
+        folder = self.folder
+        own = loop.state_dict()
         state = {
-            "loop": loop.state_dict(),
+            "loop": own,
+            "identity": self.identity,
             "drift": self.drift,
             "damaged": self.damaged,
         }
-        if loop.runtime.rank == 0:
-            checkpoint.save(self.folder, loop.step, state)
+        if not self.checked:
+            checkpoint.check_plain(own["method"], "the state of a method")
+            self.checked = True
+
+        def put() -> None:
+            if loop.progress.history:
+                write_history(folder, loop.progress.history)
+            checkpoint.save(folder, loop.step, state)
+
+        loop.runtime.first(put)
         self.saved = time.monotonic()
 
     def to_the_end(self, loop: Loop) -> Trained:
@@ -241,19 +271,22 @@ class _Run:
             loop.run()
             val, test = loop.predict("val"), loop.predict("test")
         except _LeaveError:
-            # At the end the weights may be those of the best epoch: the last checkpoint stands.
-            if not loop.finished:
+            # Between steps, with the weights of training in place, there is something to save. At
+            # the end they may be those of the best epoch, and within a step of full-batch descent
+            # batch norm has moved: then the last checkpoint stands.
+            if not loop.finished and loop.progress.at == loop.steps:
                 self.save(loop)
             raise self._interrupted() from None
         except DivergedError as error:
-            if self.folder is not None and loop.runtime.rank == 0:
-                record = {"message": str(error), **error.record, "identity": self.identity}
-                write_json(self.folder / DIVERGED, record)
+            if self.folder is not None:
+                held = {"message": str(error), **error.record, "identity": self.identity}
+                path = self.folder / DIVERGED
+                loop.runtime.first(lambda: write_json(path, held))
             raise
         record = self._record(loop, val, test)
-        if self.folder is not None and loop.runtime.rank == 0:
-            self._write(self.folder, loop, val, test, record)
-        loop.runtime.barrier()
+        if self.folder is not None:
+            folder = self.folder
+            loop.runtime.first(lambda: self._write(folder, loop, val, test, record))
         return Trained(loop.model.eval(), loop.progress.history, val, test, record)
 
     def _write(
@@ -266,7 +299,7 @@ class _Run:
             with checkpoint.room_for(folder / name, needed):
                 predictions.save(folder / name)
         files = sums(folder, (HISTORY, WEIGHTS, "val.npz", "test.npz"))
-        write_json(folder / RESULT, {**record, "files": files, "identity": self.identity})
+        write_result(folder, {**record, "files": files, "identity": self.identity})
 
     def _record(self, loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]:
         progress, splits = loop.progress, loop.splits
@@ -287,13 +320,7 @@ class _Run:
 
 
 def _finished(folder: Path, result: dict[str, Any], loop: Loop) -> Trained:
-    """Read a finished run back; a file that has changed since is refused."""
-    for name, expected in sums(folder, list(result["files"])).items():
-        if result["files"][name] != expected:
-            raise ValueError(
-                f"{folder / name} has changed since the run ended: remove {RESULT} to train on "
-                "from the last checkpoint"
-            )
+    """Read a finished run back."""
     loop.model.load_state_dict(
         torch.load(folder / WEIGHTS, weights_only=True, map_location=loop.runtime.device)
     )

@@ -6,6 +6,7 @@ Fabric, which takes seconds to import: one process never does.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,10 @@ from torch import Tensor, nn
 
 from calibrant.extras import need
 from calibrant.methods import Alone
+
+
+class FirstProcessError(Exception):
+    """The first process could not do its part, and says so itself; the others just end."""
 
 
 class Runtime(Alone):
@@ -44,8 +49,9 @@ class Runtime(Alone):
         """A plain value of each process, in the order of their ranks."""
         return [state]
 
-    def barrier(self) -> None:
-        """Wait until every process is here."""
+    def first(self, work: Callable[[], None]) -> None:
+        """Do what only the first process does; if it fails there, all know."""
+        work()
 
     def close(self) -> None:
         """Take leave of the other processes."""
@@ -106,9 +112,20 @@ class ManyProcesses(Runtime):
         dist.all_gather_object(found, state)
         return found
 
-    def barrier(self) -> None:
-        """Wait until every process is here."""
-        self.fabric.barrier()
+    def first(self, work: Callable[[], None]) -> None:
+        """Do what only the first process does; if it fails there, all know."""
+        error: Exception | None = None
+        if self.rank == 0:
+            try:
+                work()
+            except Exception as caught:
+                # Raised below: the others wait for word of how this went.
+                error = caught
+        said = self.states(None if error is None else str(error))[0]
+        if error is not None:
+            raise error
+        if said is not None:
+            raise FirstProcessError(said)
 
     def close(self) -> None:
         """Take leave of the other processes."""

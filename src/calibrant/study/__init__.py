@@ -1,0 +1,1 @@
+"""Studies: a grid of trainings that runs, resumes and reports."""

@@ -1,0 +1,142 @@
+"""Which settings each dataset, model, method, optimizer and recipe takes, of which type."""
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin
+
+from calibrant.data import DATASETS, Augmentation
+from calibrant.data.cifar import HUMAN_LABELS
+from calibrant.data.options import Options
+from calibrant.losses import LOSSES
+from calibrant.methods import METHODS
+from calibrant.methods.plain import TERMS
+from calibrant.metrics import METRICS
+from calibrant.models import MODELS
+from calibrant.models.building import settings_of
+from calibrant.training.optimizers import OPTIMIZERS
+from calibrant.training.recipe import PRECISIONS, Recipe
+from calibrant.training.schedules import SCHEDULES
+
+Part = Literal["dataset", "model", "optimizer", "method"]
+PARTS: tuple[Part, ...] = ("dataset", "model", "optimizer", "method")
+NAMES: dict[Part, Mapping[str, Any]] = {
+    "dataset": DATASETS,
+    "model": MODELS,
+    "optimizer": OPTIMIZERS,
+    "method": METHODS,
+}
+# Settings of a recipe that are names.
+NAMED = {"schedule": tuple(SCHEDULES), "precision": PRECISIONS, "stop_on": ("", *METRICS)}
+# What an optimizer may say beside its name, each a setting of the recipe.
+OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam")
+# What a setting may be whose type is known to its own code alone.
+FREE: Any = bool | int | float | str | list[bool | int | float | str]
+# A setting: the type it has in a file, and its default.
+Fields = dict[str, tuple[Any, Any]]
+
+
+def is_code(name: str) -> bool:
+    """Whether a model's name is the path of a factory, `package.module:factory`."""
+    return ":" in name
+
+
+def family_name(part: Part, name: str) -> str:
+    """The key in the dict of the family: only of `hf:NAME` it is not the name itself."""
+    return "hf" if part == "dataset" and name.startswith("hf:") else name
+
+
+@cache
+def _fields_of(part: Part, key: str) -> Fields:
+    if part == "optimizer":
+        return {name: recipe_fields()[name] for name in OF_OPTIMIZER}
+    if part == "model":
+        return {name: (_of_default(each), each) for name, each in settings_of(key).items()}
+    if part == "dataset":
+        shared = {each.name: (file_type(each.type), each.default) for each in fields(Options)}
+        # A word for the noise is the name of real labels, which only some readers have.
+        shared["label_noise"] = (float, 0.0)
+        known = {**shared, **_parameters(DATASETS[key].load)}
+        if key == "cifar10":
+            known["label_noise"] = (float | Literal[tuple(HUMAN_LABELS)], 0.0)
+        return {name: known[name] for name in DATASETS[key].options}
+    known = _parameters(METHODS[key].make)
+    if key in LOSSES:
+        known |= _parameters(LOSSES[key])
+    found = {name: known.get(name, (FREE, None)) for name in METHODS[key].settings}
+    if key in TERMS:
+        found["weight"] = (float, TERMS[key])
+    return found
+
+
+def fields_of(part: Part, name: str) -> Fields | None:
+    """The settings of one member of a family; None if they are known to its own code alone."""
+    return None if is_code(name) and part == "model" else _fields_of(part, family_name(part, name))
+
+
+@cache
+def recipe_fields() -> Fields:
+    """The settings that `recipe_from` takes, but for the name of the optimizer."""
+    found: Fields = {}
+    for each in (*fields(Recipe), *fields(Augmentation)):
+        if each.name not in ("optimizer", "augmentation"):
+            kind = Literal[NAMED[each.name]] if each.name in NAMED else file_type(each.type)
+            found[each.name] = (kind, each.default)
+    return found
+
+
+def filled(part: Part, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of a member, with the defaults of those that are not given."""
+    known = fields_of(part, name) or {}
+    return {**{key: default for key, (_, default) in known.items()}, **settings}
+
+
+def file_type(annotation: Any) -> Any:
+    """The type that a setting has in a file: no tensors, lists for sequences; None if it has none.
+
+    >>> from collections.abc import Sequence
+    >>> file_type(int | Sequence[int] | None)
+    int | list[int]
+    """
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        kept = [file_type(each) for each in inner]
+        kept = [each for each in dict.fromkeys(kept) if each is not None]
+        joined = kept[0] if kept else None
+        for each in kept[1:]:
+            joined = joined | each
+        return joined
+    if origin in (tuple, list, Sequence):
+        return list[file_type(inner[0])]  # type: ignore[misc]
+    known = origin is Literal or annotation in (bool, int, float, str)
+    return annotation if known else None
+
+
+def _of_default(default: Any) -> Any:
+    """The type of a model's setting, as `models.build` checks it."""
+    return list[int] if isinstance(default, tuple) else type(default)
+
+
+def _parameters(make: Callable[..., Any]) -> Fields:
+    """Keyword-only arguments that a file can give."""
+    return {
+        each.name: (file_type(each.annotation) or FREE, each.default)
+        for each in inspect.signature(make).parameters.values()
+        if each.kind is each.KEYWORD_ONLY
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it, one form for equal numbers: 3.0 is 3, and infinity a word."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return str(value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return value

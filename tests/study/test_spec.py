@@ -1,0 +1,402 @@
+"""A study is read, becomes the cells it means, and each cell knows what it is."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant.calibrators.family import CALIBRATORS
+from calibrant.data import DATASETS
+from calibrant.methods import METHODS
+from calibrant.metrics import METRICS
+from calibrant.models import MODELS
+from calibrant.study.grid import canonical
+from calibrant.study.spec import parse, read
+from calibrant.study.spec_schema import schema
+from calibrant.study.spec_settings import OF_OPTIMIZER, PARTS, fields_of
+from calibrant.training.optimizers import OPTIMIZERS
+from calibrant.training.recipe import Recipe, recipe_from
+
+FILE = """
+name = "losses"
+about = "three losses"
+seeds = [2, 0]
+calibrators = ["temperature", "focal_temperature"]
+metrics = ["accuracy", "ece"]
+resamples = 50
+
+[recipe]
+epochs = 30
+batch = 64
+
+[[dataset]]
+name = "cifar10"
+limit = 10000
+size = 16
+recipe = {epochs = 20, flip = true, crop = 1}
+
+[[dataset]]
+name = "digits"
+
+[[model]]
+name = "resnet8"
+
+[[model]]
+name = "small_cnn"
+width = 2
+recipe = {epochs = 10, clip = 1}
+
+[[optimizer]]
+name = "sgd"
+lr = 0.05
+
+[[optimizer]]
+name = "adamw"
+label = "Adam"
+
+[[method]]
+name = "cross_entropy"
+
+[[method]]
+name = "focal"
+gamma = 3.5
+label = "focal loss"
+recipe = {clip = 2}
+"""
+SMALL = {
+    "name": "small",
+    "dataset": [{"name": "blobs"}],
+    "model": [{"name": "mlp"}],
+    "method": [{"name": "focal"}],
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "losses.toml"
+    found.write_text(FILE)
+    return found
+
+
+def only(**changes):
+    [cell] = parse({**SMALL, **changes}).cells()
+    return cell
+
+
+def identity_with(**changes):
+    return only(**changes).identity
+
+
+def test_a_file_becomes_what_it_says(path):
+    study = read(path)
+    assert (study.name, study.about, study.resamples) == ("losses", "three losses", 50)
+    assert study.seeds == (2, 0)
+    assert study.calibrators == ("temperature", "focal_temperature")
+    assert study.metrics == ("accuracy", "ece")
+    assert study.dataset[0].settings == {"limit": 10000, "size": 16}
+    assert study.method[1].label == "focal loss"
+    assert study.method[0].label == "cross_entropy"
+    assert study.dataset[0].label == "cifar10 limit=10000 size=16"
+
+
+def test_the_grid_is_the_product_with_the_seed_innermost(path):
+    study = read(path)
+    cells = study.cells()
+    seen = [(*c.labels.values(), c.seed) for c in cells]
+    expected = [
+        (dataset, model, optimizer, method, seed)
+        for dataset in ("cifar10 limit=10000 size=16", "digits")
+        for model in ("resnet8", "small_cnn width=2")
+        for optimizer in ("sgd lr=0.05", "Adam")
+        for method in ("cross_entropy", "focal loss")
+        for seed in (2, 0)
+    ]
+    assert seen == expected
+    assert study.count == len(cells) == 32
+    assert list(cells[0].labels) == ["dataset", "model", "optimizer", "method"]
+    assert (
+        cells[0].label == "cifar10 limit=10000 size=16, resnet8, sgd lr=0.05, cross_entropy, seed 2"
+    )
+    assert len({cell.identity for cell in cells}) == 32
+
+
+def test_later_tables_override_the_recipe(path):
+    recipes = {tuple(c.labels.values()): c.recipe for c in read(path).cells()}
+    big, wide = "cifar10 limit=10000 size=16", "small_cnn width=2"
+    plain = recipes["digits", "resnet8", "sgd lr=0.05", "cross_entropy"]
+    assert plain == Recipe(epochs=30, batch=64, lr=0.05)
+    assert recipes[big, "resnet8", "Adam", "cross_entropy"] == recipe_from(
+        {"epochs": 20, "batch": 64, "flip": True, "crop": 1, "optimizer": "adamw"}
+    )
+    both = recipes[big, wide, "sgd lr=0.05", "cross_entropy"]
+    assert (both.epochs, both.clip, both.augmentation.flip) == (10, 1, True)
+    assert recipes["digits", wide, "sgd lr=0.05", "focal loss"].clip == 2
+
+
+def test_overrides_replace_what_the_file_says(path):
+    study = read(
+        path,
+        overrides=[
+            "recipe.epochs=5",
+            "recipe.schedule=linear",
+            "seeds=[7]",
+            "dataset[0].limit=500",
+            "dataset[0].recipe={}",
+            "method[1].recipe.clip = 0.5",
+            "name=other",
+        ],
+    )
+    assert (study.name, study.seeds) == ("other", (7,))
+    assert study.dataset[0].settings == {"limit": 500, "size": 16}
+    assert study.recipe == {"epochs": 5, "batch": 64, "schedule": "linear"}
+    assert (study.dataset[0].recipe, study.method[1].recipe) == ({}, {"clip": 0.5})
+
+
+def test_the_mark_that_some_editors_put_first_is_no_error(path):
+    plain = read(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read(path) == plain
+
+
+def test_overrides_may_set_what_the_file_leaves_out(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'name = "small"\n[[dataset]]\nname = "blobs"\n[[model]]\nname = "mlp"\n'
+        '[[method]]\nname = "focal"\n'
+    )
+    study = read(path, overrides=["optimizer[0].lr=1", "recipe.epochs=2"])
+    assert study.cells()[0].recipe == Recipe(epochs=2, lr=1)
+
+
+def test_a_study_without_options_has_the_usual_ones():
+    study = parse(SMALL)
+    assert [choice.name for choice in study.optimizer] == ["sgd"]
+    assert study.seeds == (0,)
+    assert study.resamples == 300
+    assert set(study.metrics) <= set(METRICS)
+    assert study.cells()[0].recipe == Recipe()
+
+
+def test_a_study_comes_back_from_its_plain_values(path):
+    study = read(path)
+    written = json.loads(json.dumps(study.as_dict()))
+    assert parse(written) == study
+    assert parse(written).as_dict() == study.as_dict()
+    assert [c.identity for c in parse(written).cells()] == [c.identity for c in study.cells()]
+
+
+def test_code_is_named_by_file_and_caller():
+    changed = {**SMALL, "model": [{"name": "mine.nets:make", "depth": 3, "sizes": [1, 2]}]}
+    study = parse(changed, allow_code=["mine.nets:make"])
+    assert study.cells()[0].config()["model"] == {
+        "name": "mine.nets:make",
+        "depth": 3,
+        "sizes": [1, 2],
+    }
+    assert "mine" not in sys.modules
+    for others in ([], ["mine.nets"], ["mine.nets:mak"], ["mine.nets:make2"]):
+        with pytest.raises(ValueError, match="a file alone may not run any"):
+            parse(changed, allow_code=others)
+
+
+def test_a_grid_may_be_large_if_that_is_meant():
+    study = parse({**SMALL, "seeds": list(range(10_001))}, many=True)
+    assert len(study.cells()) == study.count == 10_001
+
+
+def test_ten_thousand_cells_are_not_too_many():
+    assert parse({**SMALL, "seeds": list(range(10_000))}).count == 10_000
+
+
+FITTING = {"vectors": "mlp", "images": "resnet8", "text": "text_cnn", "masks": "unet"}
+ON = {"images": "digits", "text": "agnews", "masks": "camvid", "numbers": "blobs"}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_dataset_is_accepted(name):
+    model = FITTING.get(DATASETS[name].kind, "resnet8")
+    given = "hf:ag_news" if name == "hf" else name
+    cell = only(dataset=[{"name": given}], model=[{"name": model}])
+    assert set(cell.config()["dataset"]) == {"name", *DATASETS[name].options}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_accepted(name):
+    dataset = ON[MODELS[name].kind]
+    plain = {"dataset": [{"name": dataset}], "model": [{"name": name}]}
+    written = {key: default for key, (_, default) in fields_of("model", name).items()}
+    as_file = json.loads(json.dumps(written))
+    spelled_out = {**plain, "model": [{"name": name, **as_file}]}
+    assert identity_with(**plain) == identity_with(**spelled_out)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_accepted_and_its_defaults_may_be_written_out(name):
+    written = {key: default for key, (_, default) in fields_of("method", name).items()}
+    assert set(written) == set(METHODS[name].settings)
+    given = {key: list(v) if isinstance(v, tuple) else v for key, v in written.items()}
+    given = {key: v for key, v in given.items() if v is not None}
+    plain, spelled_out = [{"name": name}], [{"name": name, **given}]
+    assert identity_with(method=plain) == identity_with(method=spelled_out)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_is_accepted_and_its_defaults_may_be_written_out(name):
+    recipe = only(optimizer=[{"name": name}]).recipe
+    assert recipe.optimizer == name
+    written = {key: getattr(recipe, key) for key in OF_OPTIMIZER}
+    assert only(optimizer=[{"name": name, **written}]).recipe == recipe
+
+
+def test_every_calibrator_metric_and_setting_of_a_recipe_is_accepted():
+    flat = {key.removeprefix("augmentation."): v for key, v in Recipe().flat().items()}
+    flat.pop("optimizer")
+    study = parse(
+        {**SMALL, "calibrators": list(CALIBRATORS), "metrics": list(METRICS), "recipe": flat}
+    )
+    assert (study.calibrators, study.metrics) == (tuple(CALIBRATORS), tuple(METRICS))
+    assert study.cells()[0].identity == identity_with()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_setting_is_called_like_a_key_of_the_study(part):
+    families = {"dataset": DATASETS, "model": MODELS, "optimizer": OPTIMIZERS, "method": METHODS}
+    for name in families[part]:
+        given = "hf:x" if name == "hf" else name
+        assert not {"name", "label", "recipe"} & set(fields_of(part, given))
+
+
+UNSEEN = [
+    {"name": "other"},
+    {"about": "something else"},
+    {"calibrators": []},
+    {"metrics": ["nll"]},
+    {"resamples": 7},
+    {"method": [{"name": "focal", "label": "another"}]},
+    {"dataset": [{"name": "blobs", "label": "points"}]},
+    {"method": [{"name": "focal", "gamma": 3}]},
+    {"method": [{"name": "focal", "gamma": 3.0}]},
+    {"recipe": {"lr": 0.1}},
+    {"method": [{"name": "focal", "recipe": {"clip": 0}}]},
+    {"optimizer": [{"name": "sgd", "lr": 0.1, "weight_decay": 5e-4}]},
+]
+SEEN = [
+    {"seeds": [1]},
+    {"recipe": {"epochs": 3}},
+    {"recipe": {"mixup": 0.5}},
+    {"method": [{"name": "focal", "gamma": 3.1}]},
+    {"method": [{"name": "dual_focal"}]},
+    {"method": [{"name": "focal", "recipe": {"clip": 1}}]},
+    {"dataset": [{"name": "blobs", "limit": 100}]},
+    {"dataset": [{"name": "teacher"}]},
+    {"model": [{"name": "mlp", "hidden": [10]}]},
+    {"optimizer": [{"name": "adamw"}]},
+    {"optimizer": [{"name": "sgd", "momentum": 0.5}]},
+]
+
+
+@pytest.mark.parametrize("change", UNSEEN, ids=str)
+def test_what_does_not_change_the_training_keeps_the_identity(change):
+    assert identity_with(**change) == identity_with()
+
+
+@pytest.mark.parametrize("change", SEEN, ids=str)
+def test_what_changes_the_training_changes_the_identity(change):
+    assert identity_with(**change) != identity_with()
+
+
+def test_the_order_of_settings_of_own_code_does_not_matter():
+    orders = [{"depth": 3, "wide": True}, {"wide": True, "depth": 3.0}]
+    named = [{**SMALL, "model": [{"name": "mine:make", **each}]} for each in orders]
+    one, other = (parse(each, allow_code=["mine:make"]).cells()[0] for each in named)
+    assert one.identity == other.identity
+
+
+def test_a_recipe_made_in_python_is_the_same_with_whole_numbers():
+    whole, floats = (replace(only(), recipe=Recipe(clip=clip)) for clip in (2, 2.0))
+    assert whole.identity == floats.identity != only().identity
+
+
+def test_the_configuration_of_a_cell_is_plain_and_complete():
+    cell = only(method=[{"name": "mmce", "width": float("inf")}], seeds=[3])
+    config = cell.config()
+    assert json.loads(json.dumps(config, allow_nan=False)) == config
+    assert config["method"] == {
+        "name": "mmce",
+        "width": "inf",
+        "form": "paper",
+        "base": "cross_entropy",
+        "weight": 4,
+    }
+    assert config["seed"] == 3
+    assert config["recipe"]["optimizer"] == "sgd"
+    assert set(config) == {"dataset", "model", "method", "recipe", "seed"}
+
+
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "margin": st.integers(1, 20) | st.floats(0.5, 20),
+        "rho": st.integers(1, 10) | st.floats(0.5, 10),
+        "multiplier_step": st.integers(1, 9),
+        "penalty": st.sampled_from(["phr", "p2", "p3"]),
+        "normalize": st.booleans(),
+    },
+)
+RECIPES = st.fixed_dictionaries(
+    {},
+    optional={
+        "epochs": st.integers(1, 99),
+        "clip": st.integers(0, 9) | st.floats(0, 9),
+        "milestones": st.lists(st.integers(0, 1) | st.floats(0, 1), max_size=3),
+        "stop_on": st.sampled_from(["", "nll"]),
+    },
+)
+
+
+def respelled(value, whole):
+    """The same value with its numbers as floats or, where possible, whole."""
+    if isinstance(value, list):
+        return [respelled(each, whole) for each in value]
+    if isinstance(value, float) and value.is_integer() and whole:
+        return int(value)
+    return value if isinstance(value, bool | str) or whole else float(value)
+
+
+@given(SETTINGS, RECIPES, st.randoms(), st.booleans())
+def test_the_identity_is_that_of_the_values_in_any_spelling(settings, recipe, random, whole):
+    settings = {"rho_most": 50, "margin": 5, **settings}
+    again, recipe_again = list(settings.items()), list(recipe.items())
+    random.shuffle(again)
+    random.shuffle(recipe_again)
+    floats = {"margin", "rho", "rho_most", "clip", "milestones"}
+    changed = {k: respelled(v, whole) if k in floats else v for k, v in again}
+    recipe_changed = {k: respelled(v, whole) if k in floats else v for k, v in recipe_again}
+    one = only(method=[{"name": "cals_alm", **settings}], recipe=recipe)
+    other = only(method=[{"label": "other", **changed, "name": "cals_alm"}], recipe=recipe_changed)
+    assert canonical(one.config()) == canonical(other.config())
+    assert one.identity == other.identity
+    third = only(method=[{"name": "cals_alm", **settings, "margin": 5.5}], recipe=recipe)
+    assert (third.identity == one.identity) == (settings["margin"] == 5.5)
+
+
+def test_the_schema_names_every_key():
+    found = schema()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    top = found["properties"]
+    members = {
+        each["properties"]["name"].get("const", "hf"): each
+        for each in top["dataset"]["items"]["anyOf"]
+    }
+    assert set(members) == set(DATASETS)
+    assert {"limit", "size", "human", "recipe", "label"} < set(members["cifar10"]["properties"])
+    assert top["recipe"]["properties"]["lr"] == {"type": "number", "default": 0}
+
+
+def test_without_pydantic_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(ImportError, match=r"^reading a study needs pydantic"):
+        parse(SMALL)
