@@ -29,7 +29,7 @@ ELEMENTS = 1 << 18
 # A search ends where the largest slope, in the scaled unknowns, or the relative gain of a step
 # falls below this: first for passes in float32, then for those that count, in float64. Slopes are
 # those of 10,000 unknowns; of more they have to be smaller, because they add up.
-ROUGH, FINE = (2e-4, 1e-7), (1e-4, 5e-9)
+ROUGH, FINE = (2e-4, 1e-7), (2e-4, 2e-8)
 FEW = 10_000
 # Up to this many scores steps cost nothing, and the search goes on until rounding ends it.
 SMALL, EXACT = 1 << 18, (1e-10, 1e-16)
