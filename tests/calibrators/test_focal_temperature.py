@@ -137,3 +137,19 @@ def test_wrong_settings_list_the_right_ones(as_a_user_runs_it):
         FocalTemperatureScaling.fit(data, search="random")
     with pytest.raises(ValueError, match="gamma must be above -1"):
         FocalTemperatureScaling(classes=3, temperature=1.0, gamma=-1.0)
+
+
+@pytest.mark.parametrize("seed", [39, 46, 102, 115, 124, 145])
+def test_few_examples_that_are_nearly_separable_do_not_overflow(seed):
+    # Steps of the search once went to logits of any size here.
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 10, 144)
+    logits = generator.normal(size=(144, 10)) * generator.uniform(0.3, 0.8)
+    logits[np.arange(144), labels] += generator.gamma(6, 0.5, size=144)
+    for row in range(5):
+        wrong = (labels[row] + 1) % 10
+        logits[row, wrong] = logits[row, labels[row]] + generator.uniform(0.2, 1.5)
+    data = Predictions(logits.astype(np.float32), labels)
+    fitted, plain = FocalTemperatureScaling.fit(data), TemperatureScaling.fit(data)
+    assert metrics.nll(data.map(fitted)) <= metrics.nll(data.map(plain)) + 1e-12
+    assert fitted.origin.converged

@@ -152,6 +152,14 @@ def _score(predictions: Predictions, criterion: str) -> Callable[[float, float],
     return score
 
 
+# How far, as a logarithm, 1/T may be from that of temperature scaling: a factor of a thousand.
+SPAN = math.log(1000)
+UNBOUNDED = (
+    "no best gamma and temperature: the examples are nearly separable; those of temperature "
+    "scaling are taken"
+)
+
+
 def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
     """Minimise the log score over finite logits; returns 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
@@ -167,6 +175,9 @@ def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
     best = min(some, key=lambda found: found[0])
     whole = focal_slopes(logits, labels, weights)
     best = _descend(whole, best[2], best[1])
+    if abs(math.log(best[1] / plain.inverse)) >= SPAN:
+        # Nearly separable data: gamma near -1 and ever larger logits fit ever better.
+        return plain.inverse, 0.0, abs(plain.slope.first), UNBOUNDED
     if not best[0] < whole(plain.inverse, 0.0)[0]:
         return plain.inverse, 0.0, abs(plain.slope.first), ""
     return best[1], best[2], best[3], ""
@@ -184,12 +195,13 @@ def _descend(
         value, slope = objective(math.exp(point[0]), point[1])
         return value, slope * [math.exp(point[0]), 1.0]
 
+    near = math.log(inverse)
     found = minimize(
         loss,
-        [math.log(inverse), gamma],
+        [near, gamma],
         jac=True,
         method="L-BFGS-B",
-        bounds=[(None, None), (LOWEST_GAMMA, HIGHEST_GAMMA)],
+        bounds=[(near - 2 * SPAN, near + 2 * SPAN), (LOWEST_GAMMA, HIGHEST_GAMMA)],
         options={"ftol": gain, "gtol": 1e-8, "maxiter": 100},
     )
     # At a bound of gamma only the slope along the temperature has to vanish.
