@@ -19,8 +19,8 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make .venv with the package, its extras and the tools
 
-quickstart: $(READY)  ## audit an example whose true calibration error is known
-	$(BIN)/calibrant audit --example --figure quickstart/reliability.png
+quickstart: $(READY)  ## a small study on handwritten digits, with its report
+	$(BIN)/calibrant study quickstart --output quickstart --workers 2
 
 test: $(READY)  ## run all tests, the examples in docstrings included
 	$(BIN)/python -m pytest -q

@@ -40,7 +40,7 @@ AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
 OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "lightning-fabric"}
 BRINGS = {
     "cli": {"typer", "rich"},
-    "report": {"matplotlib"},
+    "report": {"matplotlib", "jinja2"},
     "audit": AUDIT,
     "torchmetrics": {"torchmetrics"},
     "export": {"onnx", "onnxruntime"},

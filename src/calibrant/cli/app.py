@@ -17,7 +17,10 @@ from calibrant.cli.doctor import doctor
 from calibrant.cli.export import export
 from calibrant.cli.fit import fit
 from calibrant.cli.listing import listing
+from calibrant.cli.report import report
+from calibrant.cli.study import study
 from calibrant.cli.train import train
+from calibrant.cli.worker import worker
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
@@ -26,6 +29,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "apply": apply,
     "export": export,
     "train": train,
+    "study": study,
+    "worker": worker,
+    "report": report,
     "list": listing,
     "doctor": doctor,
 }

@@ -14,7 +14,7 @@ from calibrant.cli.screen import say, show_table
 # What each extra installs; calibrant[all] is all of them.
 EXTRAS = {
     "cli": ("typer", "rich"),
-    "report": ("matplotlib",),
+    "report": ("matplotlib", "jinja2"),
     "audit": ("pyarrow", "safetensors"),
     "torchmetrics": ("torchmetrics",),
     "export": ("onnx", "onnxruntime"),

@@ -1,0 +1,143 @@
+"""`calibrant study`: a grid of trainings that runs, resumes and reports."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli import options, screen
+from calibrant.cli.study_output import View, show_estimates, show_study
+
+if TYPE_CHECKING:
+    from calibrant.study.grid import Study
+
+WHAT, HOW = "What is run", "How it is run"
+
+
+def study(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of one of ours.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where it goes; by default runs/ and the study's name.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PLACE=VALUE",
+            help="Override a value of the file, such as recipe.epochs=5; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    allow_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-code",
+            metavar="MODULE:FACTORY",
+            help="Code of yours that the file names and may run; may be repeated.",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Allow more than 10,000 cells.", rich_help_panel=WHAT)
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            help="Processes that train side by side.",
+            callback=options.within("--workers", 1, 1024),
+            rich_help_panel=HOW,
+        ),
+    ] = 1,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the cells and how long they will take, by a few steps of each kind.",
+            rich_help_panel=HOW,
+        ),
+    ] = False,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry", help="Run cells that failed or diverged again.", rich_help_panel=HOW
+        ),
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run a study. The same command again goes on; finished cells are not run again.
+
+    Writes rows.jsonl and rows.csv (every metric with its interval), cells.json, and a folder for
+    each cell with its predictions, history and weights. Ends with 1 if a cell did not succeed.
+    """
+    from calibrant.report.study_page import study_page
+    from calibrant.study.folder import states
+    from calibrant.study.runner import run
+    from calibrant.study.spec import read
+    from calibrant.study.store import Store
+    from calibrant.training import InterruptedTrainingError
+
+    allowed = tuple(allow_code or ())
+    chosen = read(found(spec), overrides=sets or (), allow_code=allowed, many=yes)
+    if dry_run:
+        _dry_run(chosen, as_json=as_json, workers=workers)
+        return
+    folder = output or Path("runs") / chosen.name
+    try:
+        with View(chosen, folder, quiet=as_json) as view:
+            rows = run(
+                chosen,
+                folder,
+                workers=workers,
+                allow_code=allowed,
+                retry=retry,
+                watch=view.update,
+            )
+    except InterruptedTrainingError as error:
+        print(f"calibrant: {error}", file=sys.stderr)
+        raise typer.Exit(128 + error.number) from error
+    with Store.open(folder, create=False) as store:
+        ended = states(chosen, store)
+    if as_json:
+        counts: dict[str, int] = {}
+        for state in ended:
+            counts[state.status] = counts.get(state.status, 0) + 1
+        screen.show_json({"folder": str(folder), "cells": counts, "rows": len(rows)})
+    else:
+        show_study(chosen, folder, rows, ended)
+        if rows:
+            screen.say(f"report: {study_page(folder)}")
+    if any(state.status != "done" for state in ended):
+        raise typer.Exit(1)
+
+
+def found(spec: str) -> Path:
+    """A file of the user's, or one that comes with the package."""
+    ours = Path(__file__).parents[1] / "study" / "specs"
+    known = sorted(path.stem for path in ours.glob("*.toml"))
+    if spec in known and not Path(spec).exists():
+        return ours / f"{spec}.toml"
+    if not Path(spec).exists():
+        raise FileNotFoundError(f"no file {spec}; ours are called {', '.join(known)}")
+    return Path(spec)
+
+
+def _dry_run(chosen: "Study", *, as_json: bool, workers: int) -> None:
+    from calibrant.study.estimate import estimates
+
+    if not as_json:
+        screen.say(f"{chosen.name}: {len(chosen.cells())} cells")
+    times: list[Any] = estimates(chosen)
+    if as_json:
+        screen.show_json([{"cell": e.label, "seconds": e.seconds, "seeds": e.cells} for e in times])
+    else:
+        show_estimates(times, workers)

@@ -1,0 +1,46 @@
+"""`calibrant worker`: run cells of a study that was started elsewhere on this machine."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli import options
+from calibrant.cli.screen import say
+
+
+def worker(
+    folder: Annotated[Path, typer.Argument(metavar="STUDY", help="Folder of the study.")],
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads of this worker; 0 leaves it to torch.",
+            callback=options.within("--threads", 0, 1024),
+        ),
+    ] = 1,
+    owner: Annotated[str, typer.Option(help="Name of this worker.", hidden=True)] = "",
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", help="End with who started it.", hidden=True)
+    ] = False,
+) -> None:
+    """Join a study: take cell after cell until none is left.
+
+    Ends with 5 if the disk is full, 130 or 143 after a signal; its cell is saved and given back.
+    """
+    import torch
+
+    from calibrant.cli.train import FULL
+    from calibrant.study.worker import work
+    from calibrant.training import DiskFullError, InterruptedTrainingError
+
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        done = work(folder, owner=owner or f"worker-{os.getpid()}", with_parent=with_parent)
+    except InterruptedTrainingError as error:
+        raise typer.Exit(128 + error.number) from error
+    except DiskFullError as error:
+        print(f"calibrant: {error}")
+        raise typer.Exit(FULL) from error
+    say(f"{done} cells run; none is left to take")

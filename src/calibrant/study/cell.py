@@ -1,0 +1,79 @@
+"""One cell of a study: train it, keep its predictions, measure them."""
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant.predictions import Predictions
+from calibrant.study.grid import Cell, Study
+from calibrant.study.rows import ROWS, measured_rows, write_rows
+from calibrant.training import Trained, train
+from calibrant.training.building import built
+from calibrant.training.folder import read_json, read_result, write_json
+from calibrant.training.loop import Loop
+
+# Says what the rows of a cell were made with; written after them.
+MEASURED = "measured.json"
+
+
+def run_cell(
+    cell: Cell,
+    study: Study,
+    folder: Path,
+    *,
+    on_step: Callable[[Loop], None] = lambda loop: None,
+    on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
+) -> Trained:
+    """Train a cell in its folder, from wherever it was left, and write its rows.
+
+    Changed calibrators, metrics or labels of the study change the rows, not the training.
+    """
+    config = cell.config()
+    splits, model, method = built(
+        config["dataset"], config["model"], config["method"], seed=cell.seed
+    )
+    parts = ("dataset", "model", "method")
+    trained = train(
+        model,
+        method,
+        splits,
+        cell.recipe,
+        seed=cell.seed,
+        folder=folder,
+        config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
+        on_step=on_step,
+        on_epoch=on_epoch,
+    )
+    measure(cell, study, folder)
+    return trained
+
+
+def measure(cell: Cell, study: Study, folder: Path) -> None:
+    """Write the rows of a trained cell, unless they are there already."""
+    wanted = _wanted(cell, study, folder)
+    if (folder / ROWS).exists() and read_json(folder / MEASURED) == wanted:
+        return
+    val, test = (Predictions.load(folder / f"{split}.npz") for split in ("val", "test"))
+    with warnings.catch_warnings():
+        # Small validation sets make calibrators and metrics warn in every cell.
+        warnings.simplefilter("ignore", UserWarning)
+        rows = measured_rows(
+            cell.labels,
+            cell.seed,
+            val,
+            test,
+            calibrators=study.calibrators,
+            names=study.metrics,
+            resamples=study.resamples,
+        )
+    write_rows(folder, rows)
+    write_json(folder / MEASURED, wanted)
+
+
+def _wanted(cell: Cell, study: Study, folder: Path) -> dict[str, Any]:
+    """What decides about the rows, beside the code."""
+    files = (read_result(folder) or {})["files"]
+    given = [cell.labels, cell.seed, study.calibrators, study.metrics, study.resamples, files]
+    return {"made_with": json.loads(json.dumps(given))}

@@ -1,0 +1,104 @@
+"""Results of a study as long rows: one number each, with its interval and where it belongs."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from calibrant import metrics
+from calibrant.calibrators import CALIBRATORS
+from calibrant.metrics import METRICS, Interval
+from calibrant.predictions import Predictions
+from calibrant.training.checkpoint import write
+
+ROWS, TABLE = "rows.jsonl", "rows.csv"
+# The predictions as the network makes them.
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one network after one calibrator on one split.
+
+    `low` and `high` are the ends of its interval over examples; None where it has none.
+    """
+
+    dataset: str
+    model: str
+    optimizer: str
+    method: str
+    seed: int
+    calibrator: str
+    split: str
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def measured_rows(
+    labels: dict[str, str],
+    seed: int,
+    val: Predictions,
+    test: Predictions,
+    *,
+    calibrators: Sequence[str],
+    names: Sequence[str],
+    resamples: int,
+) -> list[Row]:
+    """Every metric of both splits as they are, and of test after each calibrator.
+
+    Calibrators are fitted to val, so their readings there would flatter; they are not made.
+    """
+    found = []
+    parts = [(NONE, "val", val), (NONE, "test", test)]
+    for name in calibrators:
+        try:
+            parts.append((name, "test", test.map(CALIBRATORS[name].fit(val))))
+        except ValueError:
+            # More numbers than examples, or a single class: the rows say that there is no value.
+            found += [_row(labels, seed, name, "test", metric, None) for metric in names]
+    for calibrator, split, predictions in parts:
+        for name in names:
+            reading = metrics.interval(METRICS[name], predictions, resamples=resamples, seed=0)
+            found.append(_row(labels, seed, calibrator, split, name, reading))
+    return found
+
+
+def _row(
+    labels: dict[str, str],
+    seed: int,
+    calibrator: str,
+    split: str,
+    metric: str,
+    reading: Interval | None,
+) -> Row:
+    ends = (None,) * 3 if reading is None else (reading.value, reading.low, reading.high)
+    value, low, high = (None if e is None or not math.isfinite(e) else e for e in ends)
+    where = (labels["dataset"], labels["model"], labels["optimizer"], labels["method"])
+    return Row(*where, seed, calibrator, split, metric, value, low, high)
+
+
+def write_rows(folder: Path, rows: Iterable[Row]) -> None:
+    """Write rows as lines of JSON and as a table, each whole or not at all."""
+    held = list(rows)
+    lines = [json.dumps(asdict(row), allow_nan=False) for row in held]
+    write(folder / ROWS, "".join(f"{line}\n" for line in lines).encode())
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(each.name for each in fields(Row))
+    table.writerows(asdict(row).values() for row in held)
+    write(folder / TABLE, text.getvalue().encode())
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Read what `write_rows` wrote."""
+    path = folder / ROWS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [Row(**json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: remove it and run the study again") from error

@@ -1,0 +1,78 @@
+"""Run a study in child processes that are killed; run as a program, since forks need a clean start.
+
+Arguments: a folder, and a plan in JSON: seconds until SIGKILL for each launch, or null (no kill).
+Prints in JSON how each launch ended.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from calibrant.study.folder import collect, write_study
+from calibrant.study.runner import give_back
+from calibrant.study.spec import parse
+from calibrant.study.store import Store
+from calibrant.study.worker import work
+
+STUDY = {
+    "name": "killed",
+    "seeds": [0, 1, 2],
+    "calibrators": ["temperature"],
+    "metrics": ["accuracy", "nll", "ece"],
+    "resamples": 20,
+    "recipe": {"epochs": 8},
+    "dataset": [{"name": "digits", "limit": 400}],
+    "model": [{"name": "small_cnn", "width": 0.25}],
+    "method": [{"name": "cross_entropy"}, {"name": "cals_alm", "margin": 4}],
+}
+
+
+def study(folder: Path) -> None:
+    chosen = parse(STUDY)
+    with Store.open(folder) as store:
+        write_study(folder, chosen, allow_code=())
+        store.add([cell.config() for cell in chosen.cells()])
+        give_back(store)
+    work(folder, owner="killed")
+    with Store.open(folder) as store:
+        collect(chosen, store)
+
+
+def launch(folder: Path, kill_after: float | None) -> dict:
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            study(folder)
+            code = 0
+        finally:
+            os._exit(code)
+    timer = threading.Timer(kill_after or 1e6, os.kill, (child, signal.SIGKILL))
+    timer.start()
+    _, status = os.waitpid(child, 0)
+    timer.cancel()
+    timer.join()
+    ended = "killed" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+    return {"ended": ended, "seconds": time.monotonic() - started}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder, plan = Path(sys.argv[1]), json.loads(sys.argv[2])
+    # What is imported at the first step is imported once, here, and not in every child.
+    warm = folder.with_name("warm")
+    STUDY["recipe"]["epochs"] = 1
+    study(warm)
+    STUDY["recipe"]["epochs"] = 8
+    print(json.dumps([launch(folder, each) for each in plan]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Studies: cells run once, failures are shown, kills change no byte, rows follow the study."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant import metrics
+from calibrant.predictions import Predictions
+from calibrant.study import runner
+from calibrant.study.folder import read_study
+from calibrant.study.rows import Row, read_rows
+from calibrant.study.spec import parse
+from calibrant.study.store import Store
+from calibrant.study.worker import work
+
+PROGRAM = Path(__file__).with_name("dying_study.py")
+SMALL = {
+    "name": "small",
+    "seeds": [0, 1],
+    "calibrators": ["temperature", "matrix"],
+    "metrics": ["accuracy", "nll", "ece"],
+    "resamples": 20,
+    "recipe": {"epochs": 2, "batch": 64},
+    "dataset": [{"name": "blobs", "limit": 300}],
+    "model": [{"name": "mlp", "hidden": [16]}],
+    "optimizer": [{"name": "sgd", "lr": 0.05}],
+    "method": [{"name": "cross_entropy"}, {"name": "focal", "gamma": 2, "label": "focal 2"}],
+}
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Run cells in this process: starting workers takes seconds."""
+
+    class Here(runner.Crew):
+        def busy(self, study) -> bool:
+            work(self.folder, owner="here")
+            return False
+
+    monkeypatch.setattr(runner, "Crew", Here)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Rows of the study, and everything of its cells that is promised to be the same."""
+    names = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
+    paths = [path for path in folder.rglob("*") if path.name in names]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
+
+
+def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp_path):
+    rows = runner.run(parse(SMALL), tmp_path)
+    # Two methods, two seeds; val and test as they are, test after each of two calibrators.
+    assert len(rows) == 2 * 2 * 4 * 3
+    assert {row.method for row in rows} == {"cross_entropy", "focal 2"}
+    (row,) = [
+        row
+        for row in rows
+        if (row.method, row.seed, row.calibrator, row.split, row.metric)
+        == ("focal 2", 1, "none", "test", "nll")
+    ]
+    study = read_study(tmp_path)
+    (cell,) = [c for c in study.cells() if (c.method.label, c.seed) == ("focal 2", 1)]
+    with Store.open(tmp_path) as store:
+        folder = next(store.folder_of(s.id) for s in store.cells() if s.config == cell.config())
+    test = Predictions.load(folder / "test.npz")
+    expected = metrics.interval(metrics.nll, test, resamples=20, seed=0)
+    assert (row.value, row.low, row.high) == (expected.value, expected.low, expected.high)
+    assert read_rows(tmp_path) == rows
+    with open(tmp_path / "rows.csv", newline="") as handle:
+        table = list(csv.DictReader(handle))
+    assert len(table) == len(rows)
+    assert float(table[0]["value"]) == rows[0].value
+
+
+def test_the_same_study_again_runs_nothing_and_gives_the_same_rows(alone, tmp_path, monkeypatch):
+    runner.run(parse(SMALL), tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr("calibrant.study.worker.run_cell", lambda *_, **__: pytest.fail("ran"))
+    runner.run(parse(SMALL), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_more_seeds_run_only_what_is_new(alone, tmp_path):
+    runner.run(parse(SMALL), tmp_path)
+    rows = runner.run(parse({**SMALL, "seeds": [0, 1, 2]}), tmp_path)
+    assert {row.seed for row in rows} == {0, 1, 2}
+    with Store.open(tmp_path) as store:
+        assert [state.attempt for state in store.cells()] == [1] * 6
+
+
+def test_other_calibrators_and_labels_change_the_rows_and_train_nothing(alone, tmp_path):
+    runner.run(parse(SMALL), tmp_path)
+    weights = {k: v for k, v in contents(tmp_path).items() if k.endswith("weights.pt")}
+    changed = {**SMALL, "calibrators": ["vector"], "method": [{"name": "cross_entropy"}]}
+    changed["method"] = [{"name": "cross_entropy", "label": "plain"}, SMALL["method"][1]]
+    rows = runner.run(parse(changed), tmp_path)
+    assert {row.calibrator for row in rows} == {"none", "vector"}
+    assert {row.method for row in rows} == {"plain", "focal 2"}
+    after = {k: v for k, v in contents(tmp_path).items() if k.endswith("weights.pt")}
+    assert after == weights
+
+
+def test_a_cell_that_fails_or_diverges_is_shown_and_the_others_go_on(alone, tmp_path):
+    wild = {"name": "cross_entropy", "label": "wild", "recipe": {"clip": 0.0, "warmup": 0.0}}
+    study = {**SMALL, "seeds": [0], "method": [SMALL["method"][1], wild]}
+    study["optimizer"] = [{"name": "sgd", "lr": 1e30}, {"name": "adamw", "lr": 0.01}]
+    rows = runner.run(parse(study), tmp_path)
+    assert {row.optimizer.split()[0] for row in rows} == {"adamw"}
+    ended = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    assert [each["status"] for each in ended] == ["diverged", "diverged", "done", "done"]
+    assert "lower the rate" in ended[0]["reason"]
+    with Store.open(tmp_path) as store:
+        before = [state.attempt for state in store.cells()]
+    runner.run(parse(study), tmp_path, retry=True)
+    with Store.open(tmp_path) as store:
+        assert [s.attempt for s in store.cells()] == [before[0] + 1, before[1] + 1, *before[2:]]
+
+
+def test_a_cell_taken_out_of_the_study_waits_until_it_is_back(alone, tmp_path):
+    whole = parse(SMALL)
+    with Store.open(tmp_path) as store:
+        store.add([cell.config() for cell in whole.cells()])
+    runner.run(parse({**SMALL, "seeds": [0]}), tmp_path)
+    assert len(runner.run(whole, tmp_path)) == 2 * 2 * 4 * 3
+
+
+def test_rows_of_a_calibrator_that_cannot_be_fitted_have_no_value(alone, tmp_path):
+    few = {**SMALL, "seeds": [0], "dataset": [{"name": "blobs", "limit": 100, "classes": 9}]}
+    rows = runner.run(parse(few), tmp_path)
+    assert {row.value for row in rows if row.calibrator == "matrix"} == {None}
+    assert all(row.value is not None for row in rows if row.calibrator == "temperature")
+
+
+def test_workers_are_processes_of_their_own_and_one_that_dies_is_replaced(tmp_path, monkeypatch):
+    study = {**SMALL, "seeds": [0]}
+    # Each worker dies at the first checkpoint that it writes: three tries of each cell.
+    monkeypatch.setenv("CALIBRANT_FAULT", "checkpoint.before")
+    assert runner.run(parse(study), tmp_path, workers=2) == []
+    with Store.open(tmp_path) as store:
+        ended = store.cells()
+    assert [state.status for state in ended] == ["failed", "failed"]
+    assert ended[0].reason == "the worker was killed by SIGKILL, perhaps for lack of memory"
+    monkeypatch.delenv("CALIBRANT_FAULT")
+    assert len(runner.run(parse(study), tmp_path, workers=2, retry=True)) == 2 * 4 * 3
+
+
+def test_twenty_kills_change_no_byte(tmp_path):
+    def launched(folder: Path, plan: list) -> list[dict]:
+        command = [sys.executable, str(PROGRAM), str(folder), json.dumps(plan)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=600, env=env
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    (whole,) = launched(tmp_path / "whole", [None])
+    assert whole["ended"] == "exit 0"
+    draw = np.random.default_rng(0)
+    plan = [float(draw.uniform(0.1, 1.0)) * whole["seconds"] / 8 for _ in range(20)]
+    ends = launched(tmp_path / "parts", [*plan, None])
+    assert [end["ended"] for end in ends] == ["killed"] * 20 + ["exit 0"]
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_damaged_rows_are_refused_in_one_line(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"dataset": 1}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl is damaged"):
+        read_rows(tmp_path)
+
+
+def test_a_row_has_the_columns_that_are_promised():
+    names = "dataset model optimizer method seed calibrator split metric value low high"
+    assert list(Row.__dataclass_fields__) == names.split()
