@@ -70,17 +70,17 @@ def test_json_holds_the_record_and_nothing_else(run):
 
 
 def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "nets_of_a_user.py").write_text(
         "from torch import nn\n"
         "def network(*, classes, shape, width=8):\n"
         "    first = nn.Linear(shape[0], width)\n"
         "    return nn.Sequential(first, nn.Tanh(), nn.Linear(width, classes))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    args = ("--dataset", "blobs", "--epochs", "1", "--model", "mine:network")
+    args = ("--dataset", "blobs", "--epochs", "1", "--model", "nets_of_a_user:network")
     code, out, err = run("train", *args, "--model-set", "width=4")
     assert code == 0, err
-    assert "written: runs/blobs-mine_network-cross_entropy-" in out
+    assert "written: runs/blobs-nets_of_a_user_network-cross_entropy-" in out
 
 
 @pytest.mark.parametrize(
