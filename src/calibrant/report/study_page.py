@@ -28,10 +28,11 @@ TEMPLATE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy"
  content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <style>
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem;
  color: #222; }
 h1 { margin-bottom: 0.2rem; } .about { color: #666; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.7rem; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
+th, td { padding: 0.25rem 0.7rem; }
 td { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th { text-align: right; } th.name, td.name { text-align: left; }
 thead th { border-bottom: 1px solid #999; } tr.first td { border-top: 1px solid #ddd; }
