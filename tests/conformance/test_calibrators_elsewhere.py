@@ -12,6 +12,8 @@ from calibrant.calibrators import (
 
 pytest.importorskip("probmetrics.calibrators")
 rivals = pytest.importorskip("benchmarks.posthoc_rivals")
+# Of a library that netcal uses, about itself.
+pytestmark = pytest.mark.filterwarnings("ignore:independent is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
