@@ -1,6 +1,5 @@
 """`calibrant fit`: a calibrator from held-out predictions, into a file."""
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,10 +67,11 @@ def fit(
     """Fit a calibrator to held-out predictions: not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.storage import method_of, save
+    from calibrant.methods.settings import meant
     from calibrant.predictions import Predictions
 
     if method not in COMPARED and method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; {_meant(method, [*COMPARED, *CALIBRATORS])}")
+        raise ValueError(f"no calibrator {method!r}; {meant(method, [*COMPARED, *CALIBRATORS])}")
     if keep_class and method not in COMPARED and not CALIBRATORS[method].keeps_argmax:
         raise ValueError(f"{method} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:
@@ -125,11 +125,6 @@ def _selected(
         return calibrators.select(
             predictions, folds=folds, keep_argmax=keep_argmax, progress=step, **given
         )
-
-
-def _meant(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """Settings given as `name=value` on the command line."""
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,9 @@ def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
     >>> settings("--method-set", ["gamma=3", "source=paper", "detach=true"])
     {'gamma': 3, 'source': 'paper', 'detach': True}
     """
+    # Not at the top: it would load numpy for --help.
+    from calibrant.study.spec_text import value
+
     found: dict[str, Any] = {}
     for each in given:
         name, equals, text = each.partition("=")
@@ -23,12 +25,3 @@ def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"{option} {name} is given twice")
         found[name] = value(text.strip())
     return found
-
-
-def value(text: str) -> Any:
-    """A number, truth value or list as TOML writes it; anything else is a word."""
-    try:
-        read = tomllib.loads(f"x = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return read["x"] if len(read) == 1 else text

@@ -1,6 +1,7 @@
 """`calibrant study`: a grid of trainings that runs, resumes and reports."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,7 +94,7 @@ def study(
         return
     folder = output or Path("runs") / chosen.name
     try:
-        with View(chosen, folder, quiet=as_json) as view:
+        with closing(View(chosen, folder, quiet=as_json)) as view:
             rows = run(
                 chosen,
                 folder,

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -40,19 +39,12 @@ class View:
         columns = (TextColumn(study.name), BarColumn(), MofNCompleteColumn())
         self.bar = Progress(*columns)
         self.task = self.bar.add_task(study.name, total=len(self.cells))
-
-    def __enter__(self) -> "View":
         if not self.quiet and sys.stderr.isatty():
             self.live = Live(console=Console(stderr=True), transient=True, refresh_per_second=4)
             self.live.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave the terminal as it was."""
         if self.live is not None:
             self.live.stop()
 

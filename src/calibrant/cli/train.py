@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -151,7 +152,7 @@ def train(
     runtime = start(device, devices)
     view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
     try:
-        with view:
+        with closing(view):
             trained = run(
                 network,
                 learner,

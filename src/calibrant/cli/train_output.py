@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -32,8 +31,6 @@ class View:
         self.said = time.monotonic()
         self.bar: Progress | None = None
         self.task: Any = None
-
-    def __enter__(self) -> "View":
         if not self.quiet and sys.stderr.isatty():
             columns = (
                 TextColumn("{task.description}"),
@@ -44,14 +41,9 @@ class View:
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self.bar.start()
             self.task = self.bar.add_task(self.last, total=None)
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave the terminal as it was."""
         if self.bar is not None:
             self.bar.stop()
 

@@ -1,7 +1,6 @@
 """A study and its cells: every dataset with every model, optimizer, method and seed."""
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from calibrant.study.spec_settings import PARTS, Part, filled, plain
+from calibrant.study.store_cells import canonical
 from calibrant.training.recipe import Recipe, recipe_from
 
 # Where the choices of a training stand in the file: dataset, model, optimizer, method.
@@ -161,8 +161,3 @@ def chosen_config(part: Part, choice: Choice) -> dict[str, Any]:
     """What a choice means for the training, its recipe aside."""
     settings = filled(part, choice.name, choice.settings)
     return {"name": choice.name, **{key: plain(each) for key, each in settings.items()}}
-
-
-def canonical(config: dict[str, Any]) -> str:
-    """One text for equal configurations, whatever the order of their keys."""
-    return json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
