@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types check conformance bench posthoc bias datasets clean
+.PHONY: help setup quickstart test lint types check conformance bench posthoc bias datasets results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,8 +26,8 @@ test: $(READY)  ## run all tests, the examples in docstrings included
 	$(BIN)/python -m pytest -q
 
 lint: $(READY)  ## ruff: style and common mistakes
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 
 types: $(READY)  ## mypy --strict on the package
 	$(BIN)/mypy
@@ -55,6 +55,9 @@ bias: $(READY)  ## how far each estimator is from the true error, and rewrite th
 
 datasets: $(READY)  ## a small network on every dataset, and rewrite the page in docs; goes on where it was
 	$(BIN)/python -m benchmarks.dataset_table
+
+results: $(READY)  ## keep the rows of finished studies in runs/, and rewrite the page in docs
+	$(BIN)/python -m benchmarks.study_results
 
 clean:  ## remove both environments and what was written
 	rm -rf $(VENV) $(RIVALS) quickstart

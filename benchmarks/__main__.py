@@ -13,6 +13,7 @@ from benchmarks import (
     kernels,
     per_class,
     resampling,
+    step_cost,
     streaming,
     training_loop,
 )
@@ -31,6 +32,8 @@ BENCHMARKS = {
     "metrics": every_metric.run,
     "calibrators": calibrator_fits.run,
     "training": training_loop.run,
+    "steps": step_cost.run_small,
+    "large_steps": step_cost.run_large,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 ABOUT = f"""# Speed and memory, side by side

@@ -65,6 +65,13 @@ class Section:
         shown = f"{ratio:.2f}x" if ratio < 2 else f"{ratio:.1f}x"
         self.lines.append(Line(what, ours, rival, "s", shown, bar, passed))
 
+    def times(self, what: str, ours: float, plain: float, *, most: float | None) -> None:
+        """Add a cost as a multiple of that of the plain thing; the bar is on the multiple."""
+        ratio = ours / plain
+        bar = "" if most is None else f"at most {most:g}x"
+        passed = None if most is None else ratio <= most
+        self.lines.append(Line(what, ours, plain, "s", f"{ratio:.2f}x", bar, passed))
+
     def below(
         self, what: str, ours: float, unit: str, *, bar: float, rival: float | None = None
     ) -> None:

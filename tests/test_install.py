@@ -26,6 +26,7 @@ PROMISES = {
     "sklearn": ["calibrant.integrations.sklearn"],
     "images": ["PIL.Image"],
     "datasets": ["datasets", "PIL.Image"],
+    "cluster": ["distributed", "calibrant.study.cluster"],
     "study": ["lightning_fabric", "calibrant.cli.train", "calibrant.training", "sklearn"],
     "all": [
         "calibrant.cli.app",
@@ -49,8 +50,11 @@ BRINGS = {
     "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"}
     | {"pydantic"},
     "datasets": {"datasets", "pillow"},
+    "cluster": {"distributed", "pydantic"},
     "all": AUDIT | OTHERS,
-    "dev": AUDIT | OTHERS | {"pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},
+    "dev": AUDIT
+    | OTHERS
+    | {"distributed", "pytest", "hypothesis", "beartype", "ruff", "mypy", "hatchling"},
 }
 
 USE_THE_CORE = """

@@ -2,9 +2,16 @@
 
 import json
 import re
+from contextlib import closing
 from html.parser import HTMLParser
 
 import pytest
+
+from calibrant.cli.study_output import View, show_study
+from calibrant.study.rows import Row, write_rows
+from calibrant.study.runner import Snapshot
+from calibrant.study.spec import parse, read
+from calibrant.study.store import CellState, cell_id
 
 STUDY = """
 name = "tiny"
@@ -50,9 +57,9 @@ class Tags(HTMLParser):
 def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path):
     code, out, err = run("study", spec, "--workers", "2")
     assert code == 0, err
-    assert "4 of 4 cells" in err
     assert re.search(r"cross_entropy +none +0\.\d{4} ± 0\.\d{4}", out)
     assert "plus or minus the standard deviation over seeds" in out
+    assert re.search(r"4 of 4 cells, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err)
     assert "report: runs/tiny/report.html" in out
     page = (tmp_path / "runs" / "tiny" / "report.html").read_text()
     tags = Tags()
@@ -80,7 +87,7 @@ def test_overrides_and_a_dry_run_that_writes_nothing(run, spec, tmp_path):
 def test_a_cell_that_diverges_is_shown_and_the_code_is_one(run, spec):
     code, out, _ = run("study", spec, "--set", "seeds=[0]", "--set", "recipe.lr=1e30", "-o", "wild")
     assert code == 1
-    assert out.count("diverged: blobs") == 2
+    assert out.count("diverged: 2 cells, the first is blobs") == 1
     assert "lower the rate" in out
 
 
@@ -96,11 +103,98 @@ def test_a_worker_joins_and_finds_nothing_left(run, spec):
     assert (code, out) == (0, "0 cells run; none is left to take\n")
 
 
+def states_of(study, *statuses, reason=""):
+    ids = [cell_id(cell.config()) for cell in study.cells()]
+    # Places in a store that holds other cells as well.
+    return tuple(
+        CellState(id, {}, status, 1, "", reason, 1.0, 100 + place)
+        for place, (id, status) in enumerate(zip(ids, statuses, strict=True))
+    )
+
+
+def test_a_reason_that_many_cells_share_is_said_once(spec, tmp_path, capsys):
+    study = read(tmp_path / spec)
+    first, *others = states_of(study, "done", "failed", "failed", "diverged", reason="no data")
+    show_study(study, tmp_path, [], [first, *others])
+    out = capsys.readouterr().out.splitlines()
+    label = study.cells()[1].label
+    assert f"failed: 2 cells, the first is {label}: no data" in out
+    assert f"diverged: {study.cells()[3].label}: no data" in out
+    assert sum("no data" in line for line in out) == 2
+
+
+def finished(folder, study, place, nll):
+    """Write the rows of a cell: NLL with and without a calibrator on test, and on val."""
+    cell = study.cells()[place]
+    own = folder / "cells" / cell_id(cell.config())
+    own.mkdir(parents=True)
+    values = {("none", "test"): nll, ("temperature", "test"): nll - 0.1, ("none", "val"): 0.01}
+    write_rows(
+        own,
+        [Row(*cell.labels.values(), cell.seed, *where, "nll", v) for where, v in values.items()],
+    )
+
+
+def test_the_view_names_the_best_by_the_mean_over_its_seeds(spec, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("calibrant.cli.study_output.PATIENCE", -1.0)
+    study = read(tmp_path / spec)
+    view = View(study, tmp_path, quiet=False)
+    view.update(Snapshot(states_of(study, "running", "pending", "pending", "pending"), 1.0))
+    assert "best so far" not in capsys.readouterr().err
+    finished(tmp_path, study, 0, 0.5)
+    view.update(Snapshot(states_of(study, "done", "running", "pending", "pending"), 2.0))
+    assert "; best so far: cross_entropy with temperature, nll 0.4000 (1 seed)" in (
+        capsys.readouterr().err
+    )
+    # The second seed is so much worse that focal, with one seed, is better in the mean.
+    finished(tmp_path, study, 1, 0.9)
+    finished(tmp_path, study, 2, 0.6)
+    view.update(Snapshot(states_of(study, "done", "done", "done", "running"), 3.0))
+    assert "best so far: <b>focal</b> with temperature, nll 0.5000 (1 seed)" in (
+        capsys.readouterr().err
+    )
+    # Finished cells are read once.
+    monkeypatch.setattr("calibrant.study.rows.read_rows", lambda folder: pytest.fail("read again"))
+    view.update(Snapshot(states_of(study, "done", "done", "done", "pending"), 4.0))
+    assert "best so far" in capsys.readouterr().err
+
+
+def test_the_best_is_chosen_within_the_first_dataset_and_a_damaged_cell_is_left_out(
+    spec, tmp_path, capsys
+):
+    study = read(tmp_path / spec, overrides=["seeds=[0]"])
+    two = {**study.as_dict(), "dataset": [{"name": "blobs"}, {"name": "digits"}]}
+    study = parse(two)
+    for place, nll in enumerate((0.5, 0.8, 0.1, 0.2)):
+        finished(tmp_path, study, place, nll)
+    view = View(study, tmp_path, quiet=False)
+    view.update(Snapshot(states_of(study, *["done"] * 4), 4.0))
+    assert "best so far on blobs, mlp: cross_entropy with temperature, nll 0.4000 (1 seed)" in (
+        capsys.readouterr().err
+    )
+    (tmp_path / "cells" / cell_id(study.cells()[0].config()) / "rows.jsonl").write_text("?")
+    view = View(study, tmp_path, quiet=False)
+    view.update(Snapshot(states_of(study, *["done"] * 4), 4.0))
+    assert "best so far on blobs, mlp: <b>focal</b>" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch):
+    study = read(tmp_path / spec)
+    finished(tmp_path, study, 0, 0.5)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with closing(View(study, tmp_path, quiet=False)) as view:
+        view.update(Snapshot(states_of(study, "done", "running", "pending", "pending"), 2.0))
+        view.live.refresh()
+    assert "best so far: cross_entropy with temperature, nll 0.4000 (1 seed)" in terminal.getvalue()
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (("study", "no.toml"), "no file no.toml; ours are called quickstart"),
         (("study", "tiny.toml", "--set", "recipe.epoch=3"), "recipe.epoch"),
+        (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
+        (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),
         (("worker", "nowhere"), "nowhere"),
         (("report", "nowhere"), "no rows in nowhere: run the study first"),
     ],

@@ -104,5 +104,6 @@ def test_a_name_after_hf_is_needed():
 
 
 def test_public_names_are_there():
-    expected = "load DATASETS Dataset Split Splits Batch Scale Augmentation judged_by tail_groups"
+    expected = "load DATASETS Dataset Split Splits Batch Scale Augmentation judged_by tail_groups "
+    expected += "frequency_groups"
     assert {*expected.split(), "SYNTHETIC", "Sample", "Synthetic"} == set(calibrant.data.__all__)

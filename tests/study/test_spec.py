@@ -330,6 +330,7 @@ def test_the_configuration_of_a_cell_is_plain_and_complete():
         "form": "paper",
         "base": "cross_entropy",
         "weight": 4,
+        "adjust": 0,
     }
     assert config["seed"] == 3
     assert config["recipe"]["optimizer"] == "sgd"

@@ -18,6 +18,10 @@ CASES = {
     "sece": {"bandwidth": 0.1, "weight": 1.0},
     "mmce": {},
     "cals_alm": {"margin": 1.0, "rho_step": 1},
+    "cals_hr": {"margin": 0.5, "adjust": 1.0},
+    "adafocal": {},
+    "gamma_net": {"every": 1, "bandwidth": 0.1, "attention": True, "meta_lr": 0.01},
+    "calmo": {"tail": 0.1, "part": 0.4, "smooth": 0.1, "epsilon": 0.1, "step_size": 0.05},
 }
 RECIPE = Recipe(epochs=3, batch=50, lr=0.05, precision="float64", clip=1.0)
 
@@ -57,7 +61,10 @@ def dense(runtime: Runtime) -> dict:
 
 def outcome(trained, method: Method) -> dict:
     weights = torch.cat([each.flatten() for each in trained.model.state_dict().values()])
-    rows = [torch.tensor(list(row.values()), dtype=torch.float64) for row in trained.history]
+    rows = [
+        torch.cat([torch.tensor(value, dtype=torch.float64).reshape(-1) for value in row.values()])
+        for row in trained.history
+    ]
     multipliers = method.state_dict().get("multipliers", torch.zeros(1))
     logits = trained.test.logits
     return {"weights": weights, "rows": rows, "multipliers": multipliers, "logits": logits}

@@ -22,6 +22,7 @@ EXTRAS = {
     "images": ("pillow",),
     "study": ("lightning-fabric", "pydantic"),
     "datasets": ("datasets",),
+    "cluster": ("distributed",),
 }
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from calibrant.study.grid import Study
 
 WHAT, HOW = "What is run", "How it is run"
+
+
+def _within(workers: int | None) -> int | None:
+    return None if workers is None else options.within("--workers", 1, 1024)(workers)
 
 
 def study(
@@ -52,13 +57,21 @@ def study(
         bool, typer.Option("--yes", help="Allow more than 10,000 cells.", rich_help_panel=WHAT)
     ] = False,
     workers: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Processes that train side by side.",
-            callback=options.within("--workers", 1, 1024),
+            help="Processes that train side by side; 1 by default.",
+            callback=_within,
             rich_help_panel=HOW,
         ),
-    ] = 1,
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train on the workers of the Dask cluster whose scheduler is there.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -78,34 +91,38 @@ def study(
     """Run a study. The same command again goes on; finished cells are not run again.
 
     Writes rows.jsonl and rows.csv (every metric with its interval), cells.json, and a folder for
-    each cell with its predictions, history and weights. Ends with 1 if a cell did not succeed.
+    each cell with its predictions, history and weights. Ends with 1 if a cell did not succeed, 5
+    if the disk is full, 130 or 143 after a signal; what was done is saved.
     """
+    from calibrant.cli.train import FULL
     from calibrant.report.study_page import study_page
+    from calibrant.study.cluster import run_on_cluster
     from calibrant.study.folder import states
     from calibrant.study.runner import run
     from calibrant.study.spec import read
     from calibrant.study.store import Store
-    from calibrant.training import InterruptedTrainingError
+    from calibrant.training import DiskFullError, InterruptedTrainingError
 
+    if dask is not None and workers is not None:
+        raise ValueError(
+            "--workers starts processes here, --dask uses those of a cluster: give one"
+        )
     allowed = tuple(allow_code or ())
     chosen = read(found(spec), overrides=sets or (), allow_code=allowed, many=yes)
     if dry_run:
-        _dry_run(chosen, as_json=as_json, workers=workers)
+        _dry_run(chosen, as_json=as_json, workers=workers or 1)
         return
     folder = output or Path("runs") / chosen.name
+    runs = partial(run, workers=workers or 1)
+    if dask is not None:
+        runs = partial(run_on_cluster, address=dask)
     try:
         with closing(View(chosen, folder, quiet=as_json)) as view:
-            rows = run(
-                chosen,
-                folder,
-                workers=workers,
-                allow_code=allowed,
-                retry=retry,
-                watch=view.update,
-            )
-    except InterruptedTrainingError as error:
+            rows = runs(chosen, folder, allow_code=allowed, retry=retry, watch=view.update)
+    except (InterruptedTrainingError, DiskFullError) as error:
         print(f"calibrant: {error}", file=sys.stderr)
-        raise typer.Exit(128 + error.number) from error
+        number = getattr(error, "number", None)
+        raise typer.Exit(FULL if number is None else 128 + number) from error
     with Store.open(folder, create=False) as store:
         ended = states(chosen, store)
     if as_json:

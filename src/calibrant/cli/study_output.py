@@ -32,6 +32,7 @@ class View:
 
     def __init__(self, study: "Study", folder: Path, *, quiet: bool) -> None:
         self.cells, self.folder, self.quiet = study.cells(), folder, quiet
+        self.best = Best(study, folder)
         self.said = time.monotonic()
         self.last = ""
         self.live: Live | None = None
@@ -50,10 +51,10 @@ class View:
 
     def update(self, snapshot: "Snapshot") -> None:
         """Show how things stand."""
-        done = [state for state in snapshot.cells if state.status == "done"]
-        bad = [state for state in snapshot.cells if state.status in ("failed", "diverged")]
-        running = [state for state in snapshot.cells if state.status == "running"]
-        ended = len(done) + len(bad)
+        named = list(zip(self.cells, snapshot.cells, strict=True))
+        bad = [(cell, s) for cell, s in named if s.status in ("failed", "diverged")]
+        running = [(cell, s) for cell, s in named if s.status == "running"]
+        ended = len(bad) + sum(state.status == "done" for state in snapshot.cells)
         # Cells of earlier runs of the command say nothing about the time left.
         self.before = ended if self.before is None else self.before
         line = f"{ended} of {len(self.cells)} cells, {len(running)} running"
@@ -62,11 +63,13 @@ class View:
         line += self._left(snapshot.seconds, ended)
         if self.live is not None:
             self.bar.update(self.task, completed=ended)
-            lines = [self._of_cell(state) for state in running[:SHOWN]]
-            lines += [f"{self._name(state)}: {state.status}, {state.reason}" for state in bad[-3:]]
-            self.live.update(Group(self.bar, Text(line), *(Text(each) for each in lines)))
+            lines = [line, self.best.line(snapshot.cells)]
+            lines += [f"  {cell.label}: {self._epochs(s)} epochs" for cell, s in running[:SHOWN]]
+            lines += [f"{cell.label}: {s.status}, {s.reason}" for cell, s in bad[-3:]]
+            self.live.update(Group(self.bar, *(Text(each) for each in lines if each)))
         elif not self.quiet and line != self.last and self._due(ended):
-            print(line, file=sys.stderr, flush=True)
+            best = self.best.line(snapshot.cells)
+            print(line + (best and f"; {best}"), file=sys.stderr, flush=True)
             self.last, self.said = line, time.monotonic()
 
     def _left(self, seconds: float, ended: int) -> str:
@@ -78,13 +81,53 @@ class View:
     def _due(self, ended: int) -> bool:
         return ended == len(self.cells) or time.monotonic() - self.said > PATIENCE
 
-    def _name(self, state: "CellState") -> str:
-        return self.cells[state.position].label if state.position < len(self.cells) else state.id
-
-    def _of_cell(self, state: "CellState") -> str:
+    def _epochs(self, state: "CellState") -> int:
         history = self.folder / "cells" / state.id / "history.jsonl"
-        epochs = history.read_text().count("\n") if history.exists() else 0
-        return f"  {self._name(state)}: {epochs} epochs"
+        return history.read_text().count("\n") if history.exists() else 0
+
+
+class Best:
+    """The method and calibrator with the lowest mean test NLL over the seeds finished so far.
+
+    Only means of one dataset and network are compared: the first of the study with a result.
+    """
+
+    def __init__(self, study: "Study", folder: Path) -> None:
+        self.cells, self.folder = study.cells(), folder
+        self.several = len(study.dataset) * len(study.model) > 1
+        self.optimizers = len(study.optimizer) > 1
+        self.read: dict[str, list[Row]] = {}
+
+    def line(self, states: Sequence["CellState"]) -> str:
+        """What is best so far; empty before the first result, or if no NLL is measured."""
+        found: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
+        for cell, state in zip(self.cells, states, strict=True):
+            place = (cell.dataset.label, cell.model.label)
+            for row in self._rows(state) if state.status == "done" else ():
+                key = (cell.method.label, cell.optimizer.label, row.calibrator)
+                if row.value is not None:
+                    found.setdefault(place, {}).setdefault(key, []).append(row.value)
+        for place, means in found.items():
+            (method, optimizer, calibrator), values = min(means.items(), key=lambda e: mean(e[1]))
+            where = f" on {', '.join(place)}" if self.several else ""
+            name = f"{method}, {optimizer}" if self.optimizers else method
+            how = "without a calibrator" if calibrator == "none" else f"with {calibrator}"
+            seeds = f"{len(values)} seed{'s' if len(values) > 1 else ''}"
+            return f"best so far{where}: {name} {how}, nll {mean(values):.4f} ({seeds})"
+        return ""
+
+    def _rows(self, state: "CellState") -> list["Row"]:
+        """Test NLL of a finished cell; read once, as finished cells do not change."""
+        from calibrant.study.rows import read_rows
+
+        if state.id not in self.read:
+            try:
+                rows = read_rows(self.folder / "cells" / state.id)
+            except (OSError, ValueError):
+                # Not a reason to end a study: the rows are made again, or refused, at its end.
+                rows = []
+            self.read[state.id] = [r for r in rows if (r.split, r.metric) == ("test", "nll")]
+        return self.read[state.id]
 
 
 def duration(seconds: float) -> str:
@@ -131,11 +174,21 @@ def show_study(
     seeds = len(study.seeds)
     what = "plus or minus the standard deviation over seeds" if seeds > 1 else "95 % interval"
     screen.say(f"test split, {seeds} seed{'s' if seeds > 1 else ''}: {what}")
-    for state in ended:
-        if state.status != "done":
-            label = study.cells()[state.position].label
-            screen.say(f"{state.status}: {label}: {state.reason}")
+    for line in _failures(study, ended):
+        screen.say(line)
     screen.say(f"written: {folder}")
+
+
+def _failures(study: "Study", ended: Sequence["CellState"]) -> list[str]:
+    """One line for each way in which cells did not succeed."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for cell, state in zip(study.cells(), ended, strict=True):
+        if state.status != "done":
+            labels.setdefault((state.status, state.reason), []).append(cell.label)
+    return [
+        f"{status}: {f'{len(others) + 1} cells, the first is ' if others else ''}{first}: {reason}"
+        for (status, reason), (first, *others) in labels.items()
+    ]
 
 
 HEADS = ("dataset", "model", "optimizer", "method", "calibrator")

@@ -54,7 +54,7 @@ class View:
             total = loop.steps * self.epochs
             self.bar.update(self.task, completed=loop.step, total=total, description=self.last)
 
-    def epoch(self, row: Mapping[str, float]) -> None:
+    def epoch(self, row: Mapping[str, Any]) -> None:
         """Show the numbers of an epoch, on validation data."""
         self.trained = True
         self.last = ROW.format(**row)

@@ -3,7 +3,7 @@
 from calibrant.data.augment import Augmentation
 from calibrant.data.family import DATASETS, Dataset, load
 from calibrant.data.judged import judged_by
-from calibrant.data.long_tail import tail_groups
+from calibrant.data.long_tail import frequency_groups, tail_groups
 from calibrant.data.splits import Batch, Scale, Split, Splits
 from calibrant.data.synthetic import SYNTHETIC, Sample, Synthetic
 
@@ -18,6 +18,7 @@ __all__ = [
     "Split",
     "Splits",
     "Synthetic",
+    "frequency_groups",
     "judged_by",
     "load",
     "tail_groups",

@@ -1,5 +1,6 @@
 """Classes of very different size, made from equal ones, and names for the large and the small."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -47,11 +48,19 @@ def tail_groups(labels: Tensor, classes: int, many: int = 100, few: int = 20) ->
         >>> tail_groups(torch.tensor([0] * 101 + [1] * 100 + [2] * 19), classes=3)
         ('head', 'medium', 'tail')
     """
-    if not 0 <= few <= many + 1:
-        raise ValueError(f"few must lie in [0, many + 1], got few={few} and many={many}")
     counts = np.bincount(labels.numpy(), minlength=classes)
     if len(counts) > classes:
         raise ValueError(f"labels must lie below classes={classes}, got {int(labels.max())}")
-    return tuple(
-        "head" if count > many else "tail" if count < few else "medium" for count in counts.tolist()
-    )
+    return frequency_groups(counts.tolist(), many=many, few=few)
+
+
+def frequency_groups(counts: Sequence[int], *, many: int = 100, few: int = 20) -> tuple[Group, ...]:
+    """`tail_groups` from the number of examples of each class.
+
+    Examples:
+        >>> frequency_groups([101, 100, 19])
+        ('head', 'medium', 'tail')
+    """
+    if not 0 <= few <= many + 1:
+        raise ValueError(f"few must lie in [0, many + 1], got few={few} and many={many}")
+    return tuple("head" if n > many else "tail" if n < few else "medium" for n in counts)

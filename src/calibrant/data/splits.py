@@ -154,6 +154,14 @@ class Splits:
         """Shape of one network input."""
         return tuple(self.train.inputs.shape[1:])
 
+    @property
+    def class_counts(self) -> Tensor:
+        """Training examples (or pixels that count) of each class, (k,)."""
+        labels = self.train.labels.flatten().long()
+        if self.ignore_index is not None:
+            labels = labels[labels != self.ignore_index]
+        return torch.bincount(labels, minlength=self.classes)
+
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the name and all tensors, in hexadecimal: equal data have equal ones."""

@@ -2,9 +2,19 @@
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.log_probs import of_label, without_label
 from calibrant.losses.penalties import PerClass, checked_per_class
 from calibrant.losses.settings import at_least, positive
 from calibrant.shapes import Labels, Logits, PerExample
+
+
+def margin(logits: Logits, labels: Labels) -> PerExample:
+    r"""By how much the label's logit leads: $m = z_y - \max_{j \ne y} z_j$, below 0 where wrong.
+
+    Classes that share the maximum share its gradient.
+    """
+    z = raised(logits)
+    return of_label(z, labels) - without_label(z, labels).amax(1)
 
 
 def margin_constraint(logits: Logits, *, margin: float, normalize: bool = True) -> Logits:

@@ -6,10 +6,25 @@ from functools import partial
 from typing import Any
 
 from calibrant.losses import LOSSES
+from calibrant.losses.settings import at_least
+from calibrant.methods.adafocal import AdaFocal
 from calibrant.methods.base import Alone, Method, Ranks
+from calibrant.methods.calmo import Calmo
 from calibrant.methods.cals_alm import CalsAlm
-from calibrant.methods.plain import TERMS, Plain, WithTerm
+from calibrant.methods.class_margins import CalsHr, MarginSmoothing
+from calibrant.methods.gamma_net import GammaNet
+from calibrant.methods.meta_smoothing import MetaSmoothing
+from calibrant.methods.plain import (
+    TERMS,
+    Plain,
+    WithTerm,
+    balanced_softmax,
+    logit_adjustment,
+)
 from calibrant.methods.settings import meant, settings_of
+
+# A setting of every method beside its own, but for those that are nothing else.
+ADJUST = "adjust"
 
 
 @dataclass(frozen=True)
@@ -29,18 +44,38 @@ def _of_loss(name: str) -> Kind:
     settings = settings_of(LOSSES[name])
     if name in TERMS:
         meaning = f"a loss plus: {_first_line(LOSSES[name])}"
-        return Kind(partial(WithTerm, name), (*settings, "base", "weight"), meaning)
-    return Kind(partial(Plain, name), tuple(settings), _first_line(LOSSES[name]))
+        return Kind(partial(WithTerm, name), (*settings, "base", "weight", ADJUST), meaning)
+    return Kind(partial(Plain, name), (*settings, ADJUST), _first_line(LOSSES[name]))
+
+
+def _of_class(make: Callable[..., Method]) -> Kind:
+    also = () if make in (logit_adjustment, balanced_softmax) else (ADJUST,)
+    return Kind(make, (*settings_of(make), *also), _first_line(make))
 
 
 METHODS: dict[str, Kind] = {
     **{name: _of_loss(name) for name in LOSSES},
-    "cals_alm": Kind(CalsAlm, tuple(settings_of(CalsAlm)), _first_line(CalsAlm)),
+    "margin_smoothing": _of_class(MarginSmoothing),
+    "adafocal": _of_class(AdaFocal),
+    "calmo": _of_class(Calmo),
+    "cals_alm": _of_class(CalsAlm),
+    "cals_hr": _of_class(CalsHr),
+    "gamma_net": _of_class(GammaNet),
+    "meta_smoothing": _of_class(MetaSmoothing),
+    "logit_adjustment": _of_class(logit_adjustment),
+    "balanced_softmax": _of_class(balanced_softmax),
 }
 
 
 def build(name: str, *, classes: int, **settings: Any) -> Method:
     """Make a method by its name in `METHODS`.
+
+    Args:
+        name: of the method.
+        classes: k.
+        settings: of the method; beside its own, `adjust` for long-tailed data: how much of the
+            logarithm of each class's share is added to the logits in training only (1 is the usual
+            logit adjustment).
 
     Examples:
         >>> build("focal", classes=10, gamma=2.0).needs_meta
@@ -53,9 +88,30 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
             raise ValueError(
                 f"method {name} has no setting {each!r}; {meant(each, METHODS[name].settings)}"
             )
-    method = METHODS[name].make(classes=classes, **settings)
+    own = {key: value for key, value in settings.items() if key != ADJUST}
+    method = METHODS[name].make(classes=classes, **own)
+    if ADJUST in settings:
+        at_least(ADJUST, 0, settings[ADJUST])
+        method.adjust = float(settings[ADJUST])
     method.description = f"{name} {settings}" if settings else name
     return method
 
 
-__all__ = ["METHODS", "Alone", "CalsAlm", "Kind", "Method", "Plain", "Ranks", "WithTerm", "build"]
+__all__ = [
+    "ADJUST",
+    "METHODS",
+    "AdaFocal",
+    "Alone",
+    "Calmo",
+    "CalsAlm",
+    "CalsHr",
+    "GammaNet",
+    "Kind",
+    "MarginSmoothing",
+    "MetaSmoothing",
+    "Method",
+    "Plain",
+    "Ranks",
+    "WithTerm",
+    "build",
+]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from calibrant.data import Batch
 from calibrant.losses import PENALTIES, cals, margin_constraint
 from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.methods.base import Method
+from calibrant.methods.base import Method, mixed
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
@@ -86,15 +86,11 @@ class CalsAlm(Method):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross entropy plus the price of each example's constraints, (n,)."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels)
-        priced = self._priced(logits, labels)
-        if batch.other_labels is None or batch.share is None:
-            return priced
-        share = batch.share.to(priced.dtype)
-        return share * priced + (1 - share) * self._priced(logits, batch.other_labels)
+        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
+        return mixed(self._priced, batch, logits, labels)
 
     def _priced(self, logits: Logits, labels: Tensor) -> Tensor:
-        return cals(
+        priced = cals(
             logits,
             labels,
             margin=self.margin,
@@ -103,8 +99,9 @@ class CalsAlm(Method):
             penalty=self.penalty,
             normalize=self.normalize,
         )
+        return self.readjusted(priced, logits, labels)
 
-    def after_epoch(self, val: Predictions) -> Mapping[str, float]:
+    def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
         """Move the multipliers, then the weights, by the constraints on validation data."""
         slope = PENALTIES[self.penalty].derivative
         multipliers, rho = self.multipliers.cpu(), self.rho.cpu()
@@ -128,6 +125,8 @@ class CalsAlm(Method):
             "multiplier_max": float(self.multipliers.max()),
             "rho_max": float(self.rho.max()),
             "constraint_mean": float(mean.mean()),
+            "multipliers": self.multipliers.tolist(),
+            "rho": self.rho.tolist(),
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import LOSSES
-from calibrant.methods.base import Method
+from calibrant.losses.settings import at_least
+from calibrant.methods.base import Method, mixed
 
 # Statistics of a batch, each with the weight its authors add it to a loss with.
 TERMS = {
@@ -35,7 +36,7 @@ class Plain(Method):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, mixed as the images are."""
         logits = model(batch.inputs)
-        return _mixed(self.each, batch, *self.rows(logits, batch.labels))
+        return mixed(self.each, batch, *self.rows(logits, batch.labels))
 
 
 class WithTerm(Method):
@@ -67,7 +68,7 @@ class WithTerm(Method):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, with the weighted statistic added to each."""
         logits, labels = self.rows(model(batch.inputs), batch.labels)
-        each = _mixed(self.each, batch, logits, labels)
+        each = mixed(self.each, batch, logits, labels)
         if batch.other_labels is not None and batch.share is not None:
             # A statistic needs one answer for each image: that of the larger part.
             labels = torch.where(batch.share >= 0.5, labels, batch.other_labels)
@@ -80,9 +81,28 @@ def _tried(loss: Loss, classes: int) -> None:
     loss(torch.zeros(2, classes), torch.zeros(2, dtype=torch.int64))
 
 
-def _mixed(loss: Loss, batch: Batch, logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss of each example; of two mixed images, the mean of both by their shares."""
-    if batch.other_labels is None or batch.share is None:
-        return loss(logits, labels)
-    share = batch.share.to(logits.dtype)
-    return share * loss(logits, labels) + (1 - share) * loss(logits, batch.other_labels)
+def logit_adjustment(classes: int, *, tau: float = 1.0) -> Plain:
+    r"""Cross entropy of logits to which the logarithm of each class's share is added in training.
+
+    $$\ell = -\log \operatorname{softmax}(z + \tau \log \pi)_y$$
+
+    With $\tau = 1$ the plain logits, used afterwards, minimise the error averaged over classes and
+    not over examples. Other methods take the same as their setting `adjust`.
+
+    References:
+        Menon et al., Long-tail learning via logit adjustment, ICLR 2021, arXiv:2007.07314
+    """
+    at_least("tau", 0, tau)
+    method = Plain("cross_entropy", classes)
+    method.adjust = tau
+    return method
+
+
+def balanced_softmax(classes: int) -> Plain:
+    """Cross entropy as if every class were equally frequent: logit adjustment with tau = 1.
+
+    References:
+        Ren et al., Balanced Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020,
+            arXiv:2007.10740
+    """
+    return logit_adjustment(classes)

@@ -14,6 +14,7 @@ from calibrant.metrics.binned import (
 from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.comparisons import Difference, compare, compare_many, holm
+from calibrant.metrics.grouped import group_ece
 from calibrant.metrics.intervals import METHODS, Interval, interval
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.scores import (
@@ -77,6 +78,7 @@ __all__ = [
     "debiased_ece",
     "debiased_rmsce",
     "ece",
+    "group_ece",
     "holm",
     "interval",
     "ks",

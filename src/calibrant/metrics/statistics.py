@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.metrics import binned, classwise, kernel, scores, simplex
+from calibrant.metrics import binned, classwise, grouped, kernel, scores, simplex
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
 
@@ -32,6 +32,7 @@ STATISTICS: dict[Callable[..., float], Callable[..., Statistic]] = {
     binned.debiased_rmsce: partial(binned.binned_statistic, measure=binned.without_noise_l2),
     binned.adaptive_ece: binned.adaptive_ece_statistic,
     classwise.classwise_ece: classwise.classwise_ece_statistic,
+    grouped.group_ece: grouped.group_ece_statistic,
     kernel.sece: kernel.sece_statistic,
     kernel.smece: kernel.smece_statistic,
     scores.nll: partial(scores.mean_statistic, of_example=scores.nll_values),

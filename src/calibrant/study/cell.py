@@ -2,16 +2,19 @@
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from calibrant.predictions import Predictions
 from calibrant.study.grid import Cell, Study
 from calibrant.study.rows import ROWS, measured_rows, write_rows
 from calibrant.training import Trained, train
 from calibrant.training.building import built
-from calibrant.training.folder import read_json, read_result, write_json
+from calibrant.training.folder import CONFIG, read_json, read_result, write_json
 from calibrant.training.loop import Loop
 
 # Says what the rows of a cell were made with; written after them.
@@ -24,7 +27,7 @@ def run_cell(
     folder: Path,
     *,
     on_step: Callable[[Loop], None] = lambda loop: None,
-    on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
+    on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
     """Train a cell in its folder, from wherever it was left, and write its rows.
 
@@ -35,19 +38,43 @@ def run_cell(
         config["dataset"], config["model"], config["method"], seed=cell.seed
     )
     parts = ("dataset", "model", "method")
-    trained = train(
-        model,
-        method,
-        splits,
-        cell.recipe,
-        seed=cell.seed,
-        folder=folder,
-        config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
-        on_step=on_step,
-        on_epoch=on_epoch,
-    )
+    with _threads_of(folder), _advice(folder):
+        trained = train(
+            model,
+            method,
+            splits,
+            cell.recipe,
+            seed=cell.seed,
+            folder=folder,
+            config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
+            on_step=on_step,
+            on_epoch=on_epoch,
+        )
     measure(cell, study, folder)
     return trained
+
+
+@contextmanager
+def _threads_of(folder: Path) -> Iterator[None]:
+    """Go on with the threads that a cell was begun with: others would sum in another order."""
+    ours = torch.get_num_threads()
+    torch.set_num_threads((read_json(folder / CONFIG) or {}).get("threads", ours))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(ours)
+
+
+@contextmanager
+def _advice(folder: Path) -> Iterator[None]:
+    """Say what to do in a study about a cell that was begun with other settings or other code."""
+    try:
+        yield
+    except ValueError as error:
+        what, refused, _ = str(error).partition(": choose another folder, or go on with")
+        if not refused:
+            raise
+        raise ValueError(f"{what}: remove that folder and give --retry") from error
 
 
 def measure(cell: Cell, study: Study, folder: Path) -> None:
@@ -67,6 +94,7 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             calibrators=study.calibrators,
             names=study.metrics,
             resamples=study.resamples,
+            counts=(read_result(folder) or {})["class_counts"],
         )
     write_rows(folder, rows)
     write_json(folder / MEASURED, wanted)

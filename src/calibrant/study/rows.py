@@ -8,9 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import numpy as np
+
 from calibrant import metrics
 from calibrant.calibrators import CALIBRATORS
+from calibrant.data import frequency_groups
 from calibrant.metrics import METRICS, Interval
+from calibrant.metrics.intervals import intervals
+from calibrant.metrics.statistics import Metric
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import write
 
@@ -48,10 +53,14 @@ def measured_rows(
     calibrators: Sequence[str],
     names: Sequence[str],
     resamples: int,
+    counts: Sequence[int] = (),
 ) -> list[Row]:
     """Every metric of both splits as they are, and of test after each calibrator.
 
     Calibrators are fitted to val, so their readings there would flatter; they are not made.
+    Pixels have a row `group_ece` as well, the mean of the ECE within each image. If training had
+    many more examples of some classes, `counts`, there are rows of "test: head", "test: medium" and
+    "test: tail", the examples of frequent to rare classes, and `classwise_ece: CLASS` of each.
     """
     found = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
@@ -61,11 +70,46 @@ def measured_rows(
         except ValueError:
             # More numbers than examples, or a single class: the rows say that there is no value.
             found += [_row(labels, seed, name, "test", metric, None) for metric in names]
+    chosen: dict[str, Metric] = {name: METRICS[name] for name in names}
+    if test.groups is not None:
+        chosen["group_ece"] = metrics.group_ece
     for calibrator, split, predictions in parts:
-        for name in names:
-            reading = metrics.interval(METRICS[name], predictions, resamples=resamples, seed=0)
-            found.append(_row(labels, seed, calibrator, split, name, reading))
+        pieces = {split: predictions, **_by_frequency(split, predictions, counts)}
+        read = {
+            key: intervals(chosen, of, resamples=resamples, seed=0) for key, of in pieces.items()
+        }
+        if _long_tailed(counts):
+            read[split] |= _by_class(predictions)
+        for key, readings in read.items():
+            found += [_row(labels, seed, calibrator, key, *each) for each in readings.items()]
     return found
+
+
+def _long_tailed(counts: Sequence[int]) -> bool:
+    """Whether some class had at least twice as many examples as another."""
+    return bool(counts) and max(counts) >= 2 * min(counts)
+
+
+def _by_frequency(
+    split: str, predictions: Predictions, counts: Sequence[int]
+) -> dict[str, Predictions]:
+    """Examples of frequent, middling and rare classes, where training had all kinds."""
+    groups = frequency_groups(counts)
+    if len(set(groups)) < 2 or not _long_tailed(counts):
+        return {}
+    of_example = np.array(groups)[predictions.labels.numpy()]
+    named = ((name, of_example == name) for name in ("head", "medium", "tail"))
+    return {f"{split}: {name}": predictions.take(mask) for name, mask in named if mask.any()}
+
+
+def _by_class(predictions: Predictions) -> dict[str, Interval]:
+    """Calibration error of the probability of each class; NaN where it never occurs."""
+    errors = metrics.per_class_ece(predictions)
+    names = predictions.class_names or range(len(errors))
+    return {
+        f"classwise_ece: {name}": Interval(float(error), math.nan, math.nan, math.nan)
+        for name, error in zip(names, errors, strict=True)
+    }
 
 
 def _row(

@@ -1,8 +1,9 @@
-"""Run a study on one machine: workers that are replaced when they die, and a view of it all."""
+"""Run a study: on one machine, by workers that are replaced when they die, or by another crew."""
 
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -18,11 +20,13 @@ from calibrant.study.grid import Study
 from calibrant.study.rows import Row
 from calibrant.study.store import CellState, Claim, Store
 from calibrant.study.worker import GONE
+from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.folder import DIVERGED
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 
 # Seconds between two looks at the workers, and that they have to end after a signal.
-PAUSE, PATIENCE = 0.2, 15.0
+PAUSE, PATIENCE = 0.2, 7.0
+LOG = "workers.log"
 # A worker's name, where it runs, and its process.
 OWNER = re.compile(r".*@(?P<host>.*):(?P<process>\d+)")
 # Exit code of a worker that found the disk full.
@@ -35,6 +39,16 @@ class Snapshot:
 
     cells: tuple[CellState, ...]
     seconds: float
+
+
+class Hands(Protocol):
+    """Who runs the cells of a study."""
+
+    def busy(self, study: Study) -> bool:
+        """Look after the work, without waiting for it; whether there is anything left."""
+
+    def dismiss(self) -> None:
+        """End all work, soon; cells under way are given back."""
 
 
 def run(
@@ -58,25 +72,54 @@ def run(
         allow_code: factories of models that the study may run.
         retry: run cells that failed or diverged once more.
         watch: called with the state of things a few times a second.
+
+    Raises:
+        InterruptedTrainingError: SIGTERM or SIGINT; what was done is saved.
+        DiskFullError: there is no room; the same call goes on once there is.
     """
+    return run_by(
+        lambda store: Crew(store.folder, store, workers),
+        study,
+        folder,
+        allow_code=allow_code,
+        retry=retry,
+        watch=watch,
+    )
+
+
+def run_by(
+    hands_of: Callable[[Store], Hands],
+    study: Study,
+    folder: str | Path,
+    *,
+    allow_code: Sequence[str],
+    retry: bool,
+    watch: Callable[[Snapshot], None],
+) -> list[Row]:
+    """Do what `run` does by hands that are made once the store is open."""
     where = Path(folder)
-    start = time.monotonic()
+    start = looked = time.monotonic()
     with Store.open(where) as store:
         write_study(where, study, allow_code=tuple(allow_code))
         store.add([cell.config() for cell in study.cells()])
         give_back(store)
         _try_again(store, states(study, store), all_of_them=retry)
         with Interrupts() as interrupts:
-            crew = Crew(where, store, workers)
+            hands = hands_of(store)
             try:
-                while crew.busy(study):
+                while hands.busy(study):
                     watch(Snapshot(tuple(states(study, store)), time.monotonic() - start))
                     if interrupts.number is not None:
                         said = f"finished steps are saved in {where}, the same command goes on"
                         raise InterruptedTrainingError(interrupts.number, said)
                     time.sleep(PAUSE)
+                    if time.monotonic() - looked > 10 * PAUSE:
+                        # Workers of an earlier run that was killed end only a bit later.
+                        give_back(store)
+                        looked = time.monotonic()
             finally:
-                crew.dismiss()
+                hands.dismiss()
+                give_back(store)
         watch(Snapshot(tuple(states(study, store)), time.monotonic() - start))
         return collect(study, store)
 
@@ -120,6 +163,8 @@ class Crew:
         self.folder, self.store, self.size = folder, store, size
         self.threads = max(1, torch.get_num_threads() // size)
         self.started = 0
+        self.log = folder / LOG
+        self.logged = self.log.stat().st_size if self.log.exists() else 0
         self.members: dict[str, subprocess.Popen[bytes]] = {}
 
     def busy(self, study: Study) -> bool:
@@ -130,7 +175,7 @@ class Crew:
                 continue
             del self.members[name]
             if code == FULL:
-                raise OSError(f"no room is left for {self.folder}: make room and run it again")
+                raise self._full()
             if code:
                 self._record(name, code)
         open_cells = [s for s in states(study, self.store) if s.status in ("pending", "running")]
@@ -157,11 +202,20 @@ class Crew:
         command = [sys.executable, "-m", "calibrant.cli", "worker", str(self.folder)]
         command += ["--owner", name, "--threads", str(self.threads), "--with-parent"]
         # Their prints would tear the view apart; what matters is in the store.
-        log = (self.folder / "workers.log").open("ab")
-        with log:
+        with self.log.open("ab") as log:
             self.members[name] = subprocess.Popen(  # noqa: S603, our own program
                 command, stdout=log, stderr=log, start_new_session=True
             )
+
+    def _full(self) -> DiskFullError:
+        """What the worker said that found no room, if there was room for that in the log."""
+        with self.log.open("rb") as log:
+            log.seek(self.logged)
+            lines = log.read().decode(errors="replace").splitlines()
+        said = [line for line in lines if line.startswith("calibrant: cannot write ")]
+        free = shutil.disk_usage(self.folder).free
+        unknown = f"cannot write to {self.folder}: {free:,} bytes free; make room and run it again"
+        return DiskFullError(said[-1].removeprefix("calibrant: ") if said else unknown)
 
     def _record(self, name: str, code: int) -> None:
         """A worker died: its cell's attempt is over, and the reason is kept."""

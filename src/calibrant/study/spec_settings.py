@@ -12,7 +12,7 @@ from calibrant.data import DATASETS, Augmentation
 from calibrant.data.cifar import HUMAN_LABELS
 from calibrant.data.options import Options
 from calibrant.losses import LOSSES
-from calibrant.methods import METHODS
+from calibrant.methods import ADJUST, METHODS
 from calibrant.methods.plain import TERMS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
@@ -63,9 +63,9 @@ def _fields_of(part: Part, key: str) -> Fields:
         if key == "cifar10":
             known["label_noise"] = (float | Literal[tuple(HUMAN_LABELS)], 0.0)
         return {name: known[name] for name in DATASETS[key].options}
-    known = _parameters(METHODS[key].make)
+    known = {**_parameters(METHODS[key].make), ADJUST: (float, 0.0)}
     if key in LOSSES:
-        known |= _parameters(LOSSES[key])
+        known = {**_parameters(LOSSES[key]), **known}
     found = {name: known.get(name, (FREE, None)) for name in METHODS[key].settings}
     if key in TERMS:
         found["weight"] = (float, TERMS[key])

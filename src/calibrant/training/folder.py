@@ -160,13 +160,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def write_history(folder: Path, history: Sequence[Mapping[str, float]]) -> None:
+def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
     """One line of JSON for each epoch."""
     lines = [json.dumps(row) for row in history]
     write(folder / HISTORY, ("\n".join(lines) + "\n").encode())
 
 
-def read_history(folder: Path) -> list[dict[str, float]]:
+def read_history(folder: Path) -> list[dict[str, Any]]:
     """The rows that `write_history` wrote."""
     text = (folder / HISTORY).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]

@@ -63,7 +63,7 @@ class Loop:
         runtime: Runtime,
         between: Callable[["Loop"], None] = lambda loop: None,
         evaluating: Callable[[], None] = lambda: None,
-        on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
+        on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
         self.splits, self.recipe, self.seed = splits, recipe, seed
         self.runtime, self.on_epoch = runtime, on_epoch
@@ -83,7 +83,7 @@ class Loop:
             # Type stubs know `memory_format` only together with tensors.
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.method = method
-        method.ignore_index, method.ranks = splits.ignore_index, runtime
+        method.prepare(splits, runtime)
         method.to(runtime.device)
         self.optimizer = optimizers.build(
             recipe.optimizer,
@@ -165,7 +165,7 @@ class Loop:
             self.runtime.device,
             self.dtype,
         )
-        if self.method.needs_meta:
+        if self.method.needs_meta and self.step % self.method.meta_every == 0:
             self.method.before_step(self.model, batch, self._meta(), recipe.lr * factor)
         loss = self._gradient(batch)
         if self.sharpness is not None:
@@ -240,8 +240,8 @@ class Loop:
         meta = self.splits.meta
         if meta is None:
             raise ValueError("this method needs a meta split: cut it with splits.with_meta")
-        size = min(self.batch, len(meta))
-        turn, at = divmod(self.step, len(meta) // size)
+        size = min(self.method.meta_batch or self.batch, len(meta))
+        turn, at = divmod(self.step // self.method.meta_every, len(meta) // size)
         order = epoch_order(len(meta), seed=self.seed + 1, epoch=turn)
         index = order[at * size : (at + 1) * size]
         mine = meta.batch(index[self.runtime.rank :: self.runtime.world_size])
@@ -276,7 +276,7 @@ class Loop:
         """The averaged weights are in the model, if there is an average."""
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
-    def _measured(self) -> dict[str, float]:
+    def _measured(self) -> dict[str, Any]:
         """The row of an epoch; moves what the method learns, and keeps the best weights."""
         progress, recipe = self.progress, self.recipe
         val = self.predict("val")
@@ -292,7 +292,7 @@ class Loop:
             "lr": recipe.lr * self._factor(self.step - 1),
             "loss": loss / (self.steps * self.runtime.world_size),
             **found,
-            **{name: float(value) for name, value in learnt.items()},
+            **learnt,
         }
 
     def _keep_best(self, value: float) -> None:

@@ -71,6 +71,6 @@ class Progress:
     epoch: int = 0
     at: int = 0
     loss: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
     stopped: bool = False

@@ -67,7 +67,7 @@ class Trained:
     """
 
     model: nn.Module
-    history: list[dict[str, float]]
+    history: list[dict[str, Any]]
     val: Predictions
     test: Predictions
     record: dict[str, Any]
@@ -86,7 +86,7 @@ def train(
     runtime: Runtime | None = None,
     save_every: float = SAVE_EVERY,
     on_step: Callable[[Loop], None] = lambda loop: None,
-    on_epoch: Callable[[Mapping[str, float]], None] = lambda row: None,
+    on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
     """Train a network by a method.
 
@@ -168,7 +168,7 @@ class _Run:
         interrupts: Interrupts,
         save_every: float,
         on_step: Callable[[Loop], None],
-        on_epoch: Callable[[Mapping[str, float]], None],
+        on_epoch: Callable[[Mapping[str, Any]], None],
         allow_drift: Sequence[str],
         alone: bool,
     ) -> None:
@@ -233,7 +233,7 @@ class _Run:
             saved = f"saved in {self.folder}, the same command goes on from there"
         return InterruptedTrainingError(self.interrupts.number or signal.SIGTERM, saved)
 
-    def end_of_epoch(self, loop: Loop, row: Mapping[str, float]) -> None:
+    def end_of_epoch(self, loop: Loop, row: Mapping[str, Any]) -> None:
         """Save unless it was done a moment ago, then tell."""
         late = time.monotonic() - self.saved > SAVE_LEAST
         (late,) = loop.runtime.any(late or loop.finished)
@@ -311,6 +311,7 @@ class _Run:
         return {
             "epochs": progress.epoch,
             "best_epoch": None if progress.best is None else progress.best["epoch"],
+            "class_counts": splits.class_counts.tolist(),
             "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
             "jobs": JOBS,
             "metrics": metrics,

@@ -1,0 +1,111 @@
+"""What a training step costs by each method, as a multiple of one by cross entropy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from benchmarks.inputs import SEED
+from benchmarks.measure import Section, extra_memory, in_pairs
+from calibrant import data, methods, models
+from calibrant.losses import LOSSES
+from calibrant.methods import METHODS
+from calibrant.methods.plain import TERMS
+from calibrant.training import Loop, Recipe, Runtime
+
+BATCH, META = 128, 1024
+ABOUT = f"""Whole steps of our loop (batch made, loss, gradient, SGD with momentum, its checks),
+batches of {BATCH}, random images. Each method runs in turns with cross entropy; the ratio is the
+median over neighbouring runs, each of as many steps as it takes for everything that is not done in
+every step to be done. Memory, in brackets, is what a step holds beyond what was held before it, at
+the highest. CALS moves its multipliers after the epoch, with predictions that are made in any case;
+here it is the step alone."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A method that is timed, and the most that it may cost."""
+
+    what: str
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    most: float | None = None
+    steps: int = 4
+
+
+PLAIN = [name for name in METHODS if name in LOSSES and name != "cross_entropy"]
+KINDS = [
+    *(Kind(name, name, most=1.05) for name in PLAIN if name not in TERMS),
+    *(Kind(f"{name} added", name, most=1.05) for name in TERMS),
+    Kind("adafocal", "adafocal", most=1.05),
+    Kind("CALS-ALM", "cals_alm", most=1.05),
+    Kind("CALS-HR", "cals_hr", most=1.05),
+    Kind("logit adjustment", "logit_adjustment", most=1.05),
+    Kind("gamma-net, closed form", "gamma_net", most=1.6, steps=8),
+    Kind("gamma-net, double backward", "gamma_net", {"derivative": "double_backward"}, steps=8),
+    Kind("meta label smoothing", "meta_smoothing", steps=8),
+    Kind("SAM", "cross_entropy", recipe={"sam": 0.05}),
+    Kind("CalMO", "calmo", most=6.5),
+    Kind("CalMO, double backward", "calmo", {"smooth_by": "double_backward"}),
+    Kind("CalMO, smoothness alone", "calmo", {"robust": 0.0}),
+    Kind("CalMO, robustness alone", "calmo", {"smooth": 0.0}),
+    Kind("CalMO, one step of 6/255", "calmo", {"smooth": 0.0, "steps": 1, "step_size": 6 / 255}),
+    Kind("CalMO, a quarter of the batch", "calmo", {"part": 0.25}),
+    Kind("CalMO, every fourth step", "calmo", {"every": 4}),
+]
+
+
+def splits(size: int) -> data.Splits:
+    """Noise in the shape of small photographs."""
+    generator = torch.Generator().manual_seed(SEED)
+
+    def drawn(n: int) -> data.Split:
+        images = torch.randint(256, (n, 3, size, size), generator=generator, dtype=torch.uint8)
+        labels = torch.randint(10, (n,), generator=generator)
+        return data.Split(images, labels, torch.arange(n), data.Scale((0.5,) * 3, (0.25,) * 3))
+
+    names = tuple("abcdefghij")
+    made = data.Splits("noise", "images", drawn(8 * BATCH), drawn(8), drawn(8), class_names=names)
+    return replace(made, meta=drawn(META))
+
+
+def stepping(kind: Kind, model: str, source: data.Splits) -> Callable[[], None]:
+    """As many steps of a method as its kind says."""
+    network = models.build(model, classes=source.classes, shape=source.shape, seed=SEED)
+    method = methods.build(kind.name, classes=source.classes, **kind.settings)
+    recipe = Recipe(epochs=10_000, batch=BATCH, lr=0.01, clip=1.0, **kind.recipe)
+    loop = Loop(network, method, source, recipe, seed=SEED, runtime=Runtime("cpu"))
+    loop.model.train()
+
+    def run() -> None:
+        for step in range(kind.steps):
+            loop.progress.at = step
+            loop.take_step(torch.arange(step * BATCH, (step + 1) * BATCH))
+
+    return run
+
+
+def run_for(model: str, size: int, repeats: int) -> Section:
+    """Time all methods on one network."""
+    section = Section(f"Cost of a step: {model} at {size}x{size}", ABOUT)
+    source = splits(size)
+    for kind in KINDS:
+        plain = replace(Kind("", "cross_entropy"), steps=kind.steps)
+        own = stepping(kind, model, source)
+        mine, theirs = in_pairs(own, stepping(plain, model, source), repeats=repeats)
+        memory = extra_memory(own)
+        what = f"{kind.what} ({memory:.0f} MB)"
+        section.times(what, mine / kind.steps, theirs / kind.steps, most=kind.most)
+    return section
+
+
+def run_small() -> Section:
+    """ResNet-8 at the size of the studies for two cores."""
+    return run_for("resnet8", 16, repeats=15)
+
+
+def run_large() -> Section:
+    """ResNet-20 at the size of CIFAR-10."""
+    return run_for("resnet20", 32, repeats=5)

@@ -1,0 +1,96 @@
+"""Keep the results of studies in the repository, and write the page that shows them.
+
+`make results` takes what is finished in runs/ (or in the folders given) into studies/results, and
+writes docs/results.md from there. Nothing is trained: `calibrant study studies/NAME.toml` does.
+"""
+
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.pages import machine, versions
+from benchmarks.real_data import ROOT
+from benchmarks.results_page import write_page
+from calibrant.study.folder import read_study
+from calibrant.study.rows import read_rows
+
+RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
+# Kept of the history of every epoch, as means over the seeds.
+CURVES = ("lr", "loss", "val_accuracy", "val_nll", "val_ece", "val_confidence", "val_entropy")
+
+
+def main(folders: Iterable[str] = ()) -> int:
+    """Keep what is finished, and write the page."""
+    given = [Path(each) for each in folders]
+    for folder in given or sorted(path.parent for path in RUNS.glob("*/rows.jsonl")):
+        if (ROOT / "studies" / f"{read_study(folder).name}.toml").exists():
+            keep(folder)
+    write_page(KEPT)
+    return 0
+
+
+def keep(folder: Path) -> None:
+    """Write the rows of a finished study, its curves and where it ran."""
+    name = read_study(folder).name
+    cells = json.loads((folder / "cells.json").read_text())["cells"]
+    if any(cell["status"] in ("pending", "running") for cell in cells):
+        print(f"{name} is not finished, left as it was", file=sys.stderr)
+        return
+    KEPT.mkdir(exist_ok=True)
+    rows = [vars(row) for row in read_rows(folder) if row.split.startswith("test")]
+    _write(KEPT / f"{name}.csv", rows)
+    _write(KEPT / f"{name}-curves.csv", _curves(folder, cells))
+    seconds = _seconds(folder)
+    failed = [cell for cell in cells if cell["status"] != "done"]
+    about = {
+        "cells": len(cells),
+        "failed": [f"{cell['dataset']}, {cell['method']}: {cell['reason']}" for cell in failed],
+        "seconds": round(seconds),
+        "machine": machine(),
+        "versions": versions(),
+    }
+    (KEPT / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n")
+    print(f"{name}: {len(rows)} rows of {len(cells)} cells")
+
+
+def _seconds(folder: Path) -> float:
+    """Sum of what the cells took, each in its worker."""
+    from calibrant.study.store import Store
+
+    with Store.open(folder, create=False) as store:
+        return sum(state.seconds or 0.0 for state in store.cells())
+
+
+def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    runs: dict[tuple[str, ...], list[list[dict[str, Any]]]] = defaultdict(list)
+    for cell in cells:
+        if cell["status"] == "done":
+            lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
+            key = tuple(cell[each] for each in ("dataset", "model", "optimizer", "method"))
+            runs[key].append([json.loads(line) for line in lines])
+    found = []
+    for key, histories in runs.items():
+        where = dict(zip(("dataset", "model", "optimizer", "method"), key, strict=True))
+        for epoch in range(min(map(len, histories))):
+            means = {name: mean(history[epoch][name] for history in histories) for name in CURVES}
+            found.append({**where, "epoch": epoch, **means})
+    return found
+
+
+def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
+    """Write a table with five digits: more than the seeds agree on."""
+    with path.open("w", newline="") as handle:
+        table = csv.DictWriter(handle, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        for row in rows:
+            short = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
+            table.writerow(short)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

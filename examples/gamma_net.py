@@ -1,0 +1,41 @@
+"""Add a learnt gamma to a training loop of your own: the lines marked (*) are all it takes."""
+
+import torch
+from torch import nn
+
+from calibrant import Predictions, metrics
+from calibrant.data import Batch
+from calibrant.methods import GammaNet
+
+# Data and network of your own: here five clouds in twenty dimensions, and too few points of them.
+draw = torch.Generator().manual_seed(0)
+centres = 0.45 * torch.randn(5, 20, generator=draw)
+labels = torch.randint(5, (4800,), generator=draw)
+inputs = centres[labels] + torch.randn(4800, 20, generator=draw)
+train, held_out, test = inputs.split([400, 400, 4000])
+train_labels, held_out_labels, test_labels = labels.split([400, 400, 4000])
+
+
+def trained(method: GammaNet | None) -> nn.Module:
+    """Train with cross entropy, or with a method."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(40):
+        for index in torch.randperm(len(train)).split(50):
+            batch = Batch(train[index], train_labels[index], index)
+            if method is None:
+                loss = nn.functional.cross_entropy(model(batch.inputs), batch.labels)
+            else:
+                meta = Batch(held_out, held_out_labels, torch.arange(len(held_out)))  # (*)
+                method.before_step(model, batch, meta, lr=0.05)  # (*) every step, or fewer
+                loss = method.loss(model, batch).mean()  # (*)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model.eval()
+
+
+for name, method in (("cross entropy", None), ("gamma_net", GammaNet(5, meta_lr=0.01))):
+    found = Predictions(trained(method)(test).detach(), test_labels)
+    print(f"{name:14} accuracy {metrics.accuracy(found):.3f}  ECE {metrics.ece(found):.3f}")

@@ -1,0 +1,281 @@
+"""Cross entropy with answers that stay the same nearby and margins that are smooth."""
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.data import Batch
+from calibrant.losses import cross_entropy
+from calibrant.losses.log_probs import log_probs
+from calibrant.losses.margin import margin
+from calibrant.losses.settings import at_least, one_of, positive
+from calibrant.methods.attacks import (
+    Norm,
+    Space,
+    Surroundings,
+    bare,
+    dual_norm,
+    evaluating,
+    pgd,
+    random_draws,
+    repeated,
+)
+from calibrant.methods.base import Method, mixed
+from calibrant.shapes import Logits, PerExample
+
+
+class Calmo(Method):
+    r"""Cross entropy, plus answers that stay the same nearby and margins that are smooth (CalMO).
+
+    $$\ell = -\log p_y + \lambda_r\, \mathrm{KL}(p(x) \,\|\, p(x')) + \lambda_s \|\nabla_x m\|_2^2$$
+
+    with the margin $m = z_y - \max_{j \ne y} z_j$ and $x'$ found by `attacks.pgd` from x on the
+    cross entropy. `robust = 0` and `smooth = 0` leave their term and its cost out; both are the
+    ablations of the paper, "Flat" and "Rob". Optional, and not in the paper, is the tail of the
+    margins that a linear network could lose nearby, over the whole batch of B examples:
+
+    $$\lambda_t\, t \bigl[\operatorname{logsumexp}_i(-\tilde m_i / t) - \log B\bigr], \qquad
+      \tilde m = m - \epsilon \|\nabla_x m\|_*$$
+
+    What the paper leaves open: the attack is in evaluation mode; the pass of $x'$ is, like that of
+    x, in training mode, with the statistics of its own batch and the same dropout, but running
+    statistics see x alone. The gradient of $m$ is that of the sum over the batch in training mode,
+    so with batch norm it holds what an image does to the others. Mixed images: all but the cross
+    entropy take the label of the larger part. Masks: KL for each pixel that counts; m is the mean
+    margin of the pixels of an image that count, and its term belongs to each of them. Token
+    numbers: what is shifted is the output of the one embedding.
+
+    The gradient $g = \nabla_x m$ enters by a function f; with $v = \partial f / \partial g$ held
+    fixed, f has the slope of $v^\top g$ in the weights. "double_backward" is exact, but batch norm
+    makes it slow; "finite_difference" takes $v^\top g \approx (m(x + \eta v) - m(x)) / \eta$, one
+    more pass. The value of the loss is exact in both, the gradient of the second to first order
+    for smooth networks. With ReLU it also sees the kinks between the two places, which the exact
+    one does not: the two gradients of a step differ, more so the shorter the difference.
+
+    Args:
+        classes: k.
+        robust: $\lambda_r$.
+        smooth: $\lambda_s$.
+        epsilon: radius of the ball that x' lies in.
+        steps: of the attack.
+        step_size: of the attack.
+        attack_norm: "linf" or "l2".
+        space: units of epsilon and of the gradient: "pixel", values in [0, 1], or "normalized",
+            the inputs. Vectors and embeddings are taken as they are.
+        batch_norm: mode of the network in the attack, "eval" or "train".
+        detach_clean: no gradient through p(x) in KL.
+        smooth_by: how to differentiate the gradient.
+        difference: length of $\eta v$, root mean square over the images.
+        tail: $\lambda_t$.
+        tail_temperature: t.
+        part: part of each batch, its first images, that KL is computed on, with passes of their
+            own; its mean is over it.
+        smooth_part: the same for the terms with the gradient.
+        every: steps from one with the terms to the next; their weights are multiplied by it.
+
+    References:
+        arXiv:2604.20614, 2026.
+        Zhang et al., Theoretically Principled Trade-off between Robustness and Accuracy (TRADES),
+        ICML 2019, arXiv:1901.08573.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        robust: float = 0.5,
+        smooth: float = 0.01,
+        epsilon: float = 8 / 255,
+        steps: int = 3,
+        step_size: float = 2 / 255,
+        attack_norm: Norm = "linf",
+        space: Space = "pixel",
+        batch_norm: Literal["eval", "train"] = "eval",
+        detach_clean: bool = False,
+        smooth_by: Literal["double_backward", "finite_difference"] = "double_backward",
+        difference: float = 0.1,
+        tail: float = 0.0,
+        tail_temperature: float = 1.0,
+        part: float = 1.0,
+        smooth_part: float = 0.25,
+        every: int = 1,
+    ) -> None:
+        weights = {"robust": robust, "smooth": smooth, "tail": tail, "epsilon": epsilon}
+        for name, value in weights.items():
+            at_least(name, 0, value)
+        for name, count in {"steps": steps, "every": every}.items():
+            at_least(name, 1, count)
+        for name, value in {"step_size": step_size, "tail_temperature": tail_temperature}.items():
+            positive(name, value)
+        positive("difference", difference)
+        for name, value in {"part": part, "smooth_part": smooth_part}.items():
+            if not 0 < value <= 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {value:g}")
+        one_of("attack_norm", attack_norm, ("linf", "l2"))
+        one_of("space", space, ("pixel", "normalized"))
+        one_of("batch_norm", batch_norm, ("eval", "train"))
+        one_of("smooth_by", smooth_by, ("finite_difference", "double_backward"))
+        self.robust, self.smooth, self.tail = robust, smooth, tail
+        self.epsilon, self.steps, self.step_size = epsilon, steps, step_size
+        self.norm, self.space, self.batch_norm = attack_norm, space, batch_norm
+        self.detach_clean, self.smooth_by, self.difference = detach_clean, smooth_by, difference
+        self.tail_temperature, self.every = tail_temperature, every
+        self.part, self.smooth_part = part, smooth_part
+        self.step = 0
+        self._last: Batch | None = None
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Cross entropy of each example, with the terms added, (n,)."""
+        if batch is not self._last:
+            # The same batch again is the same step: sharpness-aware descent takes two gradients.
+            self.step, self._last = self.step + 1, batch
+        due = (self.step - 1) % self.every == 0
+        if not due or not (self.robust or self.smooth or self.tail):
+            return mixed(cross_entropy, batch, *self.rows(model(batch.inputs), batch.labels))
+        network, draws = bare(model), random_draws(batch.inputs.device)
+        slopes = bool(self.smooth or self.tail)
+        first = self._around(network, batch, self.part, draws)
+        second = first
+        if self.smooth_part != self.part:
+            second = self._around(network, batch, self.smooth_part, draws)
+        worst = self._worst(first) if self.robust else None
+        zero = second.near.zero.detach().requires_grad_(slopes)
+        # The one pass of the network as it was given: its backward averages over the processes.
+        shared = second.count == len(batch)
+        answer = second.near.logits(model, zero) if shared else model(batch.inputs)
+        each = mixed(cross_entropy, batch, *self.rows(answer, batch.labels))
+
+        def clean(around: _Around) -> tuple[Tensor, Tensor]:
+            # Batch norm sees the part only, here as nearby, or the two would differ everywhere.
+            if around.count == len(batch):
+                return self.rows(answer, around.labels, adjusted=False)
+            return around.nearby(zero if around is second else around.near.zero)
+
+        if worst is not None:
+            divergence = self._divergence(clean(first)[0], first.nearby(worst)[0])
+            each = self._added(each, self.robust * divergence, len(batch) / first.count)
+        if slopes:
+            terms = self._of_slopes(margin(*clean(second)), zero, second)
+            each = self._added(each, terms, len(batch) / second.count)
+        return each
+
+    def _around(
+        self, network: nn.Module, batch: Batch, part: float, draws: tuple[Tensor, ...]
+    ) -> "_Around":
+        count = max(1, round(part * len(batch)))
+        some = batch if count >= len(batch) else batch.take(slice(0, count))
+        near = Surroundings.of(network, some.inputs, scale=self.scale, space=self.space)
+        return _Around(self, network, near, _larger(some), draws)
+
+    def _added(self, each: Tensor, terms: Tensor, weight: float) -> Tensor:
+        """Add terms of the first rows to the losses of all."""
+        sums = each[: len(terms)] + self.every * weight * terms
+        return torch.cat([sums, each[len(terms) :]])
+
+    def _worst(self, around: "_Around") -> Tensor:
+        """Shift of the inputs that makes the cross entropy large."""
+        near = around.near
+        with evaluating(around.network) if self.batch_norm == "eval" else nullcontext():
+            return pgd(
+                lambda shift: cross_entropy(*around.nearby(shift, learns=False)).sum(),
+                near.zero,
+                epsilon=self.epsilon,
+                steps=self.steps,
+                step_size=self.step_size,
+                norm=self.norm,
+                low=near.low,
+                high=near.high,
+            )
+
+    def _divergence(self, clean: Logits, shifted: Logits) -> PerExample:
+        """KL from what is said about the inputs to what is said nearby."""
+        log_p = log_probs(clean.detach() if self.detach_clean else clean)
+        return (log_p.exp() * (log_p - log_probs(shifted))).sum(1)
+
+    def _of_slopes(self, margins: PerExample, zero: Tensor, around: "_Around") -> PerExample:
+        """Terms that hold the gradient of the margin in the inputs, one for each row."""
+        exact = self.smooth_by == "double_backward"
+        image, share = _shares(around.labels, margins, self.ignore_index)
+        total = (share * margins).sum()
+        (slopes,) = torch.autograd.grad(total, zero, retain_graph=True, create_graph=exact)
+        if exact:
+            return self._priced(slopes, margins, image, share)
+        slopes = slopes.detach().requires_grad_()
+        priced = self._priced(slopes, margins, image, share)
+        (way,) = torch.autograd.grad(priced.sum(), slopes, retain_graph=True)
+        squares = self.ranks.total(way.pow(2).sum())
+        count = self.ranks.total(torch.ones_like(squares) * len(way))
+        # No way to go, no difference: any finite length will do.
+        tiny = torch.finfo(way.dtype).eps
+        length = self.difference / (squares / count).sqrt().clamp(min=tiny)
+        change: Tensor = share * (margin(*around.nearby(length * way)) - margins) / length
+        return priced + (change - change.detach())
+
+    def _priced(
+        self, slopes: Tensor, margins: PerExample, image: Tensor, share: PerExample
+    ) -> PerExample:
+        """Smoothness of the image that each row belongs to, and the tail of the whole batch."""
+        priced = self.smooth * slopes.flatten(1).pow(2).sum(1).to(margins.dtype)[image]
+        if not self.tail:
+            return priced
+        mean = margins.new_zeros(len(slopes)).index_add(0, image, share * margins)
+        robust = mean - self.epsilon * dual_norm(slopes, self.norm)
+        # Images without a pixel that counts have no margin.
+        counts = torch.bincount(image, minlength=len(slopes)) > 0
+        held = self.ranks.gather(robust[counts]) / -self.tail_temperature
+        together = held.logsumexp(0) - math.log(len(held))
+        return priced + self.tail * self.tail_temperature * together
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of steps, which says when the terms are due."""
+        return {"step": self.step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        if set(state) != {"step"}:
+            raise ValueError(f"not a state of Calmo: it holds {sorted(state)}")
+        self.step, self._last = int(state["step"]), None
+
+
+@dataclass(frozen=True, eq=False)
+class _Around:
+    """The first images of a batch, and what the network says where they are shifted."""
+
+    method: Calmo
+    network: nn.Module
+    near: Surroundings
+    labels: Tensor
+    draws: tuple[Tensor, ...]
+
+    @property
+    def count(self) -> int:
+        """How many images."""
+        return len(self.labels)
+
+    def nearby(self, shift: Tensor, *, learns: bool = True) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the rows that count, with the same dropout; statistics stay."""
+        with repeated(self.draws, shift.device):
+            answer = self.near.quiet_logits(self.network, shift, learns=learns)
+        return self.method.rows(answer, self.labels, adjusted=False)
+
+
+def _larger(batch: Batch) -> Tensor:
+    """Labels; of mixed images, that of the larger part."""
+    if batch.other_labels is None or batch.share is None:
+        return batch.labels
+    return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)
+
+
+def _shares(labels: Tensor, like: Tensor, ignore_index: int | None) -> tuple[Tensor, PerExample]:
+    """Which image each row belongs to, and what part of the image's rows it is."""
+    counts = torch.ones_like(labels, dtype=torch.bool)
+    if labels.ndim > 1 and ignore_index is not None:
+        counts = labels != ignore_index
+    held = counts.reshape(len(labels), -1).sum(1)
+    image = torch.arange(len(labels), device=labels.device).repeat_interleave(held)
+    return image, (1 / held.to(like.dtype))[image]

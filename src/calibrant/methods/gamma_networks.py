@@ -1,0 +1,105 @@
+"""A small network that gives each example its gamma."""
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calibrant.shapes import PerExample
+
+Positivity = Literal["sigmoid", "softplus", "softplus_sharp", "softplus_scaled", "tanh"]
+
+
+class Map(NamedTuple):
+    """How a number of any sign becomes a gamma, given tau; its inverse; whether tau bounds it."""
+
+    forward: Callable[[Tensor, float], Tensor]
+    inverse: Callable[[float, float], float]
+    bounded: bool
+
+
+def _inverse_softplus(value: float) -> float:
+    return value + math.log(-math.expm1(-value))
+
+
+POSITIVITY = {
+    "sigmoid": Map(
+        lambda u, tau: tau * torch.sigmoid(u), lambda g, tau: math.log(g / (tau - g)), True
+    ),
+    "softplus": Map(
+        lambda u, tau: functional.softplus(u / tau),
+        lambda g, tau: tau * _inverse_softplus(g),
+        False,
+    ),
+    "softplus_sharp": Map(
+        lambda u, tau: functional.softplus(tau * u) / tau,
+        lambda g, tau: _inverse_softplus(tau * g) / tau,
+        False,
+    ),
+    "softplus_scaled": Map(
+        lambda u, tau: functional.softplus(u) / tau,
+        lambda g, tau: _inverse_softplus(tau * g),
+        False,
+    ),
+    "tanh": Map(lambda u, tau: tau * torch.tanh(u).abs(), lambda g, tau: math.atanh(g / tau), True),
+}
+
+
+class GammaNetwork(nn.Module):
+    """One hidden layer with ReLU, attention over the batch if wanted, one number, made positive.
+
+    The order of the examples does not matter. With attention, the gamma of an example depends on
+    who else is in the batch. At the start gamma is about 1, or half of `tau` where that is less.
+
+    Args:
+        width: of what it is fed.
+        hidden: width of the hidden layer.
+        attention: whether examples look at each other.
+        positivity: a name in `POSITIVITY`.
+        tau: of the map: the largest gamma of "sigmoid" and "tanh", a scale of the others.
+        most: largest gamma, whatever the map.
+        seed: of the first weights, drawn without touching the global random state.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden: int,
+        attention: bool,
+        positivity: str,
+        tau: float,
+        most: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.map, self.tau, self.most = POSITIVITY[positivity], tau, most
+        # Made without values: drawing them here would move the global random state.
+        self.first = nn.Linear(width, hidden, device="meta")
+        self.attend = nn.Linear(hidden, 3 * hidden, device="meta") if attention else None
+        self.last = nn.Linear(hidden, 1, device="meta")
+        self.to_empty(device="cpu")
+        generator = torch.Generator().manual_seed(seed)
+        start = min(1.0, tau / 2) if self.map.bounded else 1.0
+        with torch.no_grad():
+            for layer in filter(None, (self.first, self.attend, self.last)):
+                bound = layer.in_features**-0.5
+                layer.weight.uniform_(-bound, bound, generator=generator)
+                layer.bias.zero_()
+            self.last.bias.fill_(self.map.inverse(min(start, most / 2), tau))
+
+    @property
+    def top(self) -> float:
+        """The largest gamma there can be."""
+        return min(self.tau, self.most) if self.map.bounded else self.most
+
+    def forward(self, fed: Tensor) -> PerExample:
+        """Gamma of each row of (n, width)."""
+        out = functional.relu(self.first(fed))
+        if self.attend is not None:
+            query, key, value = self.attend(out)[None].chunk(3, 2)
+            out = out + functional.scaled_dot_product_attention(query, key, value)[0]
+        return self.map.forward(self.last(out)[:, 0], self.tau).clamp(max=self.most)

@@ -1,0 +1,106 @@
+"""Margin smoothing with schedules, and the rule that moves a price for each class."""
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import losses, methods
+from calibrant.data import Batch
+from calibrant.predictions import Predictions
+
+TOY = torch.tensor([[4.0, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2, 2, 1])
+
+
+def val(logits: torch.Tensor = TOY) -> Predictions:
+    return Predictions(logits, LABELS[:1].repeat(len(logits)))
+
+
+def test_the_first_epoch_of_the_rule_is_margin_smoothing():
+    batch = Batch(TOY, LABELS, torch.arange(4))
+    rule = methods.build("cals_hr", classes=3, margin=2.0).loss(nn.Identity(), batch)
+    expected = losses.margin_smoothing(TOY, LABELS, margin=2.0, alpha=0.1)
+    torch.testing.assert_close(rule, expected)
+    penalty = (rule - losses.cross_entropy(TOY, LABELS)).mean()
+    assert float(penalty) == pytest.approx(1 / 6, abs=1e-12)
+
+
+def test_the_scores_of_the_toy_batch_are_the_golden_ones():
+    method = methods.build("cals_hr", classes=3, margin=2.0)
+    method.after_epoch(val())
+    torch.testing.assert_close(method.scores, torch.tensor([0.3, 0.1, 0.1], dtype=torch.float64))
+    torch.testing.assert_close(method.alpha, torch.full((3,), 0.1, dtype=torch.float64))
+
+
+def test_prices_rise_where_the_score_grew_fall_where_it_fell_and_else_stay():
+    method = methods.build("cals_hr", classes=3, margin=1.0, factor=2.0, tolerance=1.5)
+    # Distances beyond the margin: class 1 by 4, class 2 by 9; then 8, 2; class 0 is the largest.
+    method.after_epoch(val(torch.tensor([[0.0, -5, -10]])))
+    row = method.after_epoch(val(torch.tensor([[0.0, -9, -3]])))
+    assert row["alpha"] == pytest.approx([0.1, 0.2, 0.05])
+    # The score holds the price: 0.2 * 8 is twice what it was, though the distance is the same.
+    method.after_epoch(val(torch.tensor([[0.0, -9, -3]])))
+    assert method.alpha.tolist() == pytest.approx([0.1, 0.4, 0.025])
+
+
+def test_prices_stay_within_their_bounds_and_change_every_step_epochs():
+    method = methods.build("cals_hr", classes=2, margin=0.0, factor=10.0, most=0.5, step=2)
+    for reach in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        method.after_epoch(val(torch.tensor([[0.0, -reach]])))
+    assert method.epoch == 6
+    assert method.alpha.tolist() == pytest.approx([0.1, 0.5])
+
+
+def test_a_factor_of_one_is_margin_smoothing_for_ever():
+    method = methods.build("cals_hr", classes=3, margin=1.0, factor=1.0)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        method.after_epoch(val(torch.randn(50, 3) * 5))
+    assert method.alpha.tolist() == [0.1] * 3
+
+
+def test_the_order_of_validation_and_its_chunks_do_not_matter(monkeypatch):
+    torch.manual_seed(0)
+    logits = torch.randn(101, 3, dtype=torch.float64) * 8
+    whole = methods.build("cals_hr", classes=3, margin=1.0)
+    whole.after_epoch(val(logits))
+    monkeypatch.setattr("calibrant.methods.class_margins.CHUNK", 7)
+    parts = methods.build("cals_hr", classes=3, margin=1.0)
+    parts.after_epoch(val(logits.flip(0)))
+    torch.testing.assert_close(parts.scores, whole.scores, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0.1, 0.1, 0.1]),
+        ({"schedule": "add", "change": 0.2}, [0.3, 0.5, 0.6]),
+        ({"schedule": "multiply", "change": 2.0}, [0.2, 0.4, 0.6]),
+        ({"schedule": "step", "change": 3.0, "every": 2}, [0.1, 0.3, 0.3]),
+    ],
+    ids=str,
+)
+def test_the_price_follows_its_schedule_up_to_its_bound(settings, expected):
+    method = methods.build("margin_smoothing", classes=3, most=0.6, **settings)
+    seen = [method.after_epoch(val())["alpha"] for _ in range(3)]
+    assert seen == pytest.approx(expected)
+
+
+def test_a_schedule_that_would_switch_the_price_off_is_refused():
+    with pytest.raises(ValueError, match="needs a change above 0"):
+        methods.build("margin_smoothing", classes=3, schedule="multiply")
+
+
+@pytest.mark.parametrize("name", ["cals_hr", "margin_smoothing"])
+def test_a_state_is_taken_up_and_one_of_another_shape_refused(name):
+    settings = {"schedule": "add", "change": 0.1} if name == "margin_smoothing" else {"margin": 1.0}
+    method = methods.build(name, classes=3, **settings)
+    for scale in (1.0, 3.0, 9.0):
+        method.after_epoch(val(TOY * scale))
+    other = methods.build(name, classes=3, **settings)
+    other.load_state_dict(method.state_dict())
+    assert other.after_epoch(val()) == method.after_epoch(val())
+    with pytest.raises(ValueError, match="must be for 4 classes"):
+        methods.build(name, classes=4, **settings).load_state_dict(method.state_dict())
+    with pytest.raises(ValueError, match="not a state of"):
+        other.load_state_dict({"alpha": method.alpha})

@@ -1,0 +1,188 @@
+"""The tried step of the last layer: its outcome, and how that depends on the loss."""
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant.losses import cross_entropy, dece, focal, sece
+from calibrant.methods.gamma_net import focal_slopes
+from calibrant.methods.heads import find_head, find_inner, look, untouched
+from calibrant.methods.lookahead import View, closed_form, double_backward
+from calibrant.methods.meta_smoothing import soft_cross_entropy
+
+N, M, D, K = 10, 16, 5, 3
+JUDGES = {
+    "sece": lambda logits, labels: sece(logits, labels, bandwidth=0.1, form="leave_one_out"),
+    "dece": dece,
+    "sece+ce": lambda z, y: cross_entropy(z, y).mean() + 0.5 * sece(z, y, bandwidth=0.1),
+}
+
+
+def made(head: nn.Module | None = None, judge: str = "sece", lr: float = 0.7):
+    """A view in float64, with the labels of both sides."""
+    torch.manual_seed(3)
+    head = head or nn.Linear(D, K, dtype=torch.float64)
+    features, meta = torch.randn(N, D).double(), 2 * torch.randn(M, D).double()
+    labels, meta_labels = torch.randint(K, (N,)), torch.randint(K, (M,))
+    view = View.of(head, features, meta, lr, lambda z: JUDGES[judge](z, meta_labels))
+    return view, labels, meta_labels
+
+
+def losses_of(labels):
+    """Two losses with a parameter for each example, with slopes and a value of the parameter."""
+    gamma = torch.linspace(0, 5, N).double()
+    targets = torch.softmax(torch.randn(N, K).double(), 1)
+    return {
+        "focal": (
+            lambda z, own: focal(z, labels, gamma=own),
+            lambda z, own: focal_slopes(z, labels, own),
+            gamma,
+        ),
+        "smoothing": (
+            soft_cross_entropy,
+            lambda z, own: torch.softmax(z, 1) * own.sum(1, keepdim=True) - own,
+            targets,
+        ),
+    }
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("name", ["focal", "smoothing"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_closed_form_is_the_derivative_through_the_step(name, judge, bias):
+    view, labels, _ = made(nn.Linear(D, K, bias=bias, dtype=torch.float64), judge)
+    loss, slopes, parameter = losses_of(labels)[name]
+    value, gradient = closed_form(view, parameter, slopes)
+    other, expected = double_backward(view, parameter, loss)
+    torch.testing.assert_close(value, other, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-8)
+    assert expected.abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["focal", "smoothing"])
+def test_the_gradient_is_that_of_finite_differences_of_a_real_step(name):
+    head = nn.Linear(D, K, dtype=torch.float64)
+    view, labels, meta_labels = made(head, "sece+ce")
+    loss, slopes, parameter = losses_of(labels)[name]
+    parameter = parameter + 0.1
+    start = {key: each.clone() for key, each in head.state_dict().items()}
+
+    def outcome(own: torch.Tensor) -> float:
+        head.load_state_dict(start)
+        optimizer = torch.optim.SGD(head.parameters(), lr=view.lr)
+        optimizer.zero_grad()
+        loss(head(view.features[:, :-1]), own).mean().backward()
+        optimizer.step()
+        return JUDGES["sece+ce"](head(view.meta[:, :-1]), meta_labels).item()
+
+    value, gradient = closed_form(view, parameter, slopes)
+    assert float(value) == pytest.approx(outcome(parameter), abs=1e-12)
+    for at in ((0,), (4,), (9,)) if name == "focal" else ((0, 0), (7, 2)):
+        step = torch.zeros_like(parameter)
+        step[at] = 1e-5
+        slope = (outcome(parameter + step) - outcome(parameter - step)) / 2e-5
+        assert float(gradient[at]) == pytest.approx(slope, rel=1e-4, abs=1e-9)
+
+
+def test_a_convolution_of_one_pixel_is_a_linear_layer():
+    linear, convolution = nn.Linear(D, K), nn.Conv2d(D, K, 1)
+    convolution.load_state_dict(
+        {"weight": linear.weight.detach()[:, :, None, None], "bias": linear.bias.detach()}
+    )
+    assert torch.equal(made(linear)[0].weight, made(convolution)[0].weight)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 4.0])
+def test_the_slopes_of_focal_are_those_of_autograd_also_where_it_saturates(gamma):
+    logits = torch.tensor(
+        [[0.3, -1, 2], [8, 0, 0], [30, 0, -3], [400, 0, 1], [-300, 0, 2]], dtype=torch.float64
+    ).requires_grad_()
+    labels, own = torch.zeros(5, dtype=torch.int64), torch.full((5,), gamma).double()
+    focal(logits, labels, gamma=own).sum().backward()
+    own.requires_grad_()
+    slopes = focal_slopes(logits.detach(), labels, own)
+    torch.testing.assert_close(slopes.detach(), logits.grad, rtol=1e-9, atol=1e-16)
+    (bend,) = torch.autograd.grad(slopes.sum(), own)
+    assert bend.isfinite().all()
+    single = focal_slopes(logits.detach().float(), labels, own.float())
+    torch.testing.assert_close(single.double(), slopes, rtol=1e-4, atol=1e-12)
+
+
+def test_the_factor_of_cross_entropy_is_one():
+    # By hand: at p = 1/2 and gamma = 1 the factor is 1/2 + 1/2 log 2 = 0.8466.
+    logits, labels = torch.zeros(1, 2).double(), torch.zeros(1, dtype=torch.int64)
+    assert focal_slopes(logits, labels, torch.zeros(1)).tolist() == [[-0.5, 0.5]]
+    assert focal_slopes(logits, labels, torch.ones(1))[0, 1] == pytest.approx(0.8465736 / 2)
+
+
+class Inside(nn.Module):
+    """A network by one of the names that a head may have, or another."""
+
+    def __init__(self, name: str, last: nn.Module) -> None:
+        super().__init__()
+        setattr(self, name, last)
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.BatchNorm1d(4))
+        self.last_name = name
+
+    def forward(self, x):
+        return getattr(self, self.last_name)(self.body(x))
+
+
+@pytest.mark.parametrize("name", ["head", "fc", "classifier"])
+def test_the_head_is_found_by_its_name_and_inside_a_wrapper(name):
+    network = Inside(name, nn.Linear(4, 2))
+    assert find_head(network) is getattr(network, name)
+    wrapped = nn.DataParallel(network)
+    assert find_head(wrapped) is getattr(network, name)
+    assert find_inner(wrapped) is network.body[0]
+
+
+def test_the_head_is_else_the_last_linear_layer():
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    assert find_head(layers) is layers[2]
+    assert find_head(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten())) is None
+    assert find_head(nn.Identity()) is None
+
+
+def test_logits_that_do_not_come_straight_from_the_head_are_refused(as_a_user_runs_it):
+    scaled = nn.Sequential(nn.Linear(4, 3), nn.Softplus())
+    with pytest.raises(ValueError, match="must be what the last linear layer gives"):
+        look(scaled, torch.randn(2, 4))
+    unused = Inside("other", nn.Identity())
+    unused.head = nn.Linear(4, 2)
+    with pytest.raises(ValueError, match="took no part: keep the one"):
+        look(unused, torch.randn(2, 4))
+    with pytest.raises(ValueError, match=r"no layer 'boddy'; it has \['head', 'body'"):
+        find_inner(Inside("head", nn.Linear(4, 2)), "boddy")
+
+
+def test_tokens_have_their_features_in_the_second_place():
+    class Tagger(nn.Linear):
+        def forward(self, x):
+            return super().forward(x)
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = Tagger(4, 3)
+
+        def forward(self, x):
+            return self.head(x).movedim(-1, 1)
+
+    seen = look(Tokens(), torch.randn(2, 7, 4))
+    assert seen.features.shape == (2, 4, 7)
+    assert seen.logits.shape == (2, 3, 7)
+
+
+def test_a_look_leaves_every_mode_every_statistic_and_the_random_state_as_they_were():
+    network = Inside("head", nn.Linear(4, 2)).train()
+    network.body[1].eval()
+    modes = [each.training for each in network.modules()]
+    buffers = [each.clone() for each in network.buffers()]
+    state = torch.get_rng_state()
+    with untouched(network):
+        seen = look(network, torch.randn(6, 4, generator=torch.Generator().manual_seed(0)))
+    assert not seen.logits.requires_grad
+    assert [each.training for each in network.modules()] == modes
+    assert all(map(torch.equal, network.buffers(), buffers))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,171 @@
+"""Label smoothing learnt on held-out data: three forms, their bounds, and what must not move."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import Predictions, data, losses, methods, models
+from calibrant.data import Batch
+from calibrant.training import Recipe, train
+
+K, D = 3, 5
+FORMS = ("scalar", "class", "matrix")
+
+
+def batch_of(n: int, seed: int) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(n, D, generator=generator, dtype=torch.float64)
+    labels = (inputs[:, :K] + torch.randn(n, K, generator=generator)).argmax(1)
+    return Batch(inputs, labels, torch.arange(n))
+
+
+def head() -> nn.Linear:
+    torch.manual_seed(2)
+    made = nn.Linear(D, K, dtype=torch.float64)
+    made.weight.data *= 6
+    return made
+
+
+def made(**settings) -> methods.MetaSmoothing:
+    return methods.build("meta_smoothing", classes=K, **settings)
+
+
+def set_to(method, value: float) -> None:
+    with torch.no_grad():
+        method.smoothing.fill_(value)
+
+
+def learnt(method, model: nn.Module, steps: int = 1, lr: float = 0.5):
+    for _ in range(steps):
+        method.before_step(model, batch_of(20, 0), batch_of(60, 1), lr)
+        method.loss(model, batch_of(20, 0))
+    return method
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_starts_as_cross_entropy_and_soft_labels_sum_to_one(form):
+    method, model, batch = made(form=form), head(), batch_of(20, 0)
+    expected = losses.cross_entropy(model(batch.inputs), batch.labels)
+    torch.testing.assert_close(method.loss(model, batch), expected)
+    set_to(method, 0.2)
+    torch.testing.assert_close(method.targets(batch.labels).sum(1), torch.ones(20).double())
+
+
+def test_one_amount_for_all_is_label_smoothing_and_a_row_for_each_spreads_it():
+    model, batch = head(), batch_of(20, 0)
+    one = made()
+    set_to(one, 0.2)
+    expected = losses.label_smoothing(model(batch.inputs), batch.labels, alpha=0.2)
+    torch.testing.assert_close(one.loss(model, batch), expected)
+    rows = made(form="matrix")
+    set_to(rows, 0.2)
+    labels = torch.tensor([1])
+    torch.testing.assert_close(
+        rows.targets(labels).detach(), torch.tensor([[0.2, 0.6, 0.2]]).double()
+    )
+    each = made(form="class")
+    with torch.no_grad():
+        each.smoothing.copy_(torch.tensor([0.0, 0.3, 0.0]))
+    torch.testing.assert_close(
+        each.targets(labels).detach(), torch.tensor([[0.1, 0.8, 0.1]]).double()
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_both_derivatives_agree_and_are_those_of_finite_differences(form):
+    model, batch, meta = head(), batch_of(20, 0), batch_of(60, 1)
+    grads = []
+    for derivative in ("closed_form", "double_backward"):
+        method = made(form=form, derivative=derivative, objective="sece+ce", bandwidth=0.1)
+        set_to(method, 0.1)
+        grads.append(learnt(method, model).smoothing.grad)
+    torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=1e-8)
+    set_to(method, 0.1)
+
+    def outcome() -> float:
+        moved = head()
+        log_p = torch.log_softmax(moved(batch.inputs), 1)
+        mean = -(method.targets(batch.labels).detach() * log_p).sum(1).mean()
+        slopes = torch.autograd.grad(mean, list(moved.parameters()))
+        with torch.no_grad():
+            for each, slope in zip(moved.parameters(), slopes, strict=True):
+                each -= 0.5 * slope
+            return method.outer(moved(meta.inputs), meta.labels).item()
+
+    at = grads[0].abs().argmax()
+    values = []
+    for sign in (1, -1):
+        set_to(method, 0.1)
+        with torch.no_grad():
+            method.smoothing.view(-1)[at] += sign * 1e-5
+        values.append(outcome())
+    slope = (values[0] - values[1]) / 2e-5
+    assert grads[0].view(-1)[at].item() == pytest.approx(slope, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_overconfident_model_gets_more_smoothing_within_its_bounds(form):
+    # Right about every training example and far too sure of the held-out ones.
+    method, model = made(form=form, meta_lr=0.05), head()
+    model.weight.data = 3 * torch.eye(K, D).double()
+    before = {key: each.clone() for key, each in model.state_dict().items()}
+    batch = batch_of(20, 0)
+    known = replace(batch, labels=batch.inputs[:, :K].argmax(1))
+    for _ in range(30):
+        method.before_step(model, known, batch_of(60, 1), 0.5)
+        method.loss(model, known)
+    row = method.after_epoch(Predictions(torch.randn(4, K), torch.zeros(4, dtype=torch.int64)))
+    assert 0.05 < row["smoothing_max"] <= 0.5 + 1e-12
+    assert (method.smoothing >= 0).all()
+    assert row["meta_gradient_norm"] > 0
+    assert len(row.get("smoothing", [])) == (0 if form == "scalar" else K)
+    assert all(torch.equal(each, before[key]) for key, each in model.state_dict().items())
+    # A label keeps half of its weight, whatever is learnt.
+    assert method.targets(torch.arange(K)).diagonal().min() >= 0.5 - 1e-12
+
+
+def test_held_out_data_reach_neither_weights_nor_statistics():
+    splits = data.load("digits", 0, limit=200).with_meta(0.3, seed=0)
+    wrong = replace(splits.meta, labels=(splits.meta.labels + 1) % splits.classes)
+    found = []
+    for each in (splits, replace(splits, meta=wrong)):
+        model = models.build("small_cnn", classes=10, shape=splits.shape, width=0.1)
+        method = methods.build("meta_smoothing", classes=10, every=1, meta_lr=0.0)
+        train(model, method, each, Recipe(epochs=1, batch=50, lr=0.1))
+        found.append(model.state_dict())
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_the_size_of_the_tried_step_does_not_depend_on_the_size_of_the_batch():
+    once, twice = batch_of(20, 0), batch_of(20, 0)
+    twice = Batch(
+        twice.inputs.repeat(2, 1), twice.labels.repeat(2), torch.arange(2 * len(once.labels))
+    )
+    grads = []
+    for batch in (once, twice):
+        method = made()
+        method.before_step(head(), batch, batch_of(60, 1), 0.5)
+        method.loss(head(), batch)
+        grads.append(method.smoothing.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_a_state_goes_on_alike_and_that_of_another_form_is_refused():
+    one, other = learnt(made(form="matrix"), head(), steps=3), made(form="matrix")
+    other.load_state_dict(one.state_dict())
+    learnt(one, head(), steps=2)
+    learnt(other, head(), steps=2)
+    assert torch.equal(one.smoothing, other.smoothing)
+    other.to(torch.device("cpu"))
+    assert torch.equal(learnt(one, head()).smoothing, learnt(other, head()).smoothing)
+    with pytest.raises(ValueError, match=r"smoothing must be \(1,\), got \(3, 3\)"):
+        made().load_state_dict(one.state_dict())
+    with pytest.raises(ValueError, match="not a state of MetaSmoothing"):
+        made().load_state_dict({})
+
+
+def test_a_form_that_does_not_exist_is_refused(as_a_user_runs_it):
+    with pytest.raises(ValueError, match=r"form must be one of \['scalar', 'class', 'matrix'\]"):
+        made(form="row")

@@ -1,0 +1,80 @@
+"""Rows of long-tailed data and of pixels: by frequency, by class, by image."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import metrics
+from calibrant.predictions import Predictions
+from calibrant.study import runner
+from calibrant.study.rows import measured_rows
+from calibrant.study.spec import parse
+from calibrant.study.worker import work
+
+LABELS = {"dataset": "d", "model": "m", "optimizer": "o", "method": "x"}
+
+
+def drawn(n: int, k: int, seed: int, **extras) -> Predictions:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator, dtype=torch.float64) * 2
+    return Predictions(logits, torch.randint(k, (n,), generator=generator), **extras)
+
+
+def rows_of(val: Predictions, test: Predictions, counts: list[int]) -> dict:
+    rows = measured_rows(
+        LABELS, 0, val, test, calibrators=["temperature"], names=["accuracy", "nll"],
+        resamples=10, counts=counts,
+    )  # fmt: skip
+    return {(row.calibrator, row.split, row.metric): row for row in rows}
+
+
+def test_long_tailed_training_makes_rows_of_frequent_and_rare_classes():
+    val, test = drawn(300, 4, 0), drawn(300, 4, 1, class_names=("a", "b", "c", "d"))
+    found = rows_of(val, test, [900, 101, 50, 3])
+    tail = test.take(test.labels == 3)
+    assert found["none", "test: tail", "accuracy"].value == metrics.accuracy(tail)
+    medium = test.take(test.labels == 2)
+    assert found["none", "test: medium", "nll"].value == metrics.nll(medium)
+    head = test.take(test.labels < 2)
+    assert found["none", "test: head", "nll"].value == metrics.nll(head)
+    row = found["temperature", "test: head", "nll"]
+    assert row.low < row.value < row.high
+    errors = metrics.per_class_ece(test)
+    assert found["none", "test", "classwise_ece: b"].value == errors[1]
+    assert found["none", "test", "classwise_ece: b"].low is None
+
+
+def test_even_classes_make_no_such_rows():
+    found = rows_of(drawn(100, 3, 0), drawn(100, 3, 1), [120, 100, 90])
+    assert {split for _, split, _ in found} == {"val", "test"}
+    assert {metric for _, _, metric in found} == {"accuracy", "nll"}
+
+
+def test_pixels_have_the_error_within_images_beside_that_of_all():
+    groups = torch.arange(400) // 40
+    found = rows_of(drawn(400, 3, 0, groups=groups), drawn(400, 3, 1, groups=groups), [5, 5, 5])
+    expected = metrics.group_ece(drawn(400, 3, 1, groups=groups))
+    assert found["none", "test", "group_ece"].value == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_study_of_long_tailed_data_writes_them(tmp_path, monkeypatch):
+    class Here(runner.Crew):
+        def busy(self, study) -> bool:
+            work(self.folder, owner="here")
+            return False
+
+    monkeypatch.setattr(runner, "Crew", Here)
+    study = {
+        "name": "tail",
+        "seeds": [0],
+        "metrics": ["accuracy"],
+        "resamples": 10,
+        "recipe": {"epochs": 1},
+        "dataset": [{"name": "blobs", "n": 3000, "classes": 4, "long_tail": 100.0}],
+        "model": [{"name": "mlp", "hidden": [8]}],
+        "method": [{"name": "balanced_softmax"}],
+    }
+    rows = runner.run(parse(study), tmp_path)
+    assert {"test: head", "test: tail"} <= {row.split for row in rows}
+    values = [row.value for row in rows if row.metric.startswith("classwise_ece: ")]
+    assert np.isfinite(values).all()

@@ -1,0 +1,230 @@
+"""`calibrant study` keeps its promises: signals, kills, a full disk, folders of other cells."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrant.cli import main
+from calibrant.study import runner
+from calibrant.study.cell import run_cell
+from calibrant.study.spec import parse
+from calibrant.study.store import Store, cell_id
+from calibrant.study.worker import work
+
+SPEC = """
+name = "told"
+seeds = [0, 1]
+calibrators = ["temperature"]
+metrics = ["accuracy", "nll"]
+resamples = 20
+recipe = { epochs = 120, batch = 32 }
+dataset = [{ name = "blobs", limit = 600 }]
+model = [{ name = "mlp", hidden = [16] }]
+method = [{ name = "cross_entropy" }]
+"""
+SMALL = {
+    "name": "small",
+    "seeds": [0, 1],
+    "calibrators": [],
+    "metrics": ["nll"],
+    "resamples": 20,
+    "recipe": {"epochs": 2, "batch": 64},
+    "dataset": [{"name": "blobs", "limit": 300}],
+    "model": [{"name": "mlp", "hidden": [16]}],
+    "method": [{"name": "cross_entropy"}],
+}
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Run cells in this process, with one thread: starting workers takes seconds."""
+
+    class Here(runner.Crew):
+        def busy(self, study) -> bool:
+            work(self.folder, owner="here")
+            return False
+
+    monkeypatch.setattr(runner, "Crew", Here)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
+    paths = [path for path in folder.rglob("*") if path.name in names]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    spec = folder.with_suffix(".toml")
+    spec.write_text(SPEC)
+    study = [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder)]
+    return [*study, *options]
+
+
+def started(folder: Path) -> subprocess.Popen:
+    """The command, at the moment at which both its workers have begun to train."""
+    begun = time.time_ns()
+    child = subprocess.Popen(
+        command(folder, "--workers", "2"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert child.poll() is None, child.communicate()
+        files = list(folder.glob("cells/*/config.json"))
+        if sum(path.stat().st_mtime_ns > begun for path in files) == 2:
+            return child
+        time.sleep(0.01)
+    raise AssertionError("no cell was begun")
+
+
+def workers_of(folder: Path) -> list[int]:
+    with Store.open(folder) as store:
+        owners = [state.owner for state in store.cells() if state.status == "running"]
+    return [int(runner.OWNER.fullmatch(owner)["process"]) for owner in owners]
+
+
+def lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # Ended, and nobody has asked how.
+    return " Z " not in Path(f"/proc/{process}/stat").read_text()
+
+
+def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
+    alone, as_a_user_runs_it, tmp_path
+):
+    folder = tmp_path / "parts"
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        child = started(folder)
+        workers, sent = workers_of(folder), time.monotonic()
+        child.send_signal(number)
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == code, err
+        assert time.monotonic() - sent < 10
+        assert err.splitlines()[-1] == (
+            f"calibrant: stopped by {number.name}; finished steps are saved in {folder}, the same "
+            "command goes on"
+        )
+        assert "Traceback" not in err
+        assert not any(map(lives, workers))
+        with Store.open(folder) as store:
+            assert store.counts()["pending"] == 2
+        # Of the step at which they were, long before one was due.
+        assert all(list(cell.glob("checkpoint-*")) for cell in (folder / "cells").iterdir())
+    child = started(folder)
+    workers, killed = workers_of(folder), time.monotonic()
+    child.kill()
+    child.communicate()
+    assert len(workers) == 2
+    while any(map(lives, workers)):
+        assert time.monotonic() - killed < 10, "workers go on without who started them"
+        time.sleep(0.05)
+    with Store.open(folder) as store:
+        assert store.counts()["pending"] == 2
+    assert main(command(folder)[3:]) == 0
+    with Store.open(folder) as store:
+        for state in store.cells():
+            ends = [each.outcome for each in store.attempts(state.id)]
+            assert ends == ["released"] * 3 + ["done"]
+    assert main(command(tmp_path / "whole")[3:]) == 0
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(alone, tmp_path):
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+
+    sets = ("model=[{name='mlp', hidden=[512, 512]}]", "recipe.epochs=1", "seeds=[0]")
+    args = command(tmp_path / "r", *[each for text in sets for each in ("--set", text)])
+    full = subprocess.run(args, capture_output=True, text=True, preexec_fn=small_files)
+    assert full.returncode == 5, full.stderr
+    last = full.stderr.splitlines()[-1]
+    path = rf"{tmp_path}/r/cells/[0-9a-f]+/checkpoint-\d+\.pt"
+    assert re.match(rf"calibrant: cannot write {path}: [\d,]+ bytes needed, [\d,]+ free ", last)
+    assert last.endswith("make room and run the same command again")
+    assert "Traceback" not in full.stderr
+    with Store.open(tmp_path / "r") as store:
+        assert store.counts()["pending"] == 1
+    assert main(args[3:]) == 0
+    with Store.open(tmp_path / "r") as store:
+        (state,) = store.cells()
+        assert [each.outcome for each in store.attempts(state.id)] == ["released", "done"]
+
+
+class StopError(Exception):
+    """Leaves a training with a checkpoint."""
+
+
+def begun(study, place: int, folder: Path) -> Path:
+    """The folder of a cell that was left in its second epoch."""
+    cell = study.cells()[place]
+    own = folder / "cells" / cell_id(cell.config())
+    own.mkdir(parents=True)
+
+    def stop(loop) -> None:
+        if loop.progress.epoch == 1:
+            raise StopError
+
+    with pytest.raises(StopError):
+        run_cell(cell, study, own, on_step=stop)
+    assert list(own.glob("checkpoint-*"))
+    return own
+
+
+@pytest.fixture
+def saving(monkeypatch):
+    monkeypatch.setattr("calibrant.training.run.SAVE_LEAST", 0.0)
+
+
+def reasons(study, folder: Path, **options) -> list[str]:
+    runner.run(study, folder, **options)
+    with Store.open(folder) as store:
+        return [state.reason for state in store.cells()]
+
+
+def test_a_cell_begun_with_other_code_is_refused_by_name(alone, saving, tmp_path, monkeypatch):
+    study = parse(SMALL)
+    own = begun(study, 0, tmp_path)
+    monkeypatch.setattr("calibrant.training.folder.code_digest", lambda: "0123456789ab")
+    refused, other = reasons(study, tmp_path)
+    assert refused.startswith(f"ValueError: {own} was made with calibrant = ")
+    assert refused.endswith("+0123456789ab: remove that folder and give --retry")
+    assert other == ""
+    shutil.rmtree(own)
+    assert reasons(study, tmp_path, retry=True) == ["", ""]
+
+
+def test_a_folder_of_another_cell_is_refused_by_the_setting(alone, saving, tmp_path):
+    study = parse(SMALL)
+    own = begun(study, 0, tmp_path)
+    own.rename(own.with_name(cell_id(study.cells()[1].config())))
+    first, refused = reasons(study, tmp_path)
+    assert first == ""
+    assert "was made with seed = 0, now 1; " in refused
+
+
+def test_a_cell_goes_on_with_the_threads_it_was_begun_with(alone, saving, tmp_path):
+    study = parse({**SMALL, "seeds": [0]})
+    own = begun(study, 0, tmp_path)
+    torch.set_num_threads(2)
+    assert reasons(study, tmp_path) == [""]
+    assert torch.get_num_threads() == 2
+    assert '"threads": 1' in (own / "result.json").read_text()
