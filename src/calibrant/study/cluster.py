@@ -17,21 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.extras import need
+from calibrant.study.cluster_task import FILES, LIFE, greet, train_cell, versions
 from calibrant.study.folder import states
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
 from calibrant.study.runner import Snapshot, run_by
 from calibrant.study.store import Claim, Store, cell_id
-from calibrant.study.worker import (
-    FILES,
-    LEASE,
-    LIFE,
-    greet,
-    named,
-    next_claim,
-    train_cell,
-    versions,
-)
+from calibrant.study.worker import LEASE, named, next_claim
 from calibrant.training.checkpoint import DiskFullError, write
 
 # Seconds for the scheduler to answer, for some worker to be there, and for files to come.
@@ -39,7 +31,7 @@ ANSWER, NOBODY, TRANSFER = 10.0, 30.0, 60.0
 # Written by this process; a worker that reads the same there shares the folder.
 TOKEN = "cluster.token"  # noqa: S105, no secret
 # Asked for by a function of Python's own: a task with one of ours ends a worker that lacks it.
-ENTRY = "calibrant.study.worker:LIFE"
+ENTRY = "calibrant.study.cluster_task:LIFE"
 
 
 def run_on_cluster(

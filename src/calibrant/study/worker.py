@@ -1,41 +1,21 @@
-"""What workers do: take cell after cell from the store, or run one as a task of a Dask cluster."""
+"""A worker: takes cell after cell of a study, and tells the store how each ended."""
 
-import json
 import os
 import platform
-import secrets
 import signal
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from calibrant import __version__
-from calibrant.extras import need
-from calibrant.study.cell import MEASURED, run_cell
+from calibrant.study.cell import run_cell
 from calibrant.study.folder import read_study
 from calibrant.study.grid import Cell, Study
-from calibrant.study.rows import ROWS, TABLE
-from calibrant.study.spec import parse
 from calibrant.study.store import Claim, Store, cell_id
 from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError
 from calibrant.training.checkpoint import write
-from calibrant.training.folder import (
-    CONFIG,
-    DIVERGED,
-    HISTORY,
-    RESULT,
-    WEIGHTS,
-    code_digest,
-    owned,
-)
 from calibrant.training.loop import Loop
 
 # Seconds for which a sign of life counts, and between two looks for a cell that is free again.
@@ -43,13 +23,6 @@ LEASE, PAUSE = 60.0, 0.5
 ERROR = "error.txt"
 # Of a cell that was taken out of the study; put in again, it is tried again.
 GONE = "the study no longer has this cell"
-# What comes back from a machine that does not share the folder; each vouches for those before it.
-TRAINED = (CONFIG, HISTORY, WEIGHTS, "val.npz", "test.npz", DIVERGED, ERROR, RESULT)
-FILES = (*TRAINED, ROWS, TABLE, MEASURED)
-# Of this process: a worker that was started anew under its old address has another.
-LIFE = secrets.token_hex(8)
-# Seeds and threads belong to the process, so that one training at a time may have it.
-ALONE = threading.Lock()
 
 
 class LostError(Exception):
@@ -179,85 +152,3 @@ def _alive(
 def _left_alone(parent: int | None) -> bool:
     """Whether the process that started this one is gone."""
     return parent is not None and os.getppid() != parent
-
-
-def versions() -> dict[str, str]:
-    """What must be the same in all processes."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"calibrant": f"{__version__}+{code_digest()}", "Python": python}
-
-
-def greet(token: str) -> dict[str, Any]:
-    """In a worker: say what it is, and what it reads in the folder of the study."""
-    try:
-        sees = Path(token).read_text()
-    except OSError:
-        sees = ""
-    return {**versions(), "sees": sees}
-
-
-def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
-    """In a worker: train a cell; returns how it ended, and its files if the folder is not shared.
-
-    The end is returned and never raised, so that nothing but plain values travels.
-    """
-    start = time.monotonic()
-    if job["life"] != LIFE:
-        return {"status": "lost", "reason": "its process was killed and started anew"}
-    with ExitStack() as stack:
-        if job["folder"] is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calibrant-")))
-        else:
-            folder = Path(job["folder"])
-        try:
-            status, reason = end_of(lambda: _train(job, folder), folder)
-        except LostError:
-            status, reason = "lost", "it was asked to stop"
-        except DiskFullError as error:
-            status, reason = "full", str(error)
-        files: dict[str, bytes] = {}
-        if job["folder"] is None:
-            held = [folder / name for name in FILES]
-            files = {path.name: path.read_bytes() for path in held if path.is_file()}
-    seconds = time.monotonic() - start
-    return {"status": status, "reason": reason, "seconds": seconds, "files": files}
-
-
-def _train(job: Mapping[str, Any], folder: Path) -> None:
-    worker = need("distributed", extra="cluster", what="a study on a Dask cluster").get_worker()
-
-    def check_wanted() -> None:
-        # Dask cannot end a thread: it only marks the task, when it is cancelled or its client dies.
-        task = worker.state.tasks.get(job["key"])
-        if task is None or task.state != "executing":
-            raise LostError
-
-    study, cells = _cells(job["study"], job["allow_code"])
-    while not ALONE.acquire(timeout=0.5):
-        check_wanted()
-    try:
-        _wait_for(folder, check_wanted)
-        torch.set_num_threads(job["threads"])
-        run_cell(cells[job["id"]], study, folder, on_step=lambda loop: check_wanted())
-    finally:
-        ALONE.release()
-
-
-@lru_cache(maxsize=1)
-def _cells(text: str, allow_code: tuple[str, ...]) -> tuple[Study, dict[str, Cell]]:
-    study = parse(json.loads(text), allow_code=allow_code, many=True)
-    return study, {cell_id(cell.config()): cell for cell in study.cells()}
-
-
-def _wait_for(folder: Path, check_wanted: Callable[[], None]) -> None:
-    """Let an earlier attempt leave the folder: nobody wants it, and it ends at its next step."""
-    deadline = time.monotonic() + LEASE
-    while True:
-        check_wanted()
-        try:
-            with owned(folder):
-                return
-        except ValueError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
