@@ -57,9 +57,11 @@ class Tags(HTMLParser):
 def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path):
     code, out, err = run("study", spec, "--workers", "2")
     assert code == 0, err
-    assert re.search(r"cross_entropy +none +0\.\d{4} ± 0\.\d{4}", out)
-    assert "plus or minus the standard deviation over seeds" in out
-    assert re.search(r"4 of 4 cells, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err)
+    assert re.search(r"cross_entropy +none +0\.\d{4} \[0\.\d{3}, 0\.\d{3}\]", out)
+    assert "95 % interval of one training over examples and seeds" in out
+    assert re.search(
+        r"4 of 4 cells done, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err
+    )
     assert "report: runs/tiny/report.html" in out
     page = (tmp_path / "runs" / "tiny" / "report.html").read_text()
     tags = Tags()
@@ -80,7 +82,7 @@ def test_overrides_and_a_dry_run_that_writes_nothing(run, spec, tmp_path):
     code, out, err = run("study", spec, "--dry-run", "--set", "seeds=[0, 1, 2]")
     assert code == 0, err
     assert "tiny: 6 cells" in out
-    assert "of training with one worker" in out
+    assert "of training if one cell runs after the other" in out
     assert not (tmp_path / "runs").exists()
 
 
@@ -100,7 +102,7 @@ def test_json_says_how_the_cells_ended(run, spec):
 def test_a_worker_joins_and_finds_nothing_left(run, spec):
     run("study", spec, "--set", "seeds=[0]")
     code, out, _ = run("worker", "runs/tiny")
-    assert (code, out) == (0, "0 cells run; none is left to take\n")
+    assert (code, out) == (0, "cells run: 0; none is left to take\n")
 
 
 def states_of(study, *statuses, reason=""):
@@ -196,7 +198,7 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
         (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
         (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),
         (("worker", "nowhere"), "nowhere"),
-        (("report", "nowhere"), "no rows in nowhere: run the study first"),
+        (("report", "nowhere"), "no study with rows in nowhere: run one with calibrant study"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, spec, args, message):

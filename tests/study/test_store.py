@@ -266,14 +266,22 @@ def test_retry_gives_failed_and_diverged_cells_all_attempts_again(store):
 
 
 def test_retry_names_the_cell_that_cannot_be_retried_and_changes_nothing(store):
-    failed, done = store.add(cells(2))
+    failed, running = store.add(cells(2))
     store.finish(store.claim("w", lease=LEASE), "failed")
-    store.finish(store.claim("w", lease=LEASE), "done")
-    with pytest.raises(ValueError, match=f"'{done}' is done"):
-        store.retry([failed, done])
+    store.claim("w", lease=LEASE)
+    with pytest.raises(ValueError, match=f"'{running}' is running"):
+        store.retry([failed, running])
     with pytest.raises(ValueError, match="'x' is not in this study"):
         store.retry([failed, "x"])
     assert store.cells()[0].status == "failed"
+
+
+def test_a_cell_that_is_done_is_put_back_by_its_id_only(store):
+    (done,) = store.add(cells(1))
+    store.finish(store.claim("w", lease=LEASE), "done")
+    assert store.retry() == []
+    assert store.retry([done]) == [done]
+    assert store.cells()[0].status == "pending"
 
 
 def test_counts_name_every_status(store):

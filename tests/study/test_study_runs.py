@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +13,16 @@ import numpy as np
 import pytest
 
 from calibrant import metrics
+from calibrant.cli import main
 from calibrant.predictions import Predictions
 from calibrant.study import runner
+from calibrant.study.cell import run_cell
 from calibrant.study.folder import read_study
 from calibrant.study.rows import Row, read_rows
 from calibrant.study.spec import parse
 from calibrant.study.store import Store
 from calibrant.study.worker import work
+from calibrant.training import InterruptedTrainingError
 
 PROGRAM = Path(__file__).with_name("dying_study.py")
 SMALL = {
@@ -166,6 +171,47 @@ def test_twenty_kills_change_no_byte(tmp_path):
     ends = launched(tmp_path / "parts", [*plan, None])
     assert [end["ended"] for end in ends] == ["killed"] * 20 + ["exit 0"]
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_finished_cells_whose_files_have_changed_or_gone_are_run_again(alone, tmp_path):
+    runner.run(parse(SMALL), tmp_path)
+    before = contents(tmp_path)
+    first, second, third, _ = sorted((tmp_path / "cells").iterdir())
+    (first / "test.npz").write_bytes(b"no longer predictions")
+    (second / "weights.pt").unlink()
+    shutil.rmtree(third)
+    with pytest.warns(UserWarning, match="files of 3 finished cells have changed or gone"):
+        runner.run(parse(SMALL), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_study_is_not_put_among_other_files(alone, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds other files, such as thesis\.tex: choose a new"):
+        runner.run(parse(SMALL), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_is_finished_of_a_stopped_study_can_be_reported(tmp_path, monkeypatch):
+    class OneCell(runner.Crew):
+        def busy(self, study) -> bool:
+            claim = self.store.claim("here", lease=60.0)
+            cell = next(c for c in study.cells() if c.config() == claim.config)
+            run_cell(cell, study, claim.folder)
+            self.store.finish(claim, "done")
+            os.kill(os.getpid(), signal.SIGINT)
+            return True
+
+    monkeypatch.setattr(runner, "Crew", OneCell)
+    with pytest.raises(InterruptedTrainingError):
+        runner.run(parse(SMALL), tmp_path)
+    assert {row.seed for row in read_rows(tmp_path)} == {0}
+    # As if the command had been killed: the report puts the rows together.
+    (tmp_path / "rows.jsonl").unlink()
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "1 of 4 cells are done." in page
+    assert page.count("pending") == 3
 
 
 def test_damaged_rows_are_refused_in_one_line(tmp_path):

@@ -11,7 +11,13 @@ from calibrant.cli.screen import say
 def report(
     folder: Annotated[Path, typer.Argument(metavar="STUDY", help="Folder of the study.")],
 ) -> None:
-    """Write the page of a study; nothing is trained or measured again."""
+    """Write the page of a study from what is finished of it; nothing is trained."""
     from calibrant.report.study_page import study_page
+    from calibrant.study.folder import collect, read_study
+    from calibrant.study.store import NAME, Store
 
+    if (folder / NAME).exists():
+        # Rows are put together at the end of a run: one under way, or killed, has only parts.
+        with Store.open(folder, create=False) as store:
+            collect(read_study(folder), store)
     say(f"written: {study_page(folder)}")

@@ -1,11 +1,12 @@
 """What `calibrant study` shows: a live view, the estimate, and the table of results."""
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from statistics import mean
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # Seconds between two plain lines, where the output is no terminal.
 PATIENCE = 10.0
+# Letters of a value with its interval, and the space beside it.
+WIDTH = 23
 # Running cells that are shown by name.
 SHOWN = 8
 
@@ -57,7 +60,7 @@ class View:
         ended = len(bad) + sum(state.status == "done" for state in snapshot.cells)
         # Cells of earlier runs of the command say nothing about the time left.
         self.before = ended if self.before is None else self.before
-        line = f"{ended} of {len(self.cells)} cells, {len(running)} running"
+        line = f"{ended - len(bad)} of {len(self.cells)} cells done, {len(running)} running"
         if bad:
             line += f", {len(bad)} failed or diverged"
         line += self._left(snapshot.seconds, ended)
@@ -148,8 +151,9 @@ def show_estimates(times: Sequence["Estimate"], workers: int) -> None:
     screen.show_table(("cell", "seeds", "each"), rows, numbers=("seeds", "each"))
     total = sum(e.seconds * e.cells for e in times)
     screen.say(
-        f"about {duration(total)} of training with one worker, by the time of a few steps; "
-        f"{workers} share the cores"
+        f"about {duration(total)} of training if one cell runs after the other, by the time of a "
+        "few steps; measuring comes on top"
+        + (f"; {workers} workers share the cores" if workers > 1 else "")
     )
 
 
@@ -163,17 +167,21 @@ def show_study(
         if row.split == "test":
             key = (row.dataset, row.model, row.optimizer, row.method, row.calibrator)
             groups.setdefault(key, {}).setdefault(row.metric, []).append(row)
-    varied = _varied(list(groups))
+    axes = (study.dataset, study.model, study.optimizer)
+    varied = [*(len(axis) > 1 for axis in axes), True, True]
     heads = [name for name, several in zip(HEADS, varied, strict=True) if several]
+    names = [[p for p, several in zip(key, varied, strict=True) if several] for key in groups]
+    shown = _fitting(heads, names, metrics)
     table = [
-        [*(part for part, several in zip(key, varied, strict=True) if several)]
-        + [_cell(found.get(metric, [])) for metric in metrics]
-        for key, found in groups.items()
+        [*name, *(_cell(metric, found.get(metric, [])) for metric in shown)]
+        for name, found in zip(names, groups.values(), strict=True)
     ]
-    screen.show_table((*heads, *metrics), table, numbers=metrics)
+    screen.show_table((*heads, *shown), table, numbers=shown)
     seeds = len(study.seeds)
-    what = "plus or minus the standard deviation over seeds" if seeds > 1 else "95 % interval"
-    screen.say(f"test split, {seeds} seed{'s' if seeds > 1 else ''}: {what}")
+    over = f"mean over {seeds} seeds, 95 % interval of one training over examples and seeds"
+    screen.say(f"test split: {over if seeds > 1 else 'one seed, 95 % interval over examples'}")
+    if len(shown) < len(metrics):
+        screen.say(f"not shown for want of room: {', '.join(metrics[len(shown) :])}; see rows.csv")
     for line in _failures(study, ended):
         screen.say(line)
     screen.say(f"written: {folder}")
@@ -194,17 +202,17 @@ def _failures(study: "Study", ended: Sequence["CellState"]) -> list[str]:
 HEADS = ("dataset", "model", "optimizer", "method", "calibrator")
 
 
-def _varied(keys: list[tuple[str, ...]]) -> list[bool]:
-    """Which columns tell rows apart; method and calibrator are always shown."""
-    several = [len(set(column)) > 1 for column in zip(*keys, strict=True)] or [False] * 5
-    return [*several[:3], True, True]
+def _fitting(heads: list[str], names: list[list[str]], metrics: list[str]) -> list[str]:
+    """The first metrics for which a terminal has room; all of them where there is no terminal."""
+    if not sys.stdout.isatty():
+        return metrics
+    widths = [max(map(len, column)) + 2 for column in zip(heads, *names, strict=True)]
+    room = shutil.get_terminal_size().columns - sum(widths)
+    return metrics[: max(2, room // WIDTH)]
 
 
-def _cell(rows: list[Any]) -> str:
-    values = [row.value for row in rows if row.value is not None]
-    if not values:
-        return "-"
-    if len(values) > 1:
-        return f"{mean(values):.4f} ± {stdev(values):.4f}"
-    (row,) = [row for row in rows if row.value is not None]
-    return f"{row.value:.4f} [{row.low:.4f}, {row.high:.4f}]"
+def _cell(metric: str, rows: list["Row"]) -> str:
+    from calibrant.metrics.runs import over_runs
+
+    reading = over_runs(metric, [(row.value, row.low, row.high) for row in rows])
+    return f"{reading.value:.4f} [{reading.low:.3f}, {reading.high:.3f}]" if reading else "-"

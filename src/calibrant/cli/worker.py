@@ -43,4 +43,4 @@ def worker(
     except DiskFullError as error:
         print(f"calibrant: {error}")
         raise typer.Exit(FULL) from error
-    say(f"{done} cells run; none is left to take")
+    say(f"cells run: {done}; none is left to take")

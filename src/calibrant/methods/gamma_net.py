@@ -46,9 +46,9 @@ class GammaNet(MetaLearner):
 
     Not known of the paper are the layers of its network, the map to positive numbers, and the exact
     error it minimises: here they are settings. Softplus with a large `meta_lr` runs to a gamma so
-    high that no gradient brings it back; the default is bounded by `tau`. The paper's bandwidth of
-    0.01 needs 512 held-out examples in every step: with few neighbours an example is compared with
-    single outcomes, which rewards over-confidence, and gamma stays low.
+    high that no gradient brings it back; the default is bounded by `tau`. How high gamma ends
+    depends on `bandwidth`, `meta_batch`, `every` and `meta_lr` together: choose them on validation
+    data.
 
     Args:
         classes: k.
@@ -68,7 +68,7 @@ class GammaNet(MetaLearner):
             "random_features" of the inputs, or an "intermediate" layer.
         layer: dotted name of that layer; by default the middle one of those with weights.
         derivative: "closed_form", or "double_backward" through the tried step: the same numbers.
-        meta_batch: held-out examples of a step; by default 256, of masks as many as of training.
+        meta_batch: held-out examples of a step; by default 512, of masks as many as of training.
         every: steps from one update of the gamma network to the next.
         meta_lr: learning rate of its Adam.
         seed: of its first weights.
@@ -83,7 +83,7 @@ class GammaNet(MetaLearner):
         *,
         objective: Objective = "sece",
         weight: float = 0.5,
-        bandwidth: float = 0.05,
+        bandwidth: float = 0.01,
         estimator: Form = "leave_one_out",
         positivity: Positivity = "sigmoid",
         tau: float = 5.0,
@@ -94,8 +94,8 @@ class GammaNet(MetaLearner):
         layer: str = "",
         derivative: Derivative = "closed_form",
         meta_batch: int | None = None,
-        every: int = 2,
-        meta_lr: float = 1e-3,
+        every: int = 4,
+        meta_lr: float = 3e-3,
         seed: int = 0,
     ) -> None:
         super().__init__(

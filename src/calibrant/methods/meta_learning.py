@@ -23,7 +23,7 @@ DERIVATIVES = ("closed_form", "double_backward")
 # Network, held-out batch and learning rate, as `before_step` was given them.
 Pending = tuple[nn.Module, Batch, float]
 # Held-out examples of a step, enough for a smooth calibration error at its usual bandwidth.
-META_BATCH = 256
+META_BATCH = 512
 # Numbers of the held-out inputs that go through the network together: few enough for its cache.
 ELEMENTS = 1 << 17
 # Pixels that a tried step sees on either side: pairs of them are compared.

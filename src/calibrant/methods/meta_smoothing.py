@@ -58,7 +58,7 @@ class MetaSmoothing(MetaLearner):
         bandwidth: of SECE.
         estimator: form of SECE, "leave_one_out", "points" or "grid".
         derivative: "closed_form", or "double_backward" through the tried step: the same numbers.
-        meta_batch: held-out examples of a step; by default 256, of masks as many as of training.
+        meta_batch: held-out examples of a step; by default 512, of masks as many as of training.
         every: steps from one update of the smoothing to the next.
         meta_lr: learning rate of its Adam.
 
@@ -78,7 +78,7 @@ class MetaSmoothing(MetaLearner):
         estimator: Form = "leave_one_out",
         derivative: Derivative = "closed_form",
         meta_batch: int | None = None,
-        every: int = 2,
+        every: int = 4,
         meta_lr: float = 1e-3,
     ) -> None:
         super().__init__(

@@ -5,11 +5,12 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
+from calibrant.metrics.runs import over_runs
 from calibrant.predictions import Predictions
 from calibrant.report.reliability import reliability_diagram
 
@@ -39,7 +40,7 @@ thead th { border-bottom: 1px solid #999; } tr.first td { border-top: 1px solid 
 .figures { display: flex; flex-wrap: wrap; gap: 1rem; }
 .figures svg { max-width: 100%; height: auto; }
 </style></head><body>
-<h1>{{ name }}</h1><p class="about">{{ about }}</p>
+<h1>{{ name }}</h1><p class="about">{{ about }}</p><p class="about">{{ state }}</p>
 {% for part in parts %}<h2>{{ part.title }}</h2>
 <table><thead><tr><th class="name">method</th><th class="name">calibrator</th>
 {% for metric in metrics %}<th>{{ metric }}</th>{% endfor %}</tr></thead><tbody>
@@ -64,16 +65,16 @@ def study_page(folder: str | Path) -> Path:
     jinja = need("jinja2", extra="report", what="the page of a study")
     where = Path(folder)
     if not (where / "rows.jsonl").exists():
-        raise FileNotFoundError(f"no rows in {where}: run the study first")
+        raise FileNotFoundError(f"no study with rows in {where}: run one with calibrant study")
     study = json.loads((where / "study.json").read_text(encoding="utf-8"))["study"]
     cells = json.loads((where / "cells.json").read_text(encoding="utf-8"))["cells"]
-    lines = (where / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["split"] == "test"]
+    rows = [row for row in _read(where / "rows.jsonl") if row["split"] == "test"]
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     setting = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
     text = setting.from_string(TEMPLATE).render(
         name=study["name"],
         about=study["about"],
+        state=f"{sum(cell['status'] == 'done' for cell in cells)} of {len(cells)} cells are done.",
         metrics=metrics,
         parts=_parts(where, rows, cells, metrics),
         problems=[
@@ -85,6 +86,16 @@ def study_page(folder: str | Path) -> Path:
     with replacing(where / PAGE) as handle:
         handle.write(text.encode())
     return where / PAGE
+
+
+def _read(path: Path) -> list[Row]:
+    found = []
+    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise ValueError(f"{path}:{place} is damaged: run the study again") from None
+    return found
 
 
 def _label(cell: Row) -> str:
@@ -106,7 +117,7 @@ def _parts(where: Path, rows: list[Row], cells: list[Row], metrics: list[str]) -
             and cell["status"] == "done"
         ]
         seeds = len({row["seed"] for row in own})
-        many = f"mean over {seeds} seeds, plus or minus the standard deviation over them"
+        many = f"mean over {seeds} seeds, 95 % intervals of one training over examples and seeds"
         parts.append(
             {
                 "title": ", ".join(key),
@@ -126,23 +137,16 @@ def _lines(rows: list[Row], metrics: list[str]) -> list[Row]:
     seen: set[str] = set()
     lines = []
     for (method, calibrator), group in groups.items():
-        texts = [_text(group[metric]) for metric in metrics]
+        texts = [_text(metric, group[metric]) for metric in metrics]
         first = method not in seen
         seen.add(method)
         lines.append({"method": method, "calibrator": calibrator, "cells": texts, "first": first})
     return lines
 
 
-def _text(rows: list[Row]) -> str:
-    held = [row for row in rows if row["value"] is not None]
-    values = [row["value"] for row in held]
-    if not values:
-        return "-"
-    if len(values) > 1:
-        return f"{mean(values):.4f} ± {stdev(values):.4f}"
-    low, high = held[0]["low"], held[0]["high"]
-    ends = "" if low is None or high is None else f" [{low:.4f}, {high:.4f}]"
-    return f"{values[0]:.4f}{ends}"
+def _text(metric: str, rows: list[Row]) -> str:
+    reading = over_runs(metric, [(row["value"], row["low"], row["high"]) for row in rows])
+    return f"{reading.value:.4f} [{reading.low:.3f}, {reading.high:.3f}]" if reading else "-"
 
 
 def _reliability(where: Path, cells: list[Row]) -> str:

@@ -67,10 +67,11 @@ def run_on_cluster(
     with _quiet(), ExitStack() as stack:
         try:
             client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            # Something that is no scheduler may answer anything, and is read as anything.
             raise ConnectionError(
                 f"no Dask scheduler answers at {address} within {ANSWER:.0f} s: start one with "
-                "`dask scheduler`, or correct the address"
+                "`dask scheduler`, or correct the address (8787 is that of its dashboard)"
             ) from error
         stack.callback(client.close, timeout=2)
         return run_by(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,10 @@ import torch
 from calibrant.study.folder import collect, states, write_study
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
-from calibrant.study.store import CellState, Claim, Store
+from calibrant.study.store import NAME, CellState, Claim, Store
 from calibrant.study.worker import GONE
 from calibrant.training.checkpoint import DiskFullError
-from calibrant.training.folder import DIVERGED
+from calibrant.training.folder import DIVERGED, RESULT, read_result
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 
 # Seconds between two looks at the workers, and that they have to end after a signal.
@@ -98,12 +99,14 @@ def run_by(
 ) -> list[Row]:
     """Do what `run` does by hands that are made once the store is open."""
     where = Path(folder)
+    _check_ours(where)
     start = looked = time.monotonic()
     with Store.open(where) as store:
         write_study(where, study, allow_code=tuple(allow_code))
         store.add([cell.config() for cell in study.cells()])
         give_back(store)
         _try_again(store, states(study, store), all_of_them=retry)
+        _mend(store, states(study, store))
         with Interrupts() as interrupts:
             hands = hands_of(store)
             try:
@@ -117,11 +120,28 @@ def run_by(
                         # Workers of an earlier run that was killed end only a bit later.
                         give_back(store)
                         looked = time.monotonic()
+            except InterruptedTrainingError:
+                # What is finished can be reported.
+                collect(study, store)
+                raise
             finally:
                 hands.dismiss()
                 give_back(store)
         watch(Snapshot(tuple(states(study, store)), time.monotonic() - start))
         return collect(study, store)
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse to put a study among the files of something else."""
+    if folder.is_dir() and not (folder / NAME).exists():
+        others = [
+            path.name for path in folder.iterdir() if not path.name.startswith(("store.", "."))
+        ]
+        if others:
+            raise ValueError(
+                f"{folder} is no study and holds other files, such as {min(others)}: choose a new "
+                "or an empty folder"
+            )
 
 
 def give_back(store: Store) -> None:
@@ -154,6 +174,28 @@ def _try_again(store: Store, cells: Sequence[CellState], *, all_of_them: bool) -
         (store.folder_of(each) / DIVERGED).unlink(missing_ok=True)
     if chosen:
         store.retry(chosen)
+
+
+def _mend(store: Store, cells: Sequence[CellState]) -> None:
+    """Put finished cells back whose files have changed or gone; their checkpoints may be there."""
+    damaged = []
+    for state in cells:
+        folder = store.folder_of(state.id)
+        try:
+            whole = state.status != "done" or read_result(folder) is not None
+        except ValueError:
+            whole = False
+            (folder / RESULT).unlink()
+        if not whole:
+            damaged.append(state.id)
+    if damaged:
+        store.retry(damaged)
+        first = store.folder_of(damaged[0])
+        warnings.warn(
+            f"files of {len(damaged)} finished cells have changed or gone, the first is {first}: "
+            "they are run again",
+            stacklevel=3,
+        )
 
 
 class Crew:

@@ -54,6 +54,8 @@ STUDY: Fields = {
     "recipe": (dict[str, Any], {}),
     **{part: (list[dict[str, Any]], []) for part in PARTS},
 }
+# More only take time: the ends of an interval are known to three digits long before.
+MOST_RESAMPLES = 100_000
 # A number of classes with which the settings of methods are tried.
 CLASSES = 10
 
@@ -80,7 +82,12 @@ def read(
         ValueError: one line with the place in the file, what must hold, and what came.
     """
     given = {"optimizer": DEFAULTS["optimizer"], **load(path)}
-    return parse(overridden(given, overrides), allow_code=allow_code, many=many)
+    whole = overridden(given, overrides)
+    try:
+        return parse(whole, allow_code=allow_code, many=many)
+    except ValueError as error:
+        # With overrides it may be one of them that is wrong.
+        raise ValueError(str(error) if overrides else f"{path}: {error}") from None
 
 
 def parse(given: Mapping[str, Any], *, allow_code: Sequence[str] = (), many: bool = False) -> Study:
@@ -128,8 +135,10 @@ def _check_top(top: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"seeds[{index}]: must be at least 0 and below 2**63, got {shown(seed)}"
             )
-    if top["resamples"] < 1:
-        raise ValueError(f"resamples: must be at least 1, got {shown(top['resamples'])}")
+    if not 1 <= top["resamples"] <= MOST_RESAMPLES:
+        raise ValueError(
+            f"resamples: must be from 1 to {MOST_RESAMPLES:,}, got {shown(top['resamples'])}"
+        )
     for key, known in (("calibrators", CALIBRATORS), ("metrics", METRICS)):
         for index, each in enumerate(top[key]):
             _check_name(f"{key}[{index}]", key.removesuffix("s"), each, known)
@@ -184,7 +193,7 @@ def _check_member(part: Part, path: str, name: str, allow_code: Sequence[str]) -
         if name not in allow_code:
             raise ValueError(
                 f"{path}: {shown(name)} is code, and a file alone may not run any; "
-                f"name it outside of the file as well"
+                f"name it outside of the file as well (--allow-code {name})"
             )
         return
     if part == "dataset" and name in ("hf", "hf:"):

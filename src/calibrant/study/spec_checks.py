@@ -31,7 +31,7 @@ def check_grid(study: Study, *, many: bool) -> None:
     if study.count > MOST_CELLS and not many:
         raise ValueError(
             f"the grid has {study.count:,} cells, more than {MOST_CELLS:,}; "
-            "cut it down, or say that so many are meant"
+            "cut it down, or say that so many are meant (--yes)"
         )
     _check_optimizers(study)
     _check_fit(study)

@@ -3,6 +3,7 @@
 import math
 import types
 from collections.abc import Iterable
+from datetime import date, time
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -47,7 +48,7 @@ def checked(
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, float) and math.isnan(each):
                 expected = words(known[key][0])
-                raise ValueError(f"{_join(path, key)}: expected {expected}, got nan")
+                raise ValueError(f"{_join(path, key)}: expected {expected}, got nan, which is none")
     return found
 
 
@@ -70,6 +71,8 @@ def _wrong(path: str, given: dict[str, Any], known: Fields, place: tuple[Any, ..
         path, kind, value = f"{path}[{place[1]}]", get_args(kind)[0], value[place[1]]
     if origin is Literal and isinstance(value, str):
         return f"{path}: no {shown(value)}; {meant(value[:60], get_args(kind))}"
+    if origin is list and isinstance(value, dict):
+        return f"{path}: expected a list of tables, got one: write [[{path}]], not [{path}]"
     return f"{path}: expected {words(kind)}, got {shown(value)}"
 
 
@@ -102,6 +105,8 @@ def shown(value: Any) -> str:
         return f"a {kind} of {len(value)}"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, date | time):
+        return f"the date or time {value}"
     return one_line(repr(value[:200] if isinstance(value, str) else value), 80)
 
 

@@ -215,7 +215,8 @@ class Store:
     def retry(self, ids: Iterable[str] | None = None) -> list[str]:
         """Ids of failed and diverged cells that are pending again; all of them if none are given.
 
-        They have all their attempts again. What is in their folders stays.
+        Given by their ids, cells that are done may be put back, too. They have all their attempts
+        again. What is in their folders stays.
         """
         wanted = None if ids is None else list(ids)
 
@@ -225,9 +226,9 @@ class Store:
             if again is None:
                 again = [id for id, status in found.items() if status in ("failed", "diverged")]
             for id in again:
-                if found.get(id) not in ("failed", "diverged"):
+                if found.get(id) not in ENDS:
                     raise ValueError(
-                        f"only failed and diverged cells can be retried, but cell {id!r} is "
+                        f"only cells that have ended can be retried, but cell {id!r} is "
                         f"{found.get(id, 'not in this study')}"
                     )
             handle.executemany(RETRY, [(id,) for id in again])

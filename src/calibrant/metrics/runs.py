@@ -1,0 +1,43 @@
+"""A metric over several trainings."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from calibrant.metrics import METRICS, Interval
+from calibrant.metrics.statistics import range_of
+
+# Half the width of the middle 95 % of a normal distribution, in standard deviations.
+WIDTH = 1.959964
+
+
+def over_runs(
+    metric: str, readings: Iterable[tuple[float | None, float | None, float | None]]
+) -> Interval | None:
+    """Mean over trainings, with the interval of a single one: examples and seeds both vary.
+
+    The two are added as independent: the mean square distance to the ends of the intervals over
+    examples, and the spread of the values over seeds. None if no training has a value.
+
+    Args:
+        metric: its name; the interval stays within what the metric can be.
+        readings: value, low and high of each training; None where there is none.
+
+    Examples:
+        >>> print(over_runs("nll", [(0.1, 0.07, 0.12), (0.2, 0.17, 0.22)]))
+        0.1500 [0.0082, 0.2900]
+    """
+    ends = [[math.nan if end is None else end for end in each] for each in readings]
+    value, low, high = np.array([each for each in ends if math.isfinite(each[0])]).reshape(-1, 3).T
+    if len(value) == 0:
+        return None
+    spread = WIDTH * value.std(ddof=1) if len(value) > 1 else 0.0
+    # An end that is not known adds nothing.
+    down, up = (
+        np.hypot(np.sqrt(np.nan_to_num(side**2).mean()), spread)
+        for side in (value - low, high - value)
+    )
+    mean = value.mean()
+    least, most = range_of(METRICS[metric]) if metric in METRICS else (0.0, 1.0)
+    return Interval(float(mean), float(max(mean - down, least)), float(min(mean + up, most)))
