@@ -83,13 +83,18 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
-    """Write a table with five digits: more than the seeds agree on."""
+    """Write a table with four digits, of the ends of intervals three: more than seeds agree on."""
     with path.open("w", newline="") as handle:
         table = csv.DictWriter(handle, list(rows[0]), lineterminator="\n")
         table.writeheader()
         for row in rows:
-            short = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
-            table.writerow(short)
+            table.writerow({name: _short(name, value) for name, value in row.items()})
+
+
+def _short(name: str, value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return f"{value:.3g}" if name in ("low", "high") else f"{value:.4g}"
 
 
 if __name__ == "__main__":
