@@ -23,7 +23,7 @@ quickstart: $(READY)  ## a small study on handwritten digits, with its report
 	$(BIN)/calibrant study quickstart --output quickstart --workers 2
 
 test: $(READY)  ## run all tests, the examples in docstrings included
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff: style and common mistakes
 	$(BIN)/ruff check src tests benchmarks examples

@@ -73,7 +73,11 @@ def _study(about: Path) -> list[str]:
         parts += _more(methods)
     figure = PAGE.with_name(f"results-{name}.png")
     _draw(about.with_name(f"{name}-curves.csv"), figure)
-    return [*parts, f"![ECE along training]({figure.name})"]
+    parts.append(f"![ECE along training]({figure.name})")
+    for kind, said in (("prices", "multipliers of each class"), ("gamma", "gamma of the examples")):
+        drawn = PAGE.with_name(f"{kind}-{name}.png")
+        parts += [f"![{said}]({drawn.name})"] if drawn.exists() else []
+    return parts
 
 
 def _row(method: str, values: Values, methods: dict[str, Values]) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from benchmarks.pages import machine, versions
 from benchmarks.real_data import ROOT
-from benchmarks.results_page import write_page
+from benchmarks.results_page import PAGE, write_page
+from calibrant.report import gamma_figure, price_figure, save
 from calibrant.study.folder import read_study
-from calibrant.study.rows import read_rows
+from calibrant.study.rows import NONE, Row, read_rows
 
 RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
 # Kept of the history of every epoch, as means over the seeds.
@@ -42,9 +43,10 @@ def keep(folder: Path) -> None:
         print(f"{name} is not finished, left as it was", file=sys.stderr)
         return
     KEPT.mkdir(exist_ok=True)
-    rows = [vars(row) for row in read_rows(folder) if row.split.startswith("test")]
+    rows = [vars(row) for row in read_rows(folder) if _kept(row)]
     _write(KEPT / f"{name}.csv", rows)
     _write(KEPT / f"{name}-curves.csv", _curves(folder, cells))
+    _draw(folder, name, cells)
     seconds = _seconds(folder)
     failed = [cell for cell in cells if cell["status"] != "done"]
     about = {
@@ -56,6 +58,12 @@ def keep(folder: Path) -> None:
     }
     (KEPT / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n")
     print(f"{name}: {len(rows)} rows of {len(cells)} cells")
+
+
+def _kept(row: Row) -> bool:
+    """Test rows; of single classes and groups of them, only before and after one temperature."""
+    whole = row.split == "test" and ":" not in row.metric
+    return row.split.startswith("test") and (whole or row.calibrator in (NONE, "temperature"))
 
 
 def _seconds(folder: Path) -> float:
@@ -80,6 +88,21 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             means = {name: mean(history[epoch][name] for history in histories) for name in CURVES}
             found.append({**where, "epoch": epoch, **means})
     return found
+
+
+def _draw(folder: Path, name: str, cells: list[dict[str, Any]]) -> None:
+    """What methods learnt in the first seed: prices of the last with them, gammas of the first."""
+    for cell in cells:
+        lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
+        history = [json.loads(line) for line in lines]
+        title = f"{cell['method']}: {cell['dataset']}"
+        if cell["seed"] == 0 and "multipliers" in history[-1]:
+            counts = json.loads((folder / cell["folder"] / "result.json").read_text())
+            figure = price_figure(history, counts["class_counts"], title=title)
+            save(figure, PAGE.with_name(f"prices-{name}.png"))
+        path = PAGE.with_name(f"gamma-{name}.png")
+        if cell["seed"] == 0 and "gamma_right" in history[-1] and not path.exists():
+            save(gamma_figure(history, title=title), path)
 
 
 def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:

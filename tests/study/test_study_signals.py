@@ -140,12 +140,14 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
         assert time.monotonic() - killed < SOON, "workers go on without who started them"
         time.sleep(0.05)
     with Store.open(folder) as store:
-        assert store.counts()["pending"] == 2
+        # One may have come to its end before it saw that it was alone.
+        assert store.counts()["running"] == 0
     assert main(command(folder)[3:]) == 0
     with Store.open(folder) as store:
         for state in store.cells():
-            ends = [each.outcome for each in store.attempts(state.id)]
-            assert ends == ["released"] * 3 + ["done"]
+            *before, last = [each.outcome for each in store.attempts(state.id)]
+            assert (set(before), last) == ({"released"}, "done")
+            assert len(before) in (2, 3)
     assert main(command(tmp_path / "whole")[3:]) == 0
     assert contents(folder) == contents(tmp_path / "whole")
 

@@ -55,6 +55,6 @@ def price_figure(
     left.set_xlabel("epoch", color=INK)
     left.set_ylabel(f"{PRICES[found[0]]} of each class", color=INK)
     right.set_xlabel("training examples of the class", color=INK)
-    head(left, shorten(title, 46) or None, f"{len(history)} epochs, rare classes dark")
+    head(left, shorten(title, 70) or None, f"{len(history)} epochs, rare classes dark")
     head(right, None, f"last epoch: {values[-1].min():.3g} to {values[-1].max():.3g}")
     return figure

@@ -134,9 +134,8 @@ def run_by(
 def _check_ours(folder: Path) -> None:
     """Refuse to put a study among the files of something else."""
     if folder.is_dir() and not (folder / NAME).exists():
-        others = [
-            path.name for path in folder.iterdir() if not path.name.startswith(("store.", "."))
-        ]
+        ours = ("store.", "cells", "study.json", "rows.", "report.html", LOG, ".")
+        others = [path.name for path in folder.iterdir() if not path.name.startswith(ours)]
         if others:
             raise ValueError(
                 f"{folder} is no study and holds other files, such as {min(others)}: choose a new "
