@@ -9,7 +9,8 @@ from torch import nn
 from calibrant.data import Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.attacks import Surroundings, bare, dual_norm, evaluating, pgd
+from calibrant.methods.attacks import Surroundings, dual_norm, pgd
+from calibrant.methods.networks import bare, evaluating
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
 

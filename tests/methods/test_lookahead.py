@@ -6,9 +6,10 @@ from torch import nn
 
 from calibrant.losses import cross_entropy, dece, focal, sece
 from calibrant.methods.gamma_net import focal_slopes
-from calibrant.methods.heads import find_head, find_inner, look, untouched
+from calibrant.methods.heads import find_head, find_inner, look
 from calibrant.methods.lookahead import View, closed_form, double_backward
 from calibrant.methods.meta_smoothing import soft_cross_entropy
+from calibrant.methods.networks import evaluating
 
 N, M, D, K = 10, 16, 5, 3
 JUDGES = {
@@ -180,7 +181,7 @@ def test_a_look_leaves_every_mode_every_statistic_and_the_random_state_as_they_w
     modes = [each.training for each in network.modules()]
     buffers = [each.clone() for each in network.buffers()]
     state = torch.get_rng_state()
-    with untouched(network):
+    with evaluating(network), torch.no_grad():
         seen = look(network, torch.randn(6, 4, generator=torch.Generator().manual_seed(0)))
     assert not seen.logits.requires_grad
     assert [each.training for each in network.modules()] == modes

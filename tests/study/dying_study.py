@@ -1,7 +1,8 @@
 """Run a study in child processes that are killed; run as a program, since forks need a clean start.
 
-Arguments: a folder, and a plan in JSON: seconds until SIGKILL for each launch, or null (no kill).
-Prints in JSON how each launch ended.
+Arguments: two folders, and a plan in JSON. In the first folder the study runs undisturbed; in the
+second it is launched once for each entry of the plan: the time until SIGKILL, as a part of what the
+first took, or null (no kill). Prints in JSON how each launch ended.
 """
 
 import json
@@ -65,13 +66,15 @@ def launch(folder: Path, kill_after: float | None) -> dict:
 
 def main() -> None:
     torch.set_num_threads(1)
-    folder, plan = Path(sys.argv[1]), json.loads(sys.argv[2])
+    whole, folder, plan = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     # What is imported at the first step is imported once, here, and not in every child.
     warm = folder.with_name("warm")
     STUDY["recipe"]["epochs"] = 1
     study(warm)
     STUDY["recipe"]["epochs"] = 8
-    print(json.dumps([launch(folder, each) for each in plan]))
+    first = launch(whole, None)
+    kills = [None if part is None else part * first["seconds"] for part in plan]
+    print(json.dumps([first, *(launch(folder, each) for each in kills)]))
 
 
 if __name__ == "__main__":

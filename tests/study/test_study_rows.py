@@ -9,7 +9,6 @@ from calibrant.predictions import Predictions
 from calibrant.study import runner
 from calibrant.study.rows import measured_rows
 from calibrant.study.spec import parse
-from calibrant.study.worker import work
 
 LABELS = {"dataset": "d", "model": "m", "optimizer": "o", "method": "x"}
 
@@ -57,13 +56,7 @@ def test_pixels_have_the_error_within_images_beside_that_of_all():
     assert found["none", "test", "group_ece"].value == pytest.approx(expected, abs=1e-15)
 
 
-def test_a_study_of_long_tailed_data_writes_them(tmp_path, monkeypatch):
-    class Here(runner.Crew):
-        def busy(self, study) -> bool:
-            work(self.folder, owner="here")
-            return False
-
-    monkeypatch.setattr(runner, "Crew", Here)
+def test_a_study_of_long_tailed_data_writes_them(alone, tmp_path):
     study = {
         "name": "tail",
         "seeds": [0],

@@ -18,7 +18,6 @@ from calibrant.study import runner
 from calibrant.study.cell import run_cell
 from calibrant.study.spec import parse
 from calibrant.study.store import Store, cell_id
-from calibrant.study.worker import work
 
 # Twice the ten seconds that are promised: a machine may have other work.
 SOON = 20
@@ -44,22 +43,6 @@ SMALL = {
     "model": [{"name": "mlp", "hidden": [16]}],
     "method": [{"name": "cross_entropy"}],
 }
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """Run cells in this process, with one thread: starting workers takes seconds."""
-
-    class Here(runner.Crew):
-        def busy(self, study) -> bool:
-            work(self.folder, owner="here")
-            return False
-
-    monkeypatch.setattr(runner, "Crew", Here)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

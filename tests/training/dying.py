@@ -1,8 +1,9 @@
 """Train in child processes that die as planned; run as a program, since forks need a clean start.
 
 Arguments: a folder, a method, and a plan in JSON: one object for each launch, with `kill_after`
-(seconds until SIGKILL), `fault` (an instant by name) or neither (to the end). Prints in JSON how
-each launch ended, and which files a launch left that cannot be read.
+(time until SIGKILL, as a part of what a whole training takes just before), `fault` (an instant by
+name) or neither (to the end). Prints in JSON how each launch ended, and which files a launch left
+that cannot be read.
 """
 
 import json
@@ -88,6 +89,13 @@ def main() -> None:
     splits = data.load("digits", 0)
     # What is imported at the first step is imported once, here, and not in every child.
     trained(None, method, splits, replace(RECIPE, epochs=1))
+    if any("kill_after" in step for step in plan):
+        # Now, and here: how fast a machine is depends on what else it does.
+        whole = launch(folder.with_name(f"{folder.name}-timed"), method, splits, {})["seconds"]
+        plan = [
+            step | {"kill_after": step["kill_after"] * whole} if "kill_after" in step else step
+            for step in plan
+        ]
     ends = [launch(folder, method, splits, step) for step in plan]
     print(json.dumps(ends))
 

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
 
 from calibrant.data import Scale
 from calibrant.shapes import PerExample
@@ -78,16 +77,6 @@ def dual_norm(slopes: Tensor, norm: Norm) -> PerExample:
     """Most that a linear function with these slopes falls within a ball of radius one, (n,)."""
     flat = slopes.flatten(1)
     return flat.abs().sum(1) if norm == "linf" else flat.norm(dim=1)
-
-
-def bare(model: nn.Module) -> nn.Module:
-    """The network inside the wrappers that average its gradients over processes.
-
-    A network of a user may have a part called `module`: only wrappers are opened.
-    """
-    while isinstance(model, DistributedDataParallel) or type(model).__name__ == "_FabricModule":
-        model = model.get_submodule("module")
-    return model
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,18 +162,6 @@ def _only_embedding(network: nn.Module) -> nn.Embedding | nn.EmbeddingBag:
             f"one, an nn.Embedding or nn.EmbeddingBag; it has {len(found)}"
         )
     return found[0]
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode, with gradients; afterwards each part is in the mode it was in."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def random_draws(device: torch.device) -> tuple[Tensor, ...]:

@@ -18,14 +18,13 @@ from calibrant.methods.attacks import (
     Norm,
     Space,
     Surroundings,
-    bare,
     dual_norm,
-    evaluating,
     pgd,
     random_draws,
     repeated,
 )
 from calibrant.methods.base import Method, mixed
+from calibrant.methods.networks import bare, evaluating
 from calibrant.shapes import Logits, PerExample
 
 

@@ -1,12 +1,12 @@
 """The last linear layer of a network: which it is, what it sees, and a look without a trace."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+
+from calibrant.methods.networks import bare
 
 # Attributes under which networks keep their last layer.
 NAMES = ("head", "fc", "classifier")
@@ -34,7 +34,7 @@ class Seen:
 
 def find_head(model: nn.Module) -> Head | None:
     """The last linear layer, a 1x1 convolution included: by its usual names, or else by order."""
-    inner = _unwrapped(model)
+    inner = bare(model)
     for name in NAMES:
         found = getattr(inner, name, None)
         if _is_linear(found):
@@ -44,7 +44,7 @@ def find_head(model: nn.Module) -> Head | None:
 
 def find_inner(model: nn.Module, name: str = "") -> nn.Module:
     """A layer by its dotted name, or the middle one of those with weights before the head."""
-    inner, head = _unwrapped(model), find_head(model)
+    inner, head = bare(model), find_head(model)
     if name:
         try:
             return inner.get_submodule(name)
@@ -91,26 +91,6 @@ def look(model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None) ->
             "keep the layer that makes them in an attribute named head"
         )
     return Seen(logits, features.detach(), head, pooled)
-
-
-@contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every module is back in its own mode."""
-    modes = [(each, each.training) for each in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The network inside the wrappers of data-parallel training."""
-    while isinstance(getattr(model, "module", None), nn.Module):
-        model = model.module  # type: ignore[assignment]
-    return model
 
 
 def _is_linear(module: object) -> TypeGuard[Head]:

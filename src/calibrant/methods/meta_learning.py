@@ -13,8 +13,9 @@ from calibrant.losses import cross_entropy, dece, sece
 from calibrant.losses.sece import Form, check_kernel
 from calibrant.losses.settings import at_least, one_of
 from calibrant.methods.base import Method, Ranks
-from calibrant.methods.heads import Seen, look, untouched
+from calibrant.methods.heads import Seen, look
 from calibrant.methods.lookahead import Loss, Slopes, View, closed_form, double_backward
+from calibrant.methods.networks import evaluating
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
 Derivative = Literal["closed_form", "double_backward"]
@@ -98,7 +99,7 @@ class MetaLearner(Method):
         if seen.head is None:
             raise ValueError(NO_HEAD)
         size = max(1, ELEMENTS // max(1, batch.inputs[:1].numel()))
-        with untouched(model):
+        with evaluating(model), torch.no_grad():
             parts = [look(model, part).features for part in torch.split(batch.inputs, size)]
         meta, labels = self.rows(raised(torch.cat(parts)), batch.labels, adjusted=False)
         kept = self.kept(batch)

@@ -1,12 +1,12 @@
 """What a network says about a split."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Split
+from calibrant.methods.networks import evaluating
 from calibrant.predictions import Predictions
 from calibrant.training.runtime import Runtime
 
@@ -56,7 +56,7 @@ def _logits(
     step = max(1, ELEMENTS // max(1, split.inputs[0].numel()))
     dtype = _like(model).dtype
     found = []
-    with evaluating(model):
+    with evaluating(model), torch.no_grad():
         for start in range(0, max(1, len(mine)), step):
             index = mine[start : start + step]
             inputs = placed(split.batch(index).inputs, runtime.device, dtype)
@@ -88,16 +88,3 @@ def placed_batch(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batc
         None if batch.other_labels is None else batch.other_labels.to(device),
         None if batch.share is None else batch.share.to(device),
     )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards each part is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
