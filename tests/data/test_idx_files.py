@@ -93,7 +93,9 @@ def test_damaged_and_lying_files_are_refused(tmp_path, arrays, content, words):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(idx(np.ones((9, 9, 9), "u1")))[:-9]]
+    "content",
+    [b"", b"no gzip", gzip.compress(idx(np.ones((9, 9, 9), "u1")))[:-9]],
+    ids=["empty", "other", "cut"],
 )
 def test_damaged_gzip_is_refused(tmp_path, arrays, content):
     folder = write(tmp_path, arrays, ".gz")
