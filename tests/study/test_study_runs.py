@@ -144,7 +144,7 @@ def test_workers_are_processes_of_their_own_and_one_that_dies_is_replaced(tmp_pa
 
 def test_twenty_kills_change_no_byte(tmp_path):
     draw = np.random.default_rng(0)
-    plan = [*(float(draw.uniform(0.01, 0.1)) for _ in range(25)), None]
+    plan = [*(float(draw.uniform(0.005, 0.04)) for _ in range(25)), None]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(whole), str(parts), json.dumps(plan)],

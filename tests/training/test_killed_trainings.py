@@ -42,7 +42,7 @@ def test_twenty_kills_at_random_instants_change_no_byte(undisturbed, tmp_path):
     method, expected = undisturbed
     draw = np.random.default_rng(0)
     # Short lives, so that twenty of them do not reach the end; checkpoints after many steps.
-    plan = [{"kill_after": draw.uniform(0.01, 0.1), "save_every": 0.02} for _ in range(25)]
+    plan = [{"kill_after": draw.uniform(0.005, 0.04), "save_every": 0.02} for _ in range(25)]
     ends = launched(tmp_path / "run", method, [*plan, {}])
     assert [end["ended"] for end in ends[:-1]].count("killed") >= 20
     assert ends[-1]["ended"] == "exit 0"
