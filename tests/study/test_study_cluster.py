@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from promised_bytes import contents
 
 from calibrant.study import cluster, cluster_task, runner, worker
 from calibrant.study.cluster import run_on_cluster
@@ -66,12 +67,6 @@ def whole(tmp_path_factory):
     torch.set_num_threads(before)
     assert len(rows) == 4 * 3 * 2
     return contents(folder)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    names = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
-    paths = [path for path in folder.rglob("*") if path.name in names]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
 
 
 def outcomes(folder: Path) -> list[list[str]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from promised_bytes import contents
 
 from calibrant import metrics
 from calibrant.cli import main
@@ -36,13 +37,6 @@ SMALL = {
     "optimizer": [{"name": "sgd", "lr": 0.05}],
     "method": [{"name": "cross_entropy"}, {"name": "focal", "gamma": 2, "label": "focal 2"}],
 }
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Rows of the study, and everything of its cells that is promised to be the same."""
-    names = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
-    paths = [path for path in folder.rglob("*") if path.name in names]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
 
 
 def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from promised_bytes import contents
 
 from calibrant.cli import main
 from calibrant.study import runner
@@ -43,12 +44,6 @@ SMALL = {
     "model": [{"name": "mlp", "hidden": [16]}],
     "method": [{"name": "cross_entropy"}],
 }
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    names = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
-    paths = [path for path in folder.rglob("*") if path.name in names]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
 
 
 def command(folder: Path, *options: str) -> list[str]:

@@ -22,7 +22,7 @@ from calibrant.study.folder import states
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
 from calibrant.study.runner import Snapshot, run_by
-from calibrant.study.store import Claim, Store, cell_id
+from calibrant.study.store import Claim, Store
 from calibrant.study.worker import LEASE, named, next_claim
 from calibrant.training.checkpoint import DiskFullError, write
 
@@ -122,7 +122,7 @@ class Cluster:
     ) -> None:
         self.client, self.address, self.store = client, address, store
         self.given = {"study": json.dumps(study.as_dict()), "allow_code": tuple(allow_code)}
-        self.cells = {cell_id(cell.config()) for cell in study.cells()}
+        self.cells = study.by_id.keys()
         self.hands: dict[str, Hand] = {}
         self.known: dict[str, int] = {}
         self.owner = named("dask")

@@ -17,10 +17,9 @@ import torch
 from calibrant import __version__
 from calibrant.extras import need
 from calibrant.study.cell import MEASURED, run_cell
-from calibrant.study.grid import Cell, Study
+from calibrant.study.grid import Study
 from calibrant.study.rows import ROWS, TABLE
 from calibrant.study.spec import parse
-from calibrant.study.store import cell_id
 from calibrant.study.worker import ERROR, LEASE, LostError, end_of
 from calibrant.training import DiskFullError
 from calibrant.training.folder import (
@@ -93,21 +92,20 @@ def _train(job: Mapping[str, Any], folder: Path) -> None:
         if task is None or task.state != "executing":
             raise LostError
 
-    study, cells = _cells(job["study"], job["allow_code"])
+    study = _study(job["study"], job["allow_code"])
     while not ALONE.acquire(timeout=0.5):
         check_wanted()
     try:
         _wait_for(folder, check_wanted)
         torch.set_num_threads(job["threads"])
-        run_cell(cells[job["id"]], study, folder, on_step=lambda loop: check_wanted())
+        run_cell(study.by_id[job["id"]], study, folder, on_step=lambda loop: check_wanted())
     finally:
         ALONE.release()
 
 
 @lru_cache(maxsize=1)
-def _cells(text: str, allow_code: tuple[str, ...]) -> tuple[Study, dict[str, Cell]]:
-    study = parse(json.loads(text), allow_code=allow_code, many=True)
-    return study, {cell_id(cell.config()): cell for cell in study.cells()}
+def _study(text: str, allow_code: tuple[str, ...]) -> Study:
+    return parse(json.loads(text), allow_code=allow_code, many=True)
 
 
 def _wait_for(folder: Path, check_wanted: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from calibrant.study.cell import measure
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row, read_rows, write_rows
 from calibrant.study.spec import parse
-from calibrant.study.store import CellState, Store, cell_id
+from calibrant.study.store import CellState, Store
 from calibrant.training.folder import read_json, write_json
 
 STUDY, CELLS = "study.json", "cells.json"
@@ -29,7 +29,7 @@ def read_study(folder: Path) -> Study:
 def states(study: Study, store: Store) -> list[CellState]:
     """Where each cell of the study stands, in its order; the store may hold others, too."""
     known = {state.id: state for state in store.cells()}
-    return [known[cell_id(cell.config())] for cell in study.cells()]
+    return [known[id] for id in study.by_id]
 
 
 def collect(study: Study, store: Store) -> list[Row]:
@@ -39,7 +39,7 @@ def collect(study: Study, store: Store) -> list[Row]:
     """
     rows: list[Row] = []
     ended: list[dict[str, Any]] = []
-    for cell, state in zip(study.cells(), states(study, store), strict=True):
+    for cell, state in zip(study.by_id.values(), states(study, store), strict=True):
         folder = store.folder_of(state.id)
         if state.status == "done":
             measure(cell, study, folder)

@@ -4,11 +4,12 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 from calibrant.study.spec_settings import PARTS, Part, filled, plain
-from calibrant.study.store_cells import canonical
+from calibrant.study.store_cells import canonical, cell_id
 from calibrant.training.recipe import Recipe, recipe_from
 
 # Where the choices of a training stand in the file: dataset, model, optimizer, method.
@@ -125,6 +126,11 @@ class Study:
             recipe = recipe_from(self.settings_of(indices))
             found.extend(Cell(*choices, recipe, seed) for seed in self.seeds)
         return found
+
+    @cached_property
+    def by_id(self) -> dict[str, Cell]:
+        """Every cell by its id in the store, in the order of the grid; worked out once."""
+        return {cell_id(cell.config()): cell for cell in self.cells()}
 
     def chosen(self, indices: Places) -> tuple[Choice, Choice, Choice, Choice]:
         """The four choices at their places in the file."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from calibrant.study.cell import run_cell
 from calibrant.study.folder import read_study
 from calibrant.study.grid import Cell, Study
-from calibrant.study.store import Claim, Store, cell_id
+from calibrant.study.store import Claim, Store
 from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError
 from calibrant.training.checkpoint import write
 from calibrant.training.loop import Loop
@@ -48,7 +48,7 @@ def work(folder: str | Path, *, owner: str, lease: float = LEASE, with_parent: b
     where, done = Path(folder), 0
     owner = named(owner)
     study = read_study(where)
-    cells = {cell_id(cell.config()): cell for cell in study.cells()}
+    cells = study.by_id
     parent = os.getppid() if with_parent else None
     with Store.open(where, create=False) as store:
         while not _left_alone(parent):
