@@ -28,7 +28,7 @@ seeds = [0, 1]
 calibrators = ["temperature"]
 metrics = ["accuracy", "nll"]
 resamples = 20
-recipe = { epochs = 120, batch = 32 }
+recipe = { epochs = 300, batch = 32 }
 dataset = [{ name = "blobs", limit = 600 }]
 model = [{ name = "mlp", hidden = [16] }]
 method = [{ name = "cross_entropy" }]
