@@ -9,6 +9,7 @@ from statistics import mean, stdev
 
 from matplotlib.figure import Figure
 
+from benchmarks import probe_results
 from benchmarks.pages import table
 from benchmarks.real_data import ROOT
 
@@ -34,6 +35,7 @@ HEAD = (
     "ECE, FT",
     "NLL, T, less CE's",
 )
+PLACE = ("dataset", "model", "optimizer", "method")
 GROUPS = ("head", "medium", "tail")
 
 # (calibrator, split, metric) -> values by seed.
@@ -52,11 +54,15 @@ def write_page(kept: Path) -> None:
 def _study(about: Path) -> list[str]:
     name, held = about.stem, json.loads(about.read_text())
     given = tomllib.loads((ROOT / "studies" / f"{name}.toml").read_text())
+    # What is compared: methods, or optimizers where there is one method.
+    axis = (
+        "method" if len(given["method"]) > 1 or len(given.get("optimizer", [])) < 2 else "optimizer"
+    )
     cells: dict[str, dict[str, Values]] = defaultdict(lambda: defaultdict(dict))
     with about.with_suffix(".csv").open() as handle:
         for row in csv.DictReader(handle):
-            where = ", ".join(row[key] for key in ("dataset", "model", "optimizer"))
-            values = cells[where][row["method"]]
+            where = ", ".join(row[key] for key in PLACE if key != axis)
+            values = cells[where][row[axis]]
             key = (row["calibrator"], row["split"], row["metric"])
             if row["value"]:
                 values.setdefault(key, {})[int(row["seed"])] = float(row["value"])
@@ -71,8 +77,9 @@ def _study(about: Path) -> list[str]:
     for where, methods in cells.items():
         parts += [f"{where}:", table(HEAD, [_row(m, v, methods) for m, v in methods.items()])]
         parts += _more(methods)
+    parts += probe_results.section(about.parent, PAGE, name)
     figure = PAGE.with_name(f"results-{name}.png")
-    _draw(about.with_name(f"{name}-curves.csv"), figure)
+    _draw(about.with_name(f"{name}-curves.csv"), figure, axis)
     parts.append(f"![ECE along training]({figure.name})")
     for kind, said in (("prices", "multipliers of each class"), ("gamma", "gamma of the examples")):
         drawn = PAGE.with_name(f"{kind}-{name}.png")
@@ -131,13 +138,13 @@ def _cell(values: dict[int, float], sign: str = "") -> str:
     return f"{mean(found):{sign}.4f}{spread}"
 
 
-def _draw(curves: Path, path: Path) -> None:
+def _draw(curves: Path, path: Path, axis: str) -> None:
     """ECE and NLL of the validation data along training, a row of pictures for each dataset."""
     held: dict[str, dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
     with curves.open() as handle:
         for row in csv.DictReader(handle):
-            where = ", ".join(row[key] for key in ("dataset", "model", "optimizer"))
-            held[where][row["method"]].append(row)
+            where = ", ".join(row[key] for key in PLACE if key != axis)
+            held[where][row[axis]].append(row)
     figure = Figure(figsize=(9, 3.2 * len(held)), layout="constrained", dpi=80)
     panels = figure.subplots(len(held), 2, squeeze=False)
     for line, (where, methods) in zip(panels, held.items(), strict=True):

@@ -48,11 +48,16 @@ KINDS = [
     Kind("meta label smoothing", "meta_smoothing", steps=8),
     Kind("SAM", "cross_entropy", recipe={"sam": 0.05}),
     Kind("CalMO", "calmo", most=6.5),
-    Kind("CalMO, double backward", "calmo", {"smooth_by": "double_backward"}),
+    Kind("CalMO, gradient of the whole batch", "calmo", {"smooth_part": 1.0}),
+    Kind(
+        "CalMO, finite difference of the whole batch",
+        "calmo",
+        {"smooth_by": "finite_difference", "smooth_part": 1.0},
+    ),
     Kind("CalMO, smoothness alone", "calmo", {"robust": 0.0}),
     Kind("CalMO, robustness alone", "calmo", {"smooth": 0.0}),
     Kind("CalMO, one step of 6/255", "calmo", {"smooth": 0.0, "steps": 1, "step_size": 6 / 255}),
-    Kind("CalMO, a quarter of the batch", "calmo", {"part": 0.25}),
+    Kind("CalMO, both terms on a quarter of the batch", "calmo", {"part": 0.25}),
     Kind("CalMO, every fourth step", "calmo", {"every": 4}),
 ]
 
@@ -108,4 +113,4 @@ def run_small() -> Section:
 
 def run_large() -> Section:
     """ResNet-20 at the size of CIFAR-10."""
-    return run_for("resnet20", 32, repeats=5)
+    return run_for("resnet20", 32, repeats=3)

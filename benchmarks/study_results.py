@@ -14,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.pages import machine, versions
+from benchmarks.probe_results import readings
 from benchmarks.real_data import ROOT
 from benchmarks.results_page import PAGE, write_page
 from calibrant.report import gamma_figure, price_figure, save
@@ -22,6 +23,7 @@ from calibrant.study.rows import NONE, Row, read_rows
 
 RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
 # Kept of the history of every epoch, as means over the seeds.
+MOST_EPOCHS = 200
 CURVES = ("lr", "loss", "val_accuracy", "val_nll", "val_ece", "val_confidence", "val_entropy")
 
 
@@ -46,6 +48,9 @@ def keep(folder: Path) -> None:
     rows = [vars(row) for row in read_rows(folder) if _kept(row)]
     _write(KEPT / f"{name}.csv", rows)
     _write(KEPT / f"{name}-curves.csv", _curves(folder, cells))
+    read = readings(folder, cells)
+    if read:
+        _write(KEPT / f"{name}-probe.csv", read)
     _draw(folder, name, cells)
     seconds = _seconds(folder)
     failed = [cell for cell in cells if cell["status"] != "done"]
@@ -84,7 +89,8 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for key, histories in runs.items():
         where = dict(zip(("dataset", "model", "optimizer", "method"), key, strict=True))
-        for epoch in range(min(map(len, histories))):
+        length = min(map(len, histories))
+        for epoch in range(0, length, max(1, length // MOST_EPOCHS)):
             means = {name: mean(history[epoch][name] for history in histories) for name in CURVES}
             found.append({**where, "epoch": epoch, **means})
     return found
@@ -108,7 +114,8 @@ def _draw(folder: Path, name: str, cells: list[dict[str, Any]]) -> None:
 def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
     """Write a table with four digits, of the ends of intervals three: more than seeds agree on."""
     with path.open("w", newline="") as handle:
-        table = csv.DictWriter(handle, list(rows[0]), lineterminator="\n")
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = csv.DictWriter(handle, names, lineterminator="\n")
         table.writeheader()
         for row in rows:
             table.writerow({name: _short(name, value) for name, value in row.items()})

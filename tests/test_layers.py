@@ -11,13 +11,13 @@ LAYERS = [
     {"report", "study", "export"},
     {"training"},
     {"methods"},
-    {"calibrators", "data", "models"},
+    {"calibrators", "curvature", "data", "models"},
     {"metrics"},
     {"losses"},
     {"predictions"},
     {"scores"},
     {"rows", "checks", "files"},
-    {"shapes", "extras"},
+    {"shapes", "extras", "networks"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from calibrant import (
         calibrators,
+        curvature,
         data,
         export,
         losses,
@@ -29,6 +30,7 @@ __all__ = [
     "BinSums",
     "Predictions",
     "calibrators",
+    "curvature",
     "data",
     "export",
     "losses",

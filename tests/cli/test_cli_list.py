@@ -3,6 +3,7 @@ import pytest
 from calibrant.calibrators import CALIBRATORS
 from calibrant.cli.listing import FAMILIES
 from calibrant.cli.wording import HIGHER_IS_BETTER, HINTS, SCORES, SIGNED, TESTS, hint
+from calibrant.curvature import MEASURES
 from calibrant.data import DATASETS, SYNTHETIC
 from calibrant.losses import LOSSES
 from calibrant.methods import METHODS
@@ -16,6 +17,7 @@ MEMBERS = {
     "methods": METHODS,
     "models": MODELS,
     "datasets": DATASETS,
+    "measures": MEASURES,
     "examples": SYNTHETIC,
 }
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from calibrant.curvature.attacks import dual_norm, pgd
 from calibrant.data import Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.attacks import Surroundings, dual_norm, pgd
-from calibrant.methods.networks import bare, evaluating
+from calibrant.methods.surroundings import Surroundings
+from calibrant.networks import bare, evaluating
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
 

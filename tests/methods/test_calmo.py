@@ -1,6 +1,7 @@
 """CalMO: each term against what is known of linear networks, its gradient, and what it leaves."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,10 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from calibrant import methods, models
+from calibrant.curvature.attacks import dual_norm
 from calibrant.data import Batch, Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.attacks import dual_norm
+from calibrant.predictions import Predictions
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
 BOTH = ("double_backward", "finite_difference")
@@ -307,6 +309,39 @@ def test_terms_come_every_few_steps_with_their_weight_and_a_state_goes_on_in_tim
         left = again
     with pytest.raises(ValueError, match="not a state of Calmo"):
         method.load_state_dict({"epoch": 1})
+
+
+def test_the_mean_of_each_term_is_reported_after_an_epoch_and_survives_a_resume():
+    model, batches = tanh(), [vectors() for _ in range(3)]
+    val = Predictions(torch.randn(4, 4), torch.arange(4))
+    whole, kl, slopes = built(), built(smooth=0.0), built(robust=0.0)
+    plain = methods.build("cross_entropy", classes=4)
+    added = {"robust_term": [], "slope_term": []}
+    for batch in batches:
+        again = built()
+        again.load_state_dict(whole.state_dict())
+        whole = again
+        whole.loss(model, batch)
+        base = plain.loss(model, batch).mean()
+        added["robust_term"].append((kl.loss(model, batch).mean() - base).item())
+        added["slope_term"].append((slopes.loss(model, batch).mean() - base).item())
+    row = whole.after_epoch(val)
+    assert row == {name: pytest.approx(sum(each) / 3) for name, each in added.items()}
+    assert kl.after_epoch(val).keys() == {"robust_term"}
+    # The next epoch starts at nothing.
+    assert whole.after_epoch(val) == {}
+
+
+def test_half_precision_keeps_the_direction_of_the_gradient_or_is_refused():
+    model, batch = tanh().float(), vectors(n=30)
+    batch = replace(batch, inputs=batch.inputs.float())
+    method, differing = built(smooth=1.0), built(smooth_by="finite_difference")
+    expected = gradient(method, model, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gradient(method, model, batch)
+        with pytest.raises(ValueError, match="too few digits for finite differences"):
+            differing.loss(model, batch)
+    assert functional.cosine_similarity(found, expected, dim=0) > 0.98
 
 
 @pytest.mark.parametrize("detach_clean", [False, True])

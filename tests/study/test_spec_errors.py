@@ -33,7 +33,7 @@ WRONG = [
         "",
         TABLES + '[[optimizer]]\nname = "sgd"\nzzz = 1',
         "optimizer[0].zzz: unknown; expected one of lr, momentum, nesterov, weight_decay, sam, "
-        "name, label",
+        "epochs, batch, name, label",
     ),
     (
         "",

@@ -57,6 +57,12 @@ def _calibrators() -> dict[str, tuple[str, str]]:
     }
 
 
+def _measures() -> dict[str, str]:
+    from calibrant.curvature import MEASURES
+
+    return {name: first_line(measure) for name, measure in MEASURES.items()}
+
+
 FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "metrics": _metrics,
     "losses": _losses,
@@ -64,6 +70,7 @@ FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
+    "measures": _measures,
     "examples": _examples,
 }
 # Columns between the name and the meaning.
@@ -80,7 +87,7 @@ def listing(
         str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")
     ] = None,
 ) -> None:
-    """List metrics, losses, calibrators, methods, models and datasets, with what each one is."""
+    """List metrics, losses, calibrators, methods, models, datasets and measures of a probe."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no family {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:

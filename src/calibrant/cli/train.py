@@ -76,6 +76,15 @@ def train(
             HOW,
         ),
     ] = None,
+    probe: Annotated[
+        list[str] | None,
+        _pairs(
+            "--probe",
+            "Read calibration, margins and curvature on the way, into probe.jsonl: every=100, "
+            "examples=1000, ...; see `calibrant list measures`.",
+            HOW,
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -145,10 +154,11 @@ def train(
     for name in own.keys() & others.keys():
         raise ValueError(f"--recipe-set {name} has an option of its own: --{name}")
     recipe = recipe_from({**own, **others})
+    probed = settings("--probe", probe) if probe else None
     if threads:
         torch.set_num_threads(threads)
     splits, network, learner = built(**given, seed=seed, root=root)
-    folder = output or Path("runs") / _folder_name(given, recipe, seed)
+    folder = output or Path("runs") / _folder_name(given, recipe, seed, probed)
     runtime = start(device, devices)
     view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
     try:
@@ -163,6 +173,7 @@ def train(
                 config={f"{part}.{k}": v for part, each in given.items() for k, v in each.items()},
                 allow_drift=allow_drift or (),
                 runtime=runtime,
+                probe=probed,
                 on_step=view.step,
                 on_epoch=view.epoch,
             )
@@ -183,9 +194,12 @@ def train(
             show_result(folder, trained, already=not view.trained)
 
 
-def _folder_name(given: dict[str, Any], recipe: "Recipe", seed: int) -> str:
+def _folder_name(
+    given: dict[str, Any], recipe: "Recipe", seed: int, probe: dict[str, Any] | None
+) -> str:
     """Readable names and a digest of everything."""
-    text = json.dumps([given, recipe.flat(), seed], sort_keys=True, default=str)
+    all_of_it = [given, recipe.flat(), seed, *([] if probe is None else [probe])]
+    text = json.dumps(all_of_it, sort_keys=True, default=str)
     names = [given[part]["name"] for part in ("dataset", "model", "method")]
     plain = ["".join(c if c.isalnum() or c == "_" else "_" for c in name)[:40] for name in names]
     return "-".join([*plain, hashlib.sha256(text.encode()).hexdigest()[:8]])

@@ -9,22 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.data import Batch
 from calibrant.losses import cross_entropy
 from calibrant.losses.log_probs import log_probs
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.methods.attacks import (
-    Norm,
-    Space,
-    Surroundings,
-    dual_norm,
-    pgd,
-    random_draws,
-    repeated,
-)
 from calibrant.methods.base import Method, mixed
-from calibrant.methods.networks import bare, evaluating
+from calibrant.methods.surroundings import Space, Surroundings, random_draws, repeated
+from calibrant.networks import bare, evaluating
+from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, PerExample
 
 
@@ -33,7 +27,7 @@ class Calmo(Method):
 
     $$\ell = -\log p_y + \lambda_r\, \mathrm{KL}(p(x) \,\|\, p(x')) + \lambda_s \|\nabla_x m\|_2^2$$
 
-    with the margin $m = z_y - \max_{j \ne y} z_j$ and $x'$ found by `attacks.pgd` from x on the
+    with the margin $m = z_y - \max_{j \ne y} z_j$ and $x'$ found by `curvature.pgd` from x on the
     cross entropy. `robust = 0` and `smooth = 0` leave their term and its cost out; both are the
     ablations of the paper, "Flat" and "Rob". Optional, and not in the paper, is the tail of the
     margins that a linear network could lose nearby, over the whole batch of B examples:
@@ -126,6 +120,8 @@ class Calmo(Method):
         self.tail_temperature, self.every = tail_temperature, every
         self.part, self.smooth_part = part, smooth_part
         self.step = 0
+        # Of this epoch: how often the terms were added, and their sums.
+        self.seen = torch.zeros(3, dtype=torch.float64)
         self._last: Batch | None = None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -155,12 +151,16 @@ class Calmo(Method):
                 return self.rows(answer, around.labels, adjusted=False)
             return around.nearby(zero if around is second else around.near.zero)
 
+        seen = [1.0, 0.0, 0.0]
         if worst is not None:
-            divergence = self._divergence(clean(first)[0], first.nearby(worst)[0])
-            each = self._added(each, self.robust * divergence, len(batch) / first.count)
+            terms = self.robust * self._divergence(clean(first)[0], first.nearby(worst)[0])
+            each = self._added(each, terms, len(batch) / first.count)
+            seen[1] = float(terms.detach().mean())
         if slopes:
             terms = self._of_slopes(margin(*clean(second)), zero, second)
             each = self._added(each, terms, len(batch) / second.count)
+            seen[2] = float(terms.detach().mean())
+        self.seen += torch.tensor(seen, dtype=torch.float64)
         return each
 
     def _around(
@@ -199,6 +199,11 @@ class Calmo(Method):
     def _of_slopes(self, margins: PerExample, zero: Tensor, around: "_Around") -> PerExample:
         """Terms that hold the gradient of the margin in the inputs, one for each row."""
         exact = self.smooth_by == "double_backward"
+        if not exact and torch.is_autocast_enabled(zero.device.type):
+            raise ValueError(
+                "bfloat16 has too few digits for finite differences: take "
+                'smooth_by="double_backward" or another precision'
+            )
         image, share = _shares(around.labels, margins, self.ignore_index)
         total = (share * margins).sum()
         (slopes,) = torch.autograd.grad(total, zero, retain_graph=True, create_graph=exact)
@@ -230,15 +235,26 @@ class Calmo(Method):
         together = held.logsumexp(0) - math.log(len(held))
         return priced + self.tail * self.tail_temperature * together
 
+    def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
+        """Report the mean of each term over the steps that had it, with its weight."""
+        times, robust, slopes = self.ranks.total(self.seen).tolist()
+        self.seen = torch.zeros_like(self.seen)
+        row: dict[str, float | list[float]] = {}
+        if self.robust and times:
+            row["robust_term"] = robust / times
+        if (self.smooth or self.tail) and times:
+            row["slope_term"] = slopes / times
+        return row
+
     def state_dict(self) -> dict[str, Any]:
-        """The number of steps, which says when the terms are due."""
-        return {"step": self.step}
+        """The number of steps, which says when the terms are due, and the sums of the epoch."""
+        return {"step": self.step, "seen": self.seen.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        if set(state) != {"step"}:
+        if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of Calmo: it holds {sorted(state)}")
-        self.step, self._last = int(state["step"]), None
+        self.step, self.seen, self._last = int(state["step"]), state["seen"].cpu(), None
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ def run_cell(
             seed=cell.seed,
             folder=folder,
             config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
+            probe=config.get("probe"),
             on_step=on_step,
             on_epoch=on_epoch,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from calibrant.study.spec_settings import PARTS, Part, filled, plain
 from calibrant.study.store_cells import canonical, cell_id
+from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
 from calibrant.training.recipe import Recipe, recipe_from
 
 # Where the choices of a training stand in the file: dataset, model, optimizer, method.
@@ -48,6 +49,7 @@ class Cell:
     method: Choice
     recipe: Recipe
     seed: int
+    probe: dict[str, Any] | None = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -65,12 +67,14 @@ class Cell:
         Settings that are not given stand there with their defaults, so that writing one out
         changes nothing. What an optimizer sets is part of the recipe.
         """
+        probe = {} if self.probe is None else {"probe": plain({**PROBE_DEFAULTS, **self.probe})}
         return {
             "dataset": chosen_config("dataset", self.dataset),
             "model": chosen_config("model", self.model),
             "method": chosen_config("method", self.method),
             "recipe": plain(self.recipe.flat()),
             "seed": self.seed,
+            **probe,
         }
 
     @property
@@ -95,6 +99,7 @@ class Study:
         resamples: of the intervals.
         about: free text.
         recipe: settings of every training, before those of its choices.
+        probe: settings of a probe of every training; None is no probe.
     """
 
     name: str
@@ -108,6 +113,7 @@ class Study:
     resamples: int
     about: str = ""
     recipe: dict[str, Any] = field(default_factory=dict)
+    probe: dict[str, Any] | None = None
 
     @property
     def count(self) -> int:
@@ -124,7 +130,7 @@ class Study:
         for indices in combinations(self):
             choices = self.chosen(indices)
             recipe = recipe_from(self.settings_of(indices))
-            found.extend(Cell(*choices, recipe, seed) for seed in self.seeds)
+            found.extend(Cell(*choices, recipe, seed, self.probe) for seed in self.seeds)
         return found
 
     @cached_property
@@ -153,6 +159,7 @@ class Study:
             "metrics": list(self.metrics),
             "resamples": self.resamples,
             "recipe": dict(self.recipe),
+            **({} if self.probe is None else {"probe": dict(self.probe)}),
             **{part: [each.as_dict() for each in getattr(self, part)] for part in PARTS},
         }
 

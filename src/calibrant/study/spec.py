@@ -23,10 +23,12 @@ from calibrant.study.spec_settings import (
     fields_of,
     is_code,
     plain,
+    probe_fields,
     recipe_fields,
 )
 from calibrant.study.spec_tables import checked, shown
 from calibrant.study.spec_text import load, overridden
+from calibrant.training.probing import Probing
 
 __all__ = ["Cell", "Choice", "Study", "parse", "read"]
 
@@ -52,6 +54,7 @@ STUDY: Fields = {
     "metrics": (list[str], []),
     "resamples": (int, 0),
     "recipe": (dict[str, Any], {}),
+    "probe": (dict[str, Any], {}),
     **{part: (list[dict[str, Any]], []) for part in PARTS},
 }
 # More only take time: the ends of an interval are known to three digits long before.
@@ -117,6 +120,7 @@ def parse(given: Mapping[str, Any], *, allow_code: Sequence[str] = (), many: boo
         metrics=tuple(top["metrics"]),
         resamples=top["resamples"],
         recipe=recipe,
+        probe=None if "probe" not in top else _probe(top["probe"]),
         **axes,
     )
     check_grid(study, many=many)
@@ -186,6 +190,15 @@ def _recipe(path: str, given: dict[str, Any]) -> dict[str, Any]:
     if "optimizer" in given:
         raise ValueError(f"{path}.optimizer: optimizers have tables of their own, [[optimizer]]")
     return checked(path, given, recipe_fields())
+
+
+def _probe(given: dict[str, Any]) -> dict[str, Any]:
+    settings = checked("probe", given, probe_fields())
+    try:
+        Probing(settings)
+    except ValueError as error:
+        raise ValueError(f"probe: {error}") from None
+    return settings
 
 
 def _check_member(part: Part, path: str, name: str, allow_code: Sequence[str]) -> None:

@@ -11,15 +11,18 @@ from calibrant.study.spec_settings import (
     Part,
     fields_of,
     plain,
+    probe_fields,
     recipe_fields,
 )
+
+TABLES = ("recipe", "probe")
 
 
 def schema() -> dict[str, Any]:
     """Every key of a study with its type and default, for each name that may be chosen."""
     recipe = _table(recipe_fields())
-    top = _table({key: each for key, each in STUDY.items() if key not in (*PARTS, "recipe")})
-    top["properties"]["recipe"] = recipe
+    top = _table({key: each for key, each in STUDY.items() if key not in (*PARTS, *TABLES)})
+    top["properties"] |= {"recipe": recipe, "probe": _table(probe_fields())}
     for part in PARTS:
         members = [_member(part, name, recipe) for name in NAMES[part]]
         top["properties"][part] = {"type": "array", "items": {"anyOf": members}}

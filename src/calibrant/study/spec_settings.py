@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
+from calibrant.curvature import Probe
 from calibrant.data import DATASETS, Augmentation
 from calibrant.data.cifar import HUMAN_LABELS
 from calibrant.data.options import Options
@@ -18,6 +19,7 @@ from calibrant.metrics import METRICS
 from calibrant.models import MODELS
 from calibrant.models.building import settings_of
 from calibrant.training.optimizers import OPTIMIZERS
+from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
 from calibrant.training.recipe import PRECISIONS, Recipe
 from calibrant.training.schedules import SCHEDULES
 
@@ -32,7 +34,7 @@ NAMES: dict[Part, Mapping[str, Any]] = {
 # Settings of a recipe that are names.
 NAMED = {"schedule": tuple(SCHEDULES), "precision": PRECISIONS, "stop_on": ("", *METRICS)}
 # What an optimizer may say beside its name, each a setting of the recipe.
-OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam")
+OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam", "epochs", "batch")
 # What a setting may be whose type is known to its own code alone.
 FREE: Any = bool | int | float | str | list[bool | int | float | str]
 # A setting: the type it has in a file, and its default.
@@ -86,6 +88,13 @@ def recipe_fields() -> Fields:
             kind = Literal[NAMED[each.name]] if each.name in NAMED else file_type(each.type)
             found[each.name] = (kind, each.default)
     return found
+
+
+@cache
+def probe_fields() -> Fields:
+    """The settings of a probe that a file can give."""
+    known = _parameters(Probe)
+    return {name: known[name] for name in PROBE_DEFAULTS}
 
 
 def filled(part: Part, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

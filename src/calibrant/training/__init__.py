@@ -6,7 +6,8 @@ from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.progress import DivergedError
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import Trained, train
+from calibrant.training.results import Trained
+from calibrant.training.run import train
 from calibrant.training.runtime import ManyProcesses, Runtime, start
 
 __all__ = [

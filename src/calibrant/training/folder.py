@@ -21,7 +21,7 @@ from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
 
 CONFIG, HISTORY, WEIGHTS = "config.json", "history.jsonl", "weights.pt"
-RESULT, DIVERGED = "result.json", "diverged.json"
+RESULT, DIVERGED, PROBED = "result.json", "diverged.json", "probe.jsonl"
 
 Identity = dict[str, Any]
 
@@ -160,15 +160,19 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """One line of JSON for each epoch."""
+def write_history(
+    folder: Path, history: Sequence[Mapping[str, Any]], *, name: str = HISTORY
+) -> None:
+    """One line of JSON for each epoch, or for each reading of a probe."""
     lines = [json.dumps(row) for row in history]
-    write(folder / HISTORY, ("\n".join(lines) + "\n").encode())
+    write(folder / name, ("\n".join(lines) + "\n").encode())
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The rows that `write_history` wrote."""
-    text = (folder / HISTORY).read_text(encoding="utf-8")
+def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
+    """The rows that `write_history` wrote; none if there is no such file."""
+    if name != HISTORY and not (folder / name).exists():
+        return []
+    text = (folder / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 

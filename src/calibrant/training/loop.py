@@ -46,6 +46,7 @@ class Loop:
         recipe: how it is trained.
         seed: of the order of the examples and of augmentation.
         runtime: the processes that train together.
+        before: called before each step and after the last; it may look but not touch.
         between: called after each step; what it raises ends the training with its state intact.
         evaluating: called after each batch of an evaluation, when the weights may be averaged ones
             and must not be saved; what it raises ends the training as well.
@@ -61,13 +62,14 @@ class Loop:
         *,
         seed: int,
         runtime: Runtime,
+        before: Callable[["Loop"], None] = lambda loop: None,
         between: Callable[["Loop"], None] = lambda loop: None,
         evaluating: Callable[[], None] = lambda: None,
         on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
     ) -> None:
         self.splits, self.recipe, self.seed = splits, recipe, seed
         self.runtime, self.on_epoch = runtime, on_epoch
-        self.between, self.evaluating = between, evaluating
+        self.before, self.between, self.evaluating = before, between, evaluating
         self.batch = len(splits.train) if recipe.optimizer == "gd" else recipe.batch
         self.batch = min(self.batch, len(splits.train))
         if self.batch % runtime.world_size:
@@ -116,6 +118,12 @@ class Loop:
         return self.progress.epoch * self.steps + self.progress.at
 
     @property
+    def lr(self) -> float:
+        """Learning rate of the step that comes next; after the last, of that one."""
+        last = self.recipe.epochs * self.steps - 1
+        return self.recipe.lr * self._factor(min(self.step, last))
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are done, or no better one is expected."""
         return self.progress.stopped or self.progress.epoch >= self.recipe.epochs
@@ -125,6 +133,7 @@ class Loop:
         while not self.finished:
             self.take_steps()
             self._end_epoch()
+        self.before(self)
         best = self.progress.best
         if best is not None:
             self.model.load_state_dict(best["weights"])
@@ -139,6 +148,7 @@ class Loop:
         order = epoch_order(len(self.splits.train), seed=self.seed, epoch=progress.epoch)
         self.model.train()
         while progress.at < self.steps:
+            self.before(self)
             whole = order[progress.at * self.batch : (progress.at + 1) * self.batch]
             progress.loss += self.take_step(whole[self.runtime.rank :: self.runtime.world_size])
             progress.at += 1

@@ -74,3 +74,4 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
     stopped: bool = False
+    probed: list[dict[str, float]] = field(default_factory=list)

@@ -4,44 +4,35 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from calibrant.data import Splits, judged_by
-from calibrant.data.splits import JOBS
+from calibrant.data import Splits
 from calibrant.methods import Method
-from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
     CONFIG,
     DIVERGED,
-    HISTORY,
     RESULT,
-    WEIGHTS,
     Identity,
     check_names,
     differences,
     drift,
     identity_of,
     owned,
-    read_history,
     read_json,
     read_result,
-    sums,
-    write_history,
     write_json,
-    write_result,
-    write_weights,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 from calibrant.training.loop import Loop
-from calibrant.training.progress import DivergedError, measured
+from calibrant.training.probing import Probing
+from calibrant.training.progress import DivergedError
 from calibrant.training.randomness import seeded
 from calibrant.training.recipe import Recipe
+from calibrant.training.results import Trained, read_finished, record_of, write_finished, write_rows
 from calibrant.training.runtime import Runtime
 
 # Seconds between two checkpoints within an epoch.
@@ -50,27 +41,6 @@ SAVE_EVERY = 60.0
 SAVE_LEAST = 0.5
 # What may differ around a finished run: it is read, not computed.
 AROUND = {"calibrant", "torch", "processes", "threads", "device"}
-# Reported of the final predictions.
-REPORTED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece")
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a training came to.
-
-    Attributes:
-        model: with its final weights, in evaluation mode.
-        history: one row for each epoch.
-        val: final predictions of the validation data, for choices and calibrators.
-        test: final predictions of the test data.
-        record: metrics of both, what each split was used for, and what happened on the way.
-    """
-
-    model: nn.Module
-    history: list[dict[str, Any]]
-    val: Predictions
-    test: Predictions
-    record: dict[str, Any]
 
 
 def train(
@@ -85,6 +55,7 @@ def train(
     allow_drift: Sequence[str] = (),
     runtime: Runtime | None = None,
     save_every: float = SAVE_EVERY,
+    probe: Mapping[str, Any] | None = None,
     on_step: Callable[[Loop], None] = lambda loop: None,
     on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
@@ -103,6 +74,8 @@ def train(
         allow_drift: names of what may differ from an unfinished run in the folder.
         runtime: processes that train together; one if not given.
         save_every: seconds between two checkpoints within an epoch.
+        probe: settings of a `curvature.Probe` that reads training and test data on the way; {} are
+            its defaults, None is no probe. The weights are the same with it and without.
         on_step: called after every step.
         on_epoch: called with the row of every epoch.
 
@@ -124,7 +97,9 @@ def train(
     if method.needs_meta and splits.meta is None:
         splits = splits.with_meta(recipe.meta, seed=seed)
     where = None if folder is None else Path(folder)
-    identity = identity_of(model, method, splits, recipe, seed, runtime, config or {})
+    probing = None if probe is None else Probing(probe)
+    config = {**(config or {}), **({} if probing is None else probing.identity)}
+    identity = identity_of(model, method, splits, recipe, seed, runtime, config)
     check_names(allow_drift, identity)
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None:
@@ -146,6 +121,7 @@ def train(
             recipe,
             seed=seed,
             runtime=runtime,
+            before=probing or (lambda loop: None),
             between=run.between,
             evaluating=run.evaluating,
             on_epoch=lambda row: run.end_of_epoch(loop, row),
@@ -186,7 +162,7 @@ class _Run:
             return None
         folder, result = self.folder, read_result(self.folder)
         if result is not None and set(differences(result["identity"], self.identity)) <= AROUND:
-            return _finished(folder, result, loop)
+            return read_finished(folder, result, loop)
         state, damaged = checkpoint.latest(folder)
         # What a checkpoint was made with is in it; before the first there is only the file.
         before = read_json(folder / CONFIG) if state is None else state["identity"]
@@ -258,8 +234,7 @@ class _Run:
             self.checked = True
 
         def put() -> None:
-            if loop.progress.history:
-                write_history(folder, loop.progress.history)
+            write_rows(folder, loop)
             checkpoint.save(folder, loop.step, state)
 
         loop.runtime.first(put)
@@ -283,47 +258,10 @@ class _Run:
                 path = self.folder / DIVERGED
                 loop.runtime.first(lambda: write_json(path, held))
             raise
-        record = self._record(loop, val, test)
+        record = record_of(loop, val, test)
+        record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
         if self.folder is not None:
-            folder = self.folder
-            loop.runtime.first(lambda: self._write(folder, loop, val, test, record))
-        return Trained(loop.model.eval(), loop.progress.history, val, test, record)
-
-    def _write(
-        self, folder: Path, loop: Loop, val: Predictions, test: Predictions, record: dict[str, Any]
-    ) -> None:
-        write_history(folder, loop.progress.history)
-        write_weights(folder, loop.model.state_dict())
-        for name, predictions in (("val.npz", val), ("test.npz", test)):
-            needed = predictions.logits.numel() * predictions.logits.element_size()
-            with checkpoint.room_for(folder / name, needed):
-                predictions.save(folder / name)
-        files = sums(folder, (HISTORY, WEIGHTS, "val.npz", "test.npz"))
-        write_result(folder, {**record, "files": files, "identity": self.identity})
-
-    def _record(self, loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]:
-        progress, splits = loop.progress, loop.splits
-        metrics = {"val": measured(val, REPORTED), "test": measured(test, REPORTED)}
-        if splits.test.posterior is not None:
-            metrics["test against its posterior"] = measured(
-                judged_by(test, splits.test.posterior), REPORTED
-            )
-        return {
-            "epochs": progress.epoch,
-            "best_epoch": None if progress.best is None else progress.best["epoch"],
-            "class_counts": splits.class_counts.tolist(),
-            "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
-            "jobs": JOBS,
-            "metrics": metrics,
-            "drift": self.drift,
-            "damaged_checkpoints": self.damaged,
-        }
-
-
-def _finished(folder: Path, result: dict[str, Any], loop: Loop) -> Trained:
-    """Read a finished run back."""
-    loop.model.load_state_dict(
-        torch.load(folder / WEIGHTS, weights_only=True, map_location=loop.runtime.device)
-    )
-    val, test = (Predictions.load(folder / f"{split}.npz") for split in ("val", "test"))
-    return Trained(loop.model.eval(), read_history(folder), val, test, result)
+            folder, whole = self.folder, {**record, "identity": self.identity}
+            loop.runtime.first(lambda: write_finished(folder, loop, val, test, whole))
+        progress = loop.progress
+        return Trained(loop.model.eval(), progress.history, val, test, record, progress.probed)

@@ -1,0 +1,263 @@
+"""Calibration error and curvature, and what of the margins bounds both.
+
+Both theorems are those of the paper; beside them stand sharper ones that follow from the same
+lemmas. What is close to zero is computed as the sum of the other classes' probabilities, never as
+one minus a probability, so all sides stay exact on networks that are sure to twenty digits.
+
+References:
+    Morosini et al., Too Sharp, Too Sure: When Calibration Follows Curvature, 2026,
+    arXiv:2604.20614
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibrant.checks import as_tensor, as_values
+from calibrant.curvature.margins import margin_tail
+from calibrant.losses.log_probs import of_others
+from calibrant.losses.margin import margin
+from calibrant.metrics.bins import Bins, bin_edges, bin_index
+from calibrant.predictions import Predictions
+from calibrant.shapes import PerExample
+
+# Rounding of what is measured in float32, such as sharpness; relative to the right side.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Two numbers of which the left one is at most the right one, or so a theorem says.
+
+    Attributes:
+        name: both sides, as text.
+        left: what is bounded.
+        right: the bound.
+
+    Examples:
+        >>> print(Bound("ECE <= E[1 - p_y]", 0.01, 0.2))
+        ECE <= E[1 - p_y]: 0.01 <= 0.2 holds
+    """
+
+    name: str
+    left: float
+    right: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether left is at most right, but for rounding; numbers that are NaN fail."""
+        return self.left <= self.right + TOLERANCE * abs(self.right)
+
+    @property
+    def slack(self) -> float:
+        """By how much right is larger than left."""
+        return self.right - self.left
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "FAILS"
+        return f"{self.name}: {self.left:.4g} <= {self.right:.4g} {verdict}"
+
+
+def population_bounds(
+    predictions: Predictions,
+    *,
+    jacobian: Any = None,
+    sharpness: float | None = None,
+    trace: float | None = None,
+    margins: Any = None,
+    bins: Bins = 15,
+) -> tuple[Bound, ...]:
+    r"""Both sides of theorem 4.1, for any network and any data, and of sharper bounds.
+
+    With $Q = \mathrm{E}[e^{-m}]$, K classes and $\|\partial z / \partial\theta\| \le C_J$:
+
+    $$\mathrm{ECE} \le \mathrm{E}[1 - p_y] \le (K-1)\,Q, \qquad
+      \lambda_{\max} \le 2 C_J^2\, \mathrm{E}[1 - p_{\max}] \le 2 C_J^2 (K-1)\,Q, \qquad
+      \operatorname{tr} \le C_J^2\, \mathrm{E}[1 - p_{\max}^2]$$
+
+    (K-1) Q is cut off at 1, where it says nothing: one confident wrong answer is enough for that,
+    and a large Q does not mean a large error. The curvature is also bounded by the Q of
+    `predicted_margins`, which needs no labels; the calibration error is not.
+
+    Args:
+        predictions: of the examples that sharpness, trace and jacobian belong to.
+        jacobian: $C_J$, or `jacobian_norms` of the examples, whose largest it is.
+        sharpness: largest eigenvalue of the Gauss-Newton matrix of the mean cross entropy (the
+            Hessian's is not bounded).
+        trace: trace of the same matrix.
+        margins: `robust_margins` of the examples, for bounds with their Q beside the clean one.
+        bins: of the calibration error.
+    """
+    own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
+    tails = {"Q": own.tail(own.margins)}
+    if margins is not None:
+        tails["Q_robust"] = own.tail(own.checked(margins))
+    found = [Bound("ECE <= E[1 - p_y]", own.ece, own.mean(own.miss))]
+    for name, tail in tails.items():
+        right = min(1.0, (own.classes - 1) * tail)
+        found.append(Bound(f"ECE <= min(1, (K-1) {name})", own.ece, right))
+    tails["Q_predicted"] = own.tail(own.predicted_margins)
+    scale = own.largest**2
+    if sharpness is not None:
+        right = 2 * scale * own.mean(own.doubt)
+        found.append(Bound("lambda_max <= 2 C_J^2 E[1 - p_max]", float(sharpness), right))
+        for name, tail in tails.items():
+            right = 2 * scale * min(1.0, (own.classes - 1) * tail)
+            text = f"lambda_max <= 2 C_J^2 min(1, (K-1) {name})"
+            found.append(Bound(text, float(sharpness), right))
+    if trace is not None:
+        right = scale * own.mean(own.doubt * (2 - own.doubt))
+        found.append(Bound("trace <= C_J^2 E[1 - p_max^2]", float(trace), right))
+    return tuple(found)
+
+
+def interpolation_bounds(
+    predictions: Predictions,
+    *,
+    jacobian: Any = None,
+    sharpness: float | None = None,
+    trace: float | None = None,
+    bins: Bins = 15,
+) -> tuple[Bound, ...]:
+    r"""Both sides of theorem 4.2, where every margin is positive, and of sharper bounds.
+
+    Every answer is right and none is certain, so all bins err to the same side, and
+    $\mathrm{ECE} = \mathrm{E}[1 - p_y]$ whatever the bins. With $Q_D$ the mean of $e^{-m}$:
+
+    $$\frac{Q_D}{K} \le \frac{Q_D}{2} \le \mathrm{ECE} \le (K-1)\,Q_D \le (K-1)\,e^{-\min m}$$
+    $$\lambda_{\max} \le 2 C_J^2\, \mathrm{ECE} \le 2 C_J^2 (K-1)\,Q_D
+      \le 2 C_J^2 K (K-1)\, \mathrm{ECE}, \qquad \operatorname{tr} \le 2 C_J^2\, \mathrm{ECE}$$
+
+    Those with 1/2 in place of 1/K and without K are ours: they follow from
+    $1 - p_y \ge 1 / (1 + e^m) \ge e^{-m} / 2$ and $\lambda_{\max}(H_z) \le 2 (1 - p_{\max})$.
+
+    Args:
+        predictions: see `population_bounds`; the examples that were learnt from.
+        jacobian: see there.
+        sharpness: see there.
+        trace: see there.
+        bins: see there.
+    """
+    own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
+    wrong = int((own.margins <= 0).sum())
+    if wrong:
+        raise ValueError(
+            f"every margin must be above 0, {wrong} of {len(own.margins)} are not: "
+            "use population_bounds"
+        )
+    k, error, tail = own.classes, own.ece, own.tail(own.margins)
+    found = [
+        Bound("ECE <= E[1 - p_y]", error, own.mean(own.miss)),
+        Bound("E[1 - p_y] <= ECE", own.mean(own.miss), error),
+        Bound("Q_D / K <= ECE", tail / k, error),
+        Bound("Q_D / 2 <= ECE", tail / 2, error),
+        Bound("ECE <= (K-1) Q_D", error, (k - 1) * tail),
+        Bound(
+            "(K-1) Q_D <= (K-1) exp(-min m)",
+            (k - 1) * tail,
+            (k - 1) * math.exp(-float(own.margins.min())),
+        ),
+    ]
+    scale = 2 * own.largest**2
+    if sharpness is not None:
+        top, paper = float(sharpness), scale * (k - 1) * tail
+        found += [
+            Bound("lambda_max <= 2 C_J^2 ECE", top, scale * error),
+            Bound("lambda_max <= 2 C_J^2 (K-1) Q_D", top, paper),
+            Bound("2 C_J^2 (K-1) Q_D <= 2 C_J^2 K (K-1) ECE", paper, scale * k * (k - 1) * error),
+        ]
+    if trace is not None:
+        found.append(Bound("trace <= 2 C_J^2 ECE", float(trace), scale * error))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """What the bounds are made of, of the examples that have a weight; all in float64."""
+
+    classes: int
+    counts: torch.Tensor
+    weights: PerExample
+    margins: PerExample
+    predicted_margins: PerExample
+    miss: PerExample
+    doubt: PerExample
+    ece: float
+    largest: float
+
+    @classmethod
+    def of(
+        cls,
+        predictions: Predictions,
+        jacobian: Any,
+        sharpness: float | None,
+        trace: float | None,
+        bins: Bins,
+    ) -> "_Measured":
+        given = {"sharpness": sharpness, "trace": trace}
+        if jacobian is None and any(each is not None for each in given.values()):
+            raise ValueError("sharpness and trace are bounded with jacobian=..., which is missing")
+        if jacobian is not None and all(each is None for each in given.values()):
+            raise ValueError("jacobian bounds sharpness=... or trace=..., of which none came")
+        for name, value in given.items():
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name} must be finite, got {value}")
+        counts = torch.from_numpy(predictions.row_weights > 0)
+        held = predictions.take(counts)
+        logits, weights = held.logits.double(), torch.from_numpy(held.row_weights)
+        log_p = logits.log_softmax(1)
+        miss, doubt = (of_others(log_p, each).exp() for each in (held.labels, held.predicted))
+        # As `metrics.ece`, whose gaps are differences that round to 0 where a network is sure.
+        gaps = torch.where(held.correct == 1, doubt, doubt - 1)
+        edges = bin_edges(bins)
+        index = bin_index(held.confidence.numpy(), edges)
+        sums = np.bincount(index, (weights * gaps).numpy(), len(edges) - 1)
+        return cls(
+            held.classes,
+            counts,
+            weights,
+            margin(logits, held.labels),
+            margin(logits, held.predicted),
+            miss,
+            doubt,
+            float(np.abs(sums).sum() / weights.sum()),
+            _largest(jacobian, counts),
+        )
+
+    def mean(self, values: PerExample) -> float:
+        return float((self.weights * values).sum() / self.weights.sum())
+
+    def tail(self, margins: PerExample) -> float:
+        return margin_tail(margins, weights=self.weights)
+
+    def checked(self, margins: Any) -> PerExample:
+        """Robust margins, none of them above the clean one of its example."""
+        robust = as_tensor("margins", margins).double().cpu()
+        if robust.shape != self.counts.shape:
+            must = tuple(self.counts.shape)
+            raise ValueError(f"margins must be {must}, got {tuple(robust.shape)}")
+        robust = robust[self.counts]
+        # Other batches round otherwise; infinite margins do not round.
+        rounding = torch.where(self.margins.isfinite(), 1e-3 * (1 + self.margins.abs()), 0.0)
+        above = ~(robust <= self.margins + rounding)
+        if above.any():
+            raise ValueError(
+                f"{int(above.sum())} robust margins are above the clean ones: "
+                "are they of the same examples, in the same order?"
+            )
+        return robust
+
+
+def _largest(jacobian: Any, counts: torch.Tensor) -> float:
+    """C_J: the number given, or the largest of one for each example."""
+    if jacobian is None:
+        return 0.0
+    norms = as_values("jacobian", np.atleast_1d(as_tensor("jacobian", jacobian).cpu().numpy()))
+    if len(norms) == 1:
+        return float(norms[0])
+    if len(norms) != len(counts):
+        raise ValueError(f"jacobian must be a number or ({len(counts)},), got ({len(norms)},)")
+    return float(norms[counts.numpy()].max())

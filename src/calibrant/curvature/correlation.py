@@ -1,0 +1,208 @@
+"""How far two readings of a probe go together along a training, and over several trainings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from scipy import stats
+
+from calibrant.checks import as_numbers
+from calibrant.losses.settings import at_least, one_of
+from calibrant.metrics import Interval
+from calibrant.shapes import Values
+
+Kind = Literal["pearson", "spearman"]
+Rows = Sequence[Mapping[str, Any]]
+# Fewer pairs always lie on a line, or nearly so.
+LEAST = 3
+
+
+def correlation(
+    first: Any,
+    second: Any,
+    *,
+    kind: Kind = "pearson",
+    level: float = 0.95,
+    resamples: int = 1000,
+    block: int | None = None,
+    seed: int = 0,
+) -> Interval:
+    """Correlation of two sequences of readings, with an interval that knows they are one path.
+
+    Neighbouring readings are alike, so drawing them one by one would give an interval that is much
+    too narrow. Whole blocks of neighbours are drawn instead, anywhere along the training and
+    overlapping (moving-block bootstrap), and the interval has the percentiles of their
+    correlations. It is about right where a training wanders about a level for many blocks, still
+    too narrow where readings stay alike for longer than a block, and says little where both
+    sequences only drift: any two drifts correlate.
+
+    Args:
+        first: (n,) readings, in the order they were taken.
+        second: (n,) readings at the same steps. Pairs with a number that is not finite are left
+            out.
+        kind: "pearson", how near to a straight line, or "spearman", the same of the ranks: how
+            near to any rising curve.
+        level: coverage aimed at.
+        resamples: how many times to draw.
+        block: readings that are drawn together; the square root of n, rounded, unless given.
+        seed: of the draws.
+
+    Returns:
+        The correlation and its interval; NaN where one sequence is constant or fewer than 3 pairs
+        are finite.
+
+    References:
+        Künsch, The Jackknife and the Bootstrap for General Stationary Observations, Annals of
+        Statistics 1989.
+
+    Examples:
+        >>> correlation([1, 2, 3, 4], [2, 4, 6, 9], kind="spearman").value
+        1.0
+    """
+    one_of("kind", kind, KINDS)
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level:g}")
+    at_least("resamples", 1, resamples)
+    one, two = (_readings(*each) for each in (("first", first), ("second", second)))
+    if len(one) != len(two):
+        raise ValueError(f"first and second must be as long, got {len(one)} and {len(two)}")
+    if len(one) < LEAST:
+        raise ValueError(f"a correlation needs at least {LEAST} readings, got {len(one)}")
+    block = round(math.sqrt(len(one))) if block is None else block
+    if not 1 <= block <= len(one):
+        raise ValueError(f"block must lie in [1, {len(one)}], got {block}")
+    finite = np.isfinite(one) & np.isfinite(two)
+    pairs = np.stack([one[finite], two[finite]])
+    if pairs.shape[1] < LEAST:
+        return Interval(math.nan, math.nan, math.nan, level)
+    value = float(KINDS[kind](pairs))
+    draws = KINDS[kind](pairs[:, _blocks(pairs.shape[1], block, resamples, seed)])
+    # Draws of equal readings alone have no correlation.
+    draws = draws[np.isfinite(draws)]
+    if not len(draws):
+        return Interval(value, math.nan, math.nan, level)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high), level)
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """The correlation in each of several trainings, and their mean.
+
+    Attributes:
+        mean: over the trainings, with its interval.
+        values: of each training, NaN where there is none.
+    """
+
+    mean: Interval
+    values: tuple[float, ...]
+
+    @property
+    def left_out(self) -> int:
+        """Trainings that have no correlation, and so no part in the mean."""
+        return sum(math.isnan(value) for value in self.values)
+
+    def __str__(self) -> str:
+        used = f"{len(self.values) - self.left_out} of {len(self.values)} trainings"
+        return f"{self.mean.value:.2f} [{self.mean.low:.2f}, {self.mean.high:.2f}] over {used}"
+
+
+def correlations(
+    runs: Mapping[str, Rows] | Sequence[Rows],
+    first: str = "train_ece",
+    second: str = "gauss_newton",
+    *,
+    kind: Kind = "pearson",
+    level: float = 0.95,
+) -> Correlations:
+    r"""Correlation of two columns in each of several trainings, and their mean.
+
+    Trainings are independent, so this interval, unlike that of one `correlation`, needs no blocks:
+    it is that of a mean by Student's t, of Fisher's $\operatorname{artanh} r$, carried back.
+
+    Args:
+        runs: rows of each training, as a probe has them in `rows`; by name or in a list.
+        first: name of a column.
+        second: name of another.
+        kind: "pearson" or "spearman".
+        level: coverage aimed at.
+
+    Returns:
+        The mean with its interval, which is NaN with fewer than two trainings, the correlation of
+        each training, and how many were left out for having none: a column that is constant, or
+        fewer than 3 readings that have both.
+
+    Examples:
+        >>> run = [{"train_ece": 0.3, "gauss_newton": 9.0}, {"train_ece": 0.2, "gauss_newton": 5.0}]
+        >>> run += [{"train_ece": 0.1, "gauss_newton": 4.0}]
+        >>> print(correlations([run, run, run[:2]]))
+        0.94 [0.94, 0.94] over 2 of 3 trainings
+    """
+    one_of("kind", kind, KINDS)
+    held = [list(rows) for rows in (runs.values() if isinstance(runs, Mapping) else runs)]
+    known = list(dict.fromkeys(name for rows in held for row in rows for name in row))
+    for name in (first, second):
+        if name not in known:
+            raise ValueError(f"no reading has {name!r}; there are {known}")
+    found = []
+    for rows in held:
+        columns = [[row.get(name, math.nan) for row in rows] for name in (first, second)]
+        pairs = np.array(columns, dtype=np.float64)
+        pairs = pairs[:, np.isfinite(pairs).all(0)]
+        found.append(float(KINDS[kind](pairs)) if pairs.shape[1] >= LEAST else math.nan)
+    return Correlations(_mean(found, level), tuple(found))
+
+
+def _mean(values: Sequence[float], level: float) -> Interval:
+    """Mean of correlations that are numbers, through Fisher's z."""
+    held = np.array([value for value in values if not math.isnan(value)])
+    if not len(held):
+        return Interval(math.nan, math.nan, math.nan, level)
+    # A correlation of exactly one would be infinite.
+    z = np.arctanh(held.clip(-1 + 1e-15, 1 - 1e-15))
+    if len(held) == 1:
+        return Interval(float(held[0]), math.nan, math.nan, level)
+    reach = stats.t.ppf((1 + level) / 2, len(z) - 1) * z.std(ddof=1) / math.sqrt(len(z))
+    value, low, high = np.tanh([z.mean(), z.mean() - reach, z.mean() + reach]).tolist()
+    return Interval(value, low, high, level)
+
+
+def _blocks(size: int, block: int, resamples: int, seed: int) -> Int64[np.ndarray, "r n"]:
+    """Places of the readings of each draw: blocks of neighbours, cut off at `size` in all."""
+    block = min(block, size)
+    generator = np.random.default_rng(seed)
+    starts = generator.integers(0, size - block + 1, (resamples, -(-size // block)))
+    places = starts[:, :, None] + np.arange(block)
+    return places.reshape(resamples, -1)[:, :size]
+
+
+def _pearson(pairs: Float64[np.ndarray, "2 ... n"]) -> Float64[np.ndarray, " ..."]:
+    """Correlation along the last axis, NaN where one of both is constant."""
+    # Scaled, so that no square is too large or too small for a number.
+    low, high = pairs.min(-1, keepdims=True), pairs.max(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scaled = (pairs - low) / (high - low)
+        one, two = scaled - scaled.mean(-1, keepdims=True)
+        found = (one * two).sum(-1) / np.sqrt((one**2).sum(-1) * (two**2).sum(-1))
+    return np.asarray(found.clip(-1, 1))
+
+
+def _spearman(pairs: Float64[np.ndarray, "2 ... n"]) -> Float64[np.ndarray, " ..."]:
+    return _pearson(stats.rankdata(pairs, axis=-1))
+
+
+# Correlations along the last axis of pairs.
+KINDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "pearson": _pearson,
+    "spearman": _spearman,
+}
+
+
+def _readings(name: str, values: Any) -> Values:
+    readings = as_numbers(name, values).astype(np.float64)
+    if readings.ndim != 1:
+        raise ValueError(f"{name} must be (n,), got {readings.shape}")
+    return readings

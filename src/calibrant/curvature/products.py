@@ -1,0 +1,140 @@
+"""Hessian and Gauss-Newton matrices of a loss over a dataset, as products with vectors."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from calibrant.curvature.batches import Data
+from calibrant.curvature.graphs import MATRICES, Product, measuring
+from calibrant.curvature.problem import Loss, Problem, posed
+from calibrant.curvature.weights import Vector, added, flat
+from calibrant.losses.settings import at_least, one_of
+
+Matrix: TypeAlias = Literal["hessian", "gauss_newton"]
+
+# Bytes of graphs that are kept from one product to the next.
+KEEP = 2 << 30
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Operator:
+    """A symmetric matrix that is known by its products with vectors; `operator` makes one.
+
+    Attributes:
+        problem: what is differentiated, at a copy of the weights.
+        matrix: which second derivative.
+        kept: products of the pieces of the dataset, each with the number of its labels that
+            count; None where they are made anew each time.
+    """
+
+    problem: Problem
+    matrix: Matrix
+    kept: tuple[tuple[int, Product], ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of rows, and of columns."""
+        return self.problem.weights.size
+
+    def product(self, vector: Vector) -> Vector:
+        """The matrix times a vector, (size,) in float64."""
+        vectors = self.problem.weights.split(vector)
+        sums = self.problem.weights.zeros()
+        labels = 0
+        twice = self.matrix == "hessian"
+        with nullcontext() if self.kept else measuring(self.problem.model, twice=twice):
+            for count, product in self.kept or self.problem.products(MATRICES[self.matrix]):
+                added(sums, product(vectors))
+                labels += count
+        found = flat(sums) / labels
+        if not found.isfinite().all():
+            raise FloatingPointError(
+                f"a product with the {self.matrix} matrix is not finite: are the weights, are the "
+                "inputs, and is the loss differentiable twice there?"
+            )
+        return found
+
+    def dense(self) -> Float64[Tensor, "d d"]:
+        """The matrix itself, for small ones."""
+        rows = torch.eye(self.size, dtype=torch.float64)
+        matrix = torch.stack([self.product(row) for row in rows])
+        return (matrix + matrix.T) / 2
+
+
+def operator(
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    *,
+    matrix: Matrix = "hessian",
+    parameters: Sequence[str] | None = None,
+    ignore_index: int | None = None,
+    keep: int = KEEP,
+) -> Operator:
+    r"""Second derivatives of the mean loss over a dataset, in the weights of a model.
+
+    $$H = \nabla^2 \frac1n \sum_i \ell(z(x_i), y_i), \qquad
+      G = \frac1n \sum_i J_i^T\, \nabla_z^2 \ell(z_i, y_i)\, J_i, \qquad J_i = \nabla z(x_i)$$
+
+    G has no negative eigenvalue where the loss is convex in the logits, as cross entropy is, and
+    equals H where the logits are linear in the weights.
+
+    The model is in evaluation mode: batch norm is a fixed map, dropout is off. Nothing of it
+    changes, and the matrix stays that of the weights at the time of this call. Only reverse mode
+    is used, so operations need no forward-mode derivative; they must be differentiable twice, and
+    examples must not depend on each other. Batches are taken in the precision of the weights, the
+    sum over batches in float64.
+
+    Args:
+        model: returns logits (n, k) or (n, k, h, w), or an object that has them as `.logits`.
+        loss: of logits (m, k) and labels (m,): one number for each example, or their mean. A mean
+            is taken over whole batches, which costs more memory; a statistic of the batch, such as
+            MMCE, is averaged over the batches of `data`, by size.
+        data: a pair (inputs, labels), which is one batch, or batches of such pairs that can be read
+            again and again. The model is called with `**inputs` where these are a mapping.
+        matrix: "hessian" or "gauss_newton".
+        parameters: names of parameters, or of modules, whose weights count; None is every
+            parameter that requires a gradient.
+        ignore_index: label of examples or pixels that do not count.
+        keep: bytes of graphs that may be held between products. Where they do not fit, they are
+            made anew for each product, which takes about twice as long.
+
+    Examples:
+        >>> from calibrant.losses import cross_entropy
+        >>> data = torch.randn(8, 2), torch.arange(8) % 3
+        >>> curvature = operator(nn.Linear(2, 3), cross_entropy, data)
+        >>> curvature.size
+        9
+        >>> curvature.product(torch.ones(9, dtype=torch.float64)).shape
+        torch.Size([9])
+    """
+    one_of("matrix", matrix, MATRICES)
+    at_least("keep", 0, keep)
+    problem = posed(model, loss, data, parameters=parameters, ignore_index=ignore_index)
+    kept: list[tuple[int, Product]] = []
+    used = 0.0
+    with measuring(problem.model, twice=matrix == "hessian"):
+        for piece in problem.pieces():
+            used += piece.examples * problem.memory
+            if used > keep:
+                return Operator(problem, matrix)
+            kept.append((len(piece.labels), problem.product(MATRICES[matrix], piece)))
+    return Operator(problem, matrix, tuple(kept))
+
+
+def gradient(
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    *,
+    parameters: Sequence[str] | None = None,
+    ignore_index: int | None = None,
+) -> Vector:
+    """Gradient of the mean loss over a dataset, flat and in float64; arguments as of `operator`."""
+    problem = posed(model, loss, data, parameters=parameters, ignore_index=ignore_index)
+    return problem.value_and_gradient()[1]

@@ -1,0 +1,99 @@
+"""What a training came to, in memory and in its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant.data import judged_by
+from calibrant.data.splits import JOBS
+from calibrant.predictions import Predictions
+from calibrant.training import checkpoint
+from calibrant.training.folder import (
+    HISTORY,
+    PROBED,
+    WEIGHTS,
+    read_history,
+    sums,
+    write_history,
+    write_result,
+    write_weights,
+)
+from calibrant.training.loop import Loop
+from calibrant.training.progress import measured
+
+# Reported of the final predictions.
+REPORTED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training came to.
+
+    Attributes:
+        model: with its final weights, in evaluation mode.
+        history: one row for each epoch.
+        val: final predictions of the validation data, for choices and calibrators.
+        test: final predictions of the test data.
+        record: metrics of both, what each split was used for, and what happened on the way.
+        readings: of the probe, if there was one.
+    """
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    val: Predictions
+    test: Predictions
+    record: dict[str, Any]
+    readings: list[dict[str, float]]
+
+
+def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]:
+    """Metrics of the final predictions, and what each split was used for."""
+    progress, splits = loop.progress, loop.splits
+    metrics = {"val": measured(val, REPORTED), "test": measured(test, REPORTED)}
+    if splits.test.posterior is not None:
+        metrics["test against its posterior"] = measured(
+            judged_by(test, splits.test.posterior), REPORTED
+        )
+    return {
+        "epochs": progress.epoch,
+        "best_epoch": None if progress.best is None else progress.best["epoch"],
+        "class_counts": splits.class_counts.tolist(),
+        "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
+        "jobs": JOBS,
+        "metrics": metrics,
+    }
+
+
+def write_rows(folder: Path, loop: Loop) -> None:
+    """Write the histories that have begun."""
+    for name, rows in ((HISTORY, loop.progress.history), (PROBED, loop.progress.probed)):
+        if rows:
+            write_history(folder, rows, name=name)
+
+
+def write_finished(
+    folder: Path, loop: Loop, val: Predictions, test: Predictions, record: dict[str, Any]
+) -> None:
+    """Write everything that a training leaves; the record, with the sums of the rest, is last."""
+    write_rows(folder, loop)
+    write_weights(folder, loop.model.state_dict())
+    for name, predictions in (("val.npz", val), ("test.npz", test)):
+        needed = predictions.logits.numel() * predictions.logits.element_size()
+        with checkpoint.room_for(folder / name, needed):
+            predictions.save(folder / name)
+    names = [HISTORY, WEIGHTS, "val.npz", "test.npz"]
+    files = sums(folder, names + [PROBED] * bool(loop.progress.probed))
+    write_result(folder, {**record, "files": files})
+
+
+def read_finished(folder: Path, result: dict[str, Any], loop: Loop) -> Trained:
+    """Read a finished run back."""
+    loop.model.load_state_dict(
+        torch.load(folder / WEIGHTS, weights_only=True, map_location=loop.runtime.device)
+    )
+    val, test = (Predictions.load(folder / f"{split}.npz") for split in ("val", "test"))
+    readings = read_history(folder, name=PROBED)
+    return Trained(loop.model.eval(), read_history(folder), val, test, result, readings)

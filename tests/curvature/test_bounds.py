@@ -1,0 +1,240 @@
+"""Bounds as values: exact however sure the network, weighted, and refused where none holds."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.curvature.bounds import Bound, interpolation_bounds, population_bounds
+from calibrant.curvature.margins import margin_tail, margins
+from calibrant.metrics import ece
+from calibrant.predictions import Predictions
+
+
+def drawn(n=3000, k=5, *, spread=2.0, seed=0, **extras):
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(n, k)) * random.exponential(spread, size=(n, 1))
+    return Predictions(logits, random.integers(k, size=n), **extras)
+
+
+def right(n=3000, k=5, **settings):
+    """All answers right."""
+    found = drawn(n, k, **settings)
+    return found.relabelled(found.predicted)
+
+
+def named(bounds, name):
+    (found,) = (each for each in bounds if each.name == name)
+    return found
+
+
+class TestABound:
+    def test_holds_but_for_rounding(self):
+        assert Bound("a <= b", 1.0, 2.0).holds
+        assert Bound("a <= b", 2.0 + 1e-9, 2.0).holds
+        assert Bound("a <= b", 0.0, 0.0).holds
+        assert Bound("a <= b", 1e300, math.inf).holds
+        assert not Bound("a <= b", 2.001, 2.0).holds
+        assert not Bound("a <= b", math.nan, 2.0).holds
+        assert not Bound("a <= b", 1.0, math.nan).holds
+
+    def test_small_numbers_are_not_rounding(self):
+        assert not Bound("a <= b", 1e-20, 1e-21).holds
+        assert not Bound("a <= b", 1e-20, 0.0).holds
+
+    def test_says_what_it_is(self):
+        bound = Bound("ECE <= E[1 - p_y]", 0.5, 0.25)
+        assert bound.slack == -0.25
+        assert str(bound) == "ECE <= E[1 - p_y]: 0.5 <= 0.25 FAILS"
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            bound.left = 0.0
+
+
+class TestTheErrorOfTheBounds:
+    @pytest.mark.parametrize("bins", [1, 15, 100, [0, 0.3, 0.9, 1]])
+    def test_is_that_of_the_metric(self, bins):
+        for seed in range(5):
+            held = drawn(seed=seed, weights=np.arange(3000) % 4)
+            left = named(population_bounds(held, bins=bins), "ECE <= E[1 - p_y]").left
+            assert left == pytest.approx(ece(held, bins=bins), abs=1e-13)
+
+    def test_is_that_of_the_metric_on_edges_of_bins(self):
+        # A third is the edge between two bins, whose gaps are to different sides.
+        logits = np.zeros((300, 3))
+        logits[::2, 0] = 0.1
+        held = Predictions(logits, np.arange(300) % 2)
+        left = named(population_bounds(held), "ECE <= E[1 - p_y]").left
+        assert left == pytest.approx(ece(held), abs=1e-13)
+        probs = Predictions.from_probs(np.tile([0.6, 0.4], (100, 1)), np.arange(100) % 2)
+        for bins in (5, 10, 15):
+            left = named(population_bounds(probs, bins=bins), "ECE <= E[1 - p_y]").left
+            assert left == pytest.approx(ece(probs, bins=bins), abs=1e-13)
+
+    @pytest.mark.parametrize("bins", [1, 2, 15, 1000])
+    def test_is_the_mean_of_what_labels_lack_when_all_answers_are_right(self, bins):
+        held = right()
+        mean = (1 - held.label_probs).mean().item()
+        assert ece(held, bins=bins) == pytest.approx(mean, abs=1e-12)
+        found = interpolation_bounds(held, bins=bins)
+        both = named(found, "ECE <= E[1 - p_y]"), named(found, "E[1 - p_y] <= ECE")
+        assert all(each.holds for each in both)
+        assert both[0].left == pytest.approx(mean, rel=1e-9)
+
+
+class TestSureNetworks:
+    @pytest.mark.parametrize("lead", [1.0, 20.0, 46.0, 300.0, 700.0])
+    def test_keep_every_digit(self, lead):
+        logits = torch.zeros(2000, 3, dtype=torch.float64)
+        logits[:, 1] = lead
+        found = interpolation_bounds(Predictions(logits, [1] * 2000))
+        miss = 2 * math.exp(-lead) / (1 + 2 * math.exp(-lead))
+        assert named(found, "ECE <= E[1 - p_y]").left == pytest.approx(miss, rel=1e-12)
+        assert named(found, "Q_D / 2 <= ECE").left == pytest.approx(math.exp(-lead) / 2, rel=1e-12)
+        assert all(each.holds for each in found)
+        # One minus a probability is zero long before.
+        assert lead < 40 or 1 - Predictions(logits, [1] * 2000).confidence.max() == 0
+
+    def test_a_curvature_too_large_for_them_is_seen(self):
+        logits = torch.tensor([[46.0, 0.0, 0.0]], dtype=torch.float64)
+        held = Predictions(logits, [0])
+        for sharpness, holds in ((1e-20, True), (1e-18, False)):
+            found = population_bounds(held, jacobian=1.0, sharpness=sharpness)
+            assert named(found, "lambda_max <= 2 C_J^2 E[1 - p_max]").holds == holds
+            found = interpolation_bounds(held, jacobian=1.0, sharpness=sharpness, trace=sharpness)
+            assert named(found, "lambda_max <= 2 C_J^2 ECE").holds == holds
+            assert named(found, "trace <= 2 C_J^2 ECE").holds == holds
+
+    def test_that_are_certain_have_no_error_and_no_tail(self):
+        found = interpolation_bounds(Predictions([[0.0, -math.inf], [2000.0, 0.0]], [0, 0]))
+        assert all(each.holds and each.left == each.right == 0 for each in found)
+
+    def test_and_wrong_for_certain_have_a_bound_that_says_nothing(self):
+        settings = {"jacobian": 0.0, "sharpness": 0.0, "margins": [-math.inf]}
+        found = population_bounds(Predictions([[0.0, -math.inf]], [1]), **settings)
+        assert named(found, "ECE <= min(1, (K-1) Q)") == Bound("ECE <= min(1, (K-1) Q)", 1.0, 1.0)
+        assert all(each.holds for each in found)
+
+
+class TestTheNumbers:
+    """By hand: logits (log 3, 0), once right, once wrong."""
+
+    held = Predictions([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1])
+
+    def test_of_theorem_4_1(self):
+        # p = (3/4, 1/4); margins log 3 and -log 3: Q = (1/3 + 3) / 2; predicted ones: 1/3.
+        settings = {"jacobian": [1.0, 2.0], "sharpness": 0.5, "trace": 0.75}
+        found = population_bounds(self.held, margins=[0.0, -math.log(3)], **settings)
+        sides = {each.name: (each.left, each.right) for each in found}
+        expected = {
+            "ECE <= E[1 - p_y]": (0.25, 0.5),
+            "ECE <= min(1, (K-1) Q)": (0.25, 1.0),
+            "ECE <= min(1, (K-1) Q_robust)": (0.25, 1.0),
+            "lambda_max <= 2 C_J^2 E[1 - p_max]": (0.5, 8 * 0.25),
+            "lambda_max <= 2 C_J^2 min(1, (K-1) Q)": (0.5, 8.0),
+            "lambda_max <= 2 C_J^2 min(1, (K-1) Q_robust)": (0.5, 8.0),
+            "lambda_max <= 2 C_J^2 min(1, (K-1) Q_predicted)": (0.5, 8 / 3),
+            "trace <= C_J^2 E[1 - p_max^2]": (0.75, 4 * 7 / 16),
+        }
+        assert sides.keys() == expected.keys()
+        for name, both in expected.items():
+            assert sides[name] == pytest.approx(both, rel=1e-12), name
+
+    def test_of_theorem_4_2(self):
+        # p = (3, 1, 1) / 5 and (9, 3, 3) / 15: ECE 2/5, margins log 3, Q_D = 1/3.
+        held = Predictions(
+            [[math.log(3), 0.0, 0.0], [math.log(9), math.log(3), math.log(3)]], [0] * 2
+        )
+        found = interpolation_bounds(held, jacobian=2.0, sharpness=0.5, trace=0.75)
+        sides = {each.name: (each.left, each.right) for each in found}
+        expected = {
+            "ECE <= E[1 - p_y]": (2 / 5, 2 / 5),
+            "E[1 - p_y] <= ECE": (2 / 5, 2 / 5),
+            "Q_D / K <= ECE": (1 / 9, 2 / 5),
+            "Q_D / 2 <= ECE": (1 / 6, 2 / 5),
+            "ECE <= (K-1) Q_D": (2 / 5, 2 / 3),
+            "(K-1) Q_D <= (K-1) exp(-min m)": (2 / 3, 2 / 3),
+            "lambda_max <= 2 C_J^2 ECE": (0.5, 8 * 2 / 5),
+            "lambda_max <= 2 C_J^2 (K-1) Q_D": (0.5, 8 * 2 / 3),
+            "2 C_J^2 (K-1) Q_D <= 2 C_J^2 K (K-1) ECE": (8 * 2 / 3, 8 * 6 * 2 / 5),
+            "trace <= 2 C_J^2 ECE": (0.75, 8 * 2 / 5),
+        }
+        assert sides.keys() == expected.keys()
+        for name, both in expected.items():
+            assert sides[name] == pytest.approx(both, rel=1e-12), name
+
+    def test_without_curvature_there_are_bounds_of_the_error_only(self):
+        assert [each.name for each in population_bounds(self.held)] == [
+            "ECE <= E[1 - p_y]",
+            "ECE <= min(1, (K-1) Q)",
+        ]
+        assert len(interpolation_bounds(right())) == 6
+
+
+class TestWeights:
+    def test_are_repetitions(self):
+        weights = np.arange(300) % 3
+        norms = torch.rand(300, dtype=torch.float64) + 1
+        held = drawn(300, weights=weights)
+        often = torch.from_numpy(np.repeat(np.arange(300), weights))
+        repeated = drawn(300).take(often)
+        lower = margins(held.logits, held.labels) - 0.1
+        settings = {"sharpness": 0.1, "trace": 0.2}
+        found = population_bounds(held, jacobian=norms, margins=lower, **settings)
+        again = population_bounds(repeated, jacobian=norms[often], margins=lower[often], **settings)
+        assert [each.name for each in found] == [each.name for each in again]
+        # Tails of right answers are not cut off at one.
+        found += interpolation_bounds(held.relabelled(held.predicted))
+        again += interpolation_bounds(repeated.relabelled(repeated.predicted))
+        for one, other in zip(found, again, strict=True):
+            assert (one.left, one.right) == pytest.approx((other.left, other.right), rel=1e-12)
+
+    def test_of_zero_leave_an_example_out(self):
+        held = Predictions([[2.0, 0.0], [2.0, 0.0]], [0, 1], weights=[1, 0])
+        found = interpolation_bounds(held, jacobian=[1.0, 1e9], sharpness=0.1)
+        alone = interpolation_bounds(held.take([0]), jacobian=1.0, sharpness=0.1)
+        assert found == alone
+
+
+def test_robust_margins_give_a_larger_tail():
+    held = drawn(100, spread=0.1)
+    lower = margins(held.logits, held.labels) + 3 - 0.5
+    shifted = Predictions(
+        held.logits + 3 * torch.nn.functional.one_hot(held.labels, 5), held.labels
+    )
+    found = population_bounds(shifted, margins=lower)
+    clean, robust = (named(found, f"ECE <= min(1, (K-1) {q})").right for q in ("Q", "Q_robust"))
+    assert robust == pytest.approx(clean * math.exp(0.5), rel=1e-9)
+    assert robust == pytest.approx(4 * margin_tail(lower), rel=1e-9)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+class TestWhatIsWrong:
+    held = drawn(20)
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"sharpness": 1.0}, "bounded with jacobian=..., which is missing"),
+            ({"trace": 1.0}, "bounded with jacobian=..., which is missing"),
+            ({"jacobian": 1.0}, "of which none came"),
+            ({"jacobian": 1.0, "sharpness": math.nan}, "sharpness must be finite, got nan"),
+            ({"jacobian": -1.0, "trace": 1.0}, r"jacobian must lie in \[0, inf\], got -1.0"),
+            ({"jacobian": math.inf, "trace": 1.0}, "jacobian must be finite"),
+            ({"jacobian": [1.0, 2.0], "trace": 1.0}, r"number or \(20,\), got \(2,\)"),
+            ({"margins": [1.0, 2.0]}, r"margins must be \(20,\), got \(2,\)"),
+            ({"margins": torch.full((20,), 99.0)}, "20 robust margins are above the clean ones"),
+            ({"margins": torch.full((20,), math.nan)}, "20 robust margins are above"),
+            ({"bins": 0}, "bins"),
+        ],
+    )
+    def test_is_said_in_one_line(self, settings, words):
+        with pytest.raises(ValueError, match=words) as error:
+            population_bounds(self.held, **settings)
+        assert "\n" not in str(error.value)
+
+    def test_the_second_theorem_needs_positive_margins(self):
+        held = Predictions([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [5.0, 1.0]], [0, 0, 0, 0])
+        with pytest.raises(ValueError, match=r"above 0, 2 of 4 are not: use population_bounds"):
+            interpolation_bounds(held)

@@ -1,0 +1,299 @@
+"""Models and data as users have them: mappings, loaders, odd layers; and nothing left behind."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from dense_curvature import (
+    IGNORED,
+    drawn,
+    hessian,
+    image_network,
+    mlp,
+    pixels,
+    shaken,
+    text_network,
+    tokens,
+)
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from calibrant.curvature import problem
+from calibrant.curvature.products import gradient, operator
+from calibrant.curvature.sharpness import batch_sharpness, sam_sharpness
+from calibrant.curvature.spectrum import spectral_density, top_eigenvalues
+from calibrant.curvature.trace import trace
+from calibrant.losses import cross_entropy
+
+MEASURES = [top_eigenvalues, trace, spectral_density, batch_sharpness, sam_sharpness, gradient]
+
+
+class Cube(torch.autograd.Function):
+    """Differentiable twice in reverse mode; forward mode is not there."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, slope):
+        (x,) = ctx.saved_tensors
+        return 3 * slope * x**2
+
+
+class Cubes(nn.Module):
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.first, self.head, self.own = nn.Linear(4, 3), nn.Linear(3, 3), own
+
+    def forward(self, x):
+        out = self.first(x)
+        return self.head(Cube.apply(out) if self.own else out**3)
+
+
+class Attention(nn.Module):
+    """One head over three tokens of the input, by torch's fused function or written out."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.mix, self.head, self.fused = nn.Linear(2, 6), nn.Linear(2, 3), fused
+
+    def forward(self, x):
+        query, key, value = self.mix(x.view(-1, 1, 3, 2)).chunk(3, -1)
+        if self.fused:
+            out = nn.functional.scaled_dot_product_attention(query, key, value)
+        else:
+            out = torch.softmax(query @ key.transpose(-1, -2) / 2**0.5, -1) @ value
+        return self.head(out.mean((1, 2)))
+
+
+class Named(nn.Module):
+    """Called by names and answering with an object, as Hugging Face models are and do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.unused = inner, nn.Linear(1, 1).double()
+
+    def forward(self, ids, mask):
+        return SimpleNamespace(logits=self.inner(ids * mask), loss=None)
+
+
+def agree(one, other) -> bool:
+    vector = torch.randn(one.size, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    found, expected = one.product(vector), other.product(vector)
+    return bool(expected.abs().max() > 1e-3) and torch.allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
+def test_no_operation_needs_a_forward_mode_derivative(matrix):
+    own, plain = shaken(Cubes(True)), shaken(Cubes(False))
+    own.load_state_dict(plain.state_dict())
+    pair = drawn((4,))
+    with pytest.raises(RuntimeError, match="jvp"):
+        torch.func.jvp(own, (pair[0],), (pair[0],))
+    found = operator(own, cross_entropy, pair, matrix=matrix)
+    assert agree(found, operator(plain, cross_entropy, pair, matrix=matrix))
+
+
+@pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
+def test_fused_attention_is_differentiated_twice(matrix):
+    fused, plain = shaken(Attention(True)), shaken(Attention(False))
+    fused.load_state_dict(plain.state_dict())
+    pair = drawn((6,))
+    found = operator(fused, cross_entropy, pair, matrix=matrix)
+    assert agree(found, operator(plain, cross_entropy, pair, matrix=matrix))
+
+
+def test_inputs_may_be_a_mapping_and_weights_without_a_part_have_no_curvature():
+    model, (ids, labels) = text_network(), tokens()
+    inputs = {"ids": ids, "mask": torch.ones_like(ids)}
+    found = operator(Named(model), cross_entropy, [(inputs, labels)])
+    expected = hessian(model, (ids, labels))
+    vector = torch.ones(found.size, dtype=torch.float64)
+    product = found.product(vector)
+    assert torch.allclose(product[:-2], expected @ vector[:-2], atol=1e-12)
+    assert product[-2:].tolist() == [0, 0]
+
+
+def confirmed(model: nn.Module, data) -> bool:
+    """Whether a product is what the gradient changes by along a vector."""
+    curvature = operator(model, cross_entropy, data)
+    vector = torch.randn(curvature.size, dtype=torch.float64)
+    product, slopes, step = curvature.product(vector), [], 1e-5
+    sizes = [each.numel() for each in model.parameters()]
+    for sign in (1, -2):
+        with torch.no_grad():
+            for each, part in zip(model.parameters(), vector.split(sizes), strict=True):
+                each += sign * step * part.view(each.shape)
+        slopes.append(gradient(model, cross_entropy, data))
+    change = (slopes[0] - slopes[1]) / (2 * step)
+    return torch.allclose(product, change, atol=1e-6 * float(change.abs().max()))
+
+
+def test_tied_weights_count_once():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    model[2].weight = model[0].weight
+    assert operator(model, cross_entropy, drawn((3,))).size == 15
+    assert confirmed(model, drawn((3,)))
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda each: each.__name__)
+def test_nothing_is_left_behind_in_the_model_or_the_random_state(measure):
+    model = nn.Sequential(image_network(), nn.Dropout(0.5), nn.BatchNorm1d(3).double())
+    model.train()
+    model[0].norm.eval()
+    model[0].conv.weight.requires_grad_(False)
+    model[2].weight.grad = torch.ones(3).double()
+    pair = drawn((1, 5, 5), n=5)
+    loader = DataLoader(TensorDataset(*pair), batch_size=2, shuffle=True)
+    before = copy.deepcopy(model.state_dict())
+    modes = [each.training for each in model.modules()]
+    state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    measure(model, cross_entropy, loader)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert [each.training for each in model.modules()] == modes
+    assert not any("forward" in each.__dict__ for each in model.modules())
+    assert [name for name, each in model.named_parameters() if each.grad is not None] == [
+        "2.weight"
+    ]
+    assert model[2].weight.grad.tolist() == [1, 1, 1]
+    assert [n for n, each in model.named_parameters() if not each.requires_grad] == [
+        "0.conv.weight"
+    ]
+    assert torch.equal(torch.get_rng_state(), state[0])
+    assert (np.random.get_state()[1] == state[1]).all()  # noqa: NPY002
+
+
+def test_a_loss_that_fails_leaves_the_model_as_it_was():
+    model, pair = image_network().train(), drawn((1, 5, 5))
+    calls = []
+
+    def failing(logits, labels):
+        calls.append(model.training)
+        if len(calls) > 3:
+            raise KeyError("mine")
+        return cross_entropy(logits, labels)
+
+    curvature = operator(model, failing, pair, keep=0)
+    calls.extend([False] * 3)
+    with pytest.raises(KeyError, match="mine"):
+        curvature.product(torch.ones(curvature.size).double())
+    assert not any(calls)
+    assert all(each.training for each in model.modules())
+    assert not any("forward" in each.__dict__ for each in model.modules())
+
+
+def test_a_loader_that_shuffles_gives_what_the_whole_gives():
+    model, pair = mlp(), drawn((4,))
+    loader = DataLoader(TensorDataset(*pair), batch_size=2, shuffle=True)
+    assert agree(
+        operator(model, cross_entropy, loader, keep=0), operator(model, cross_entropy, pair)
+    )
+
+
+def test_a_loader_that_adds_noise_adds_the_same_in_every_product():
+    class Noisy(TensorDataset):
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x + torch.randn_like(x), y
+
+    loader = DataLoader(Noisy(*drawn((4,))), batch_size=2)
+    curvature = operator(mlp(), cross_entropy, loader, keep=0)
+    vector = torch.ones(curvature.size).double()
+    assert torch.equal(curvature.product(vector), curvature.product(vector))
+
+
+def test_batch_norm_without_running_statistics_sees_its_whole_batch(monkeypatch):
+    monkeypatch.setattr(problem, "PIECE", 1)
+    norm = nn.BatchNorm1d(3, track_running_stats=False)
+    model, pair = shaken(nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 3))), drawn((4,))
+    slopes = torch.autograd.grad(
+        cross_entropy(model(pair[0]), pair[1]).mean(), [*model.parameters()]
+    )
+    expected = torch.cat([each.reshape(-1) for each in slopes])
+    assert torch.allclose(gradient(model, cross_entropy, pair), expected)
+    # Not against torch.func.hessian: its forward mode is wrong for this layer.
+    assert confirmed(model, pair)
+
+
+def test_a_bert_of_hugging_face_has_the_curvature_that_its_gradients_confirm():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=11,
+        hidden_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=5,
+        max_position_embeddings=6,
+        num_labels=3,
+    )
+    model = shaken(transformers.BertForSequenceClassification(config))
+    ids, labels = tokens(vocabulary=11)
+    # The row of the padding has no gradient by definition, so it must not be met.
+    inputs = {"input_ids": ids.clamp(min=1), "attention_mask": (ids > 0).long()}
+    data = [(inputs, labels)]
+    assert confirmed(model, data)
+    values = top_eigenvalues(model, cross_entropy, data, matrix="gauss_newton")
+    assert float(values) > 0
+
+
+WRONG_DATA = {
+    "iterator": (lambda x, y: iter([(x, y)]), "only once: pass list"),
+    "generator": (lambda x, y: (each for each in [(x, y)]), "only once: pass list"),
+    "empty list": (lambda x, y: [], "no examples"),
+    "empty batch": (lambda x, y: (x[:0], y[:0]), "no examples"),
+    "number": (lambda x, y: 3, "got int"),
+    "tensor": (lambda x, y: x, "got Tensor"),
+    "triple": (lambda x, y: [(x, y, y)], "got 3 of Tensor, Tensor, Tensor"),
+    "mapping": (lambda x, y: [{"x": x, "labels": y}], "got dict"),
+    "arrays": (lambda x, y: (x.numpy(), y.numpy()), "pair .* got ndarray"),
+    "lengths": (lambda x, y: (x, y[:3]), "7 inputs and 3 labels"),
+    "columns": (lambda x, y: (x, y[:, None]), r"\(4, 3\) and \(4, 1\)"),
+    "all ignored": (lambda x, y: (x, torch.full_like(y, IGNORED)), "all are ignore_index, 9"),
+}
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("case", WRONG_DATA)
+def test_wrong_data_is_one_line(case):
+    make, message = WRONG_DATA[case]
+    with pytest.raises((ValueError, TypeError), match=message) as error:
+        top_eigenvalues(mlp(), cross_entropy, make(*drawn((4,))), ignore_index=IGNORED)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_wrong_models_losses_and_options_are_one_line():
+    model, (x, y) = mlp(), drawn((4,))
+    for message, call in {
+        "no parameter is called 'hea'; there are layers.0.weight": lambda: operator(
+            model, cross_entropy, (x, y), parameters=["hea"]
+        ),
+        "no parameter counts": lambda: operator(nn.Identity(), cross_entropy, (x, y)),
+        "must be one of .'hessian', 'gauss_newton'.": lambda: operator(
+            model, cross_entropy, (x, y), matrix="fisher"
+        ),
+        r"must give \(4,\) numbers or their mean, got shape \(4, 3\)": lambda: operator(
+            model, lambda z, y: z, (x, y)
+        ),
+        "must return logits": lambda: operator(nn.LSTM(4, 3).double(), cross_entropy, (x, y)),
+        "vector must be": lambda: operator(model, cross_entropy, (x, y)).product(x[0]),
+        "cannot be joined": lambda: batch_sharpness(model, cross_entropy, [(x, y), (x[:, :2], y)]),
+        "gradient is not finite": lambda: gradient(model, cross_entropy, (x / 0, y)),
+    }.items():
+        with pytest.raises((ValueError, TypeError, FloatingPointError), match=message) as error:
+            call()
+        assert "\n" not in str(error.value)
+    broken = operator(model, lambda z, y: (z - z).abs().sqrt().sum(1), (x, y))
+    with pytest.raises(FloatingPointError, match="product with the hessian matrix is not finite"):
+        broken.product(torch.ones(broken.size).double())
+
+
+def test_pixels_that_do_not_count_have_no_say():
+    model, (x, y) = nn.Conv2d(1, 3, 1).double(), pixels()
+    other = x.where((y != IGNORED)[:, None], 100.0)
+    one = operator(model, cross_entropy, (x, y), ignore_index=IGNORED)
+    assert agree(one, operator(model, cross_entropy, (other, y), ignore_index=IGNORED))

@@ -1,0 +1,178 @@
+"""Products with second derivatives: against the dense matrices, and nothing left in the model."""
+
+from functools import partial
+
+import pytest
+import torch
+from dense_curvature import (
+    CASES,
+    DENSE,
+    IGNORED,
+    drawn,
+    hessian,
+    image_network,
+    mask_network,
+    mlp,
+    pixels,
+)
+from torch import nn
+from torch.nn import functional
+
+from calibrant.curvature import problem
+from calibrant.curvature.products import Operator, gradient, operator
+from calibrant.losses import brier, cross_entropy, focal, label_smoothing, mmce
+
+LOSSES = {
+    "focal": partial(focal, gamma=1.5),
+    "label_smoothing": partial(label_smoothing, alpha=0.2),
+    "brier": brier,
+    "a_scalar_of_the_user": functional.cross_entropy,
+    "a_sum_of_terms": lambda z, y: cross_entropy(z, y) + 0.1 * z.pow(4).sum(1),
+    "a_statistic_of_the_batch": mmce,
+}
+MATRICES = ["hessian", "gauss_newton"]
+
+
+def columns(curvature: Operator) -> torch.Tensor:
+    """The matrix as the products have it, symmetric or not."""
+    return torch.stack([curvature.product(row) for row in torch.eye(curvature.size).double()], 1)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, to: float = 1e-10) -> bool:
+    assert expected.abs().max() > 1e-3
+    return bool((found - expected).abs().max() < to)
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("case", CASES)
+def test_products_are_those_of_the_dense_matrix_for_every_kind_of_network(case, matrix):
+    make, data = CASES[case]
+    model, pair = make(), data()
+    curvature = operator(model, cross_entropy, pair, matrix=matrix, ignore_index=IGNORED)
+    assert close(columns(curvature), DENSE[matrix](model, pair))
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_products_are_those_of_the_dense_matrix_for_every_loss(loss, matrix):
+    model, pair = mlp(), drawn((4,))
+    assert close(
+        columns(operator(model, loss, pair, matrix=matrix)), DENSE[matrix](model, pair, loss)
+    )
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_batches_of_different_sizes_give_what_one_batch_gives(matrix):
+    model, (x, y) = mlp(), drawn((4,))
+    batches = [(x[:1], y[:1]), (x[1:5], y[1:5]), (x[5:5], y[5:5]), (x[5:], y[5:])]
+    split = operator(model, cross_entropy, batches, matrix=matrix)
+    assert close(columns(split), DENSE[matrix](model, (x, y)))
+
+
+def test_a_batch_of_masks_weighs_as_many_pixels_as_count():
+    model, (x, y) = mask_network(), pixels()
+    y[0, 1:] = IGNORED
+    y[1] = IGNORED
+    batches = [(x[:1], y[:1]), (x[1:2], y[1:2]), (x[2:], y[2:])]
+    curvature = operator(model, cross_entropy, batches, ignore_index=IGNORED)
+    assert close(columns(curvature), hessian(model, (x, y)))
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_small_pieces_and_graphs_that_are_not_kept_change_nothing(monkeypatch, matrix):
+    monkeypatch.setattr(problem, "PIECE", 1 << 14)
+    model, pair = image_network(), drawn((1, 5, 5), n=5)
+    vector = torch.randn(342, dtype=torch.float64)
+    expected = DENSE[matrix](model, pair) @ vector
+    kept = operator(model, cross_entropy, pair, matrix=matrix)
+    assert kept.kept is not None
+    assert 1 < len(kept.kept) < 5
+    assert close(kept.product(vector), expected)
+    limited = operator(model, cross_entropy, pair, matrix=matrix, keep=1 << 14)
+    assert limited.kept is None
+    assert close(limited.product(vector), expected)
+
+
+def test_a_statistic_of_the_batch_is_averaged_over_batches_and_never_cut(monkeypatch):
+    monkeypatch.setattr(problem, "PIECE", 1)
+    model, (x, y) = mlp(), drawn((4,))
+    parts = [(x[:3], y[:3]), (x[3:], y[3:])]
+    expected = (3 * hessian(model, parts[0], mmce) + 4 * hessian(model, parts[1], mmce)) / 7
+    assert close(columns(operator(model, mmce, parts)), expected)
+    assert not close(columns(operator(model, mmce, (x, y))), expected)
+
+
+def test_gauss_newton_is_the_hessian_of_a_linear_model():
+    model, pair = nn.Linear(4, 3).double(), drawn((4,))
+    expected = hessian(model, pair)
+    assert close(columns(operator(model, cross_entropy, pair, matrix="gauss_newton")), expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gauss_newton_has_no_negative_eigenvalue_and_the_hessian_may(seed):
+    model, pair = mlp(seed), drawn((4,), seed=seed)
+    values = torch.linalg.eigvalsh(
+        operator(model, cross_entropy, pair, matrix="gauss_newton").dense()
+    )
+    assert values.min() > -1e-14
+    assert torch.linalg.eigvalsh(operator(model, cross_entropy, pair).dense()).min() < -1e-4
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_a_loss_times_a_number_has_that_many_times_the_curvature(matrix):
+    model, pair = mlp(), drawn((4,))
+    thrice = operator(model, lambda z, y: 3 * cross_entropy(z, y), pair, matrix=matrix)
+    assert close(columns(thrice), 3 * DENSE[matrix](model, pair))
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_a_loss_without_curvature_gives_zero(matrix):
+    model, pair = nn.Linear(4, 3).double(), drawn((4,))
+    for flat in (lambda z, y: z[:, 0], lambda z, y: torch.zeros(len(z)).double()):
+        curvature = operator(model, flat, pair, matrix=matrix)
+        assert not curvature.product(torch.ones(15).double()).any()
+
+
+def test_the_gradient_is_that_of_the_mean():
+    model, (x, y) = mlp(), drawn((4,))
+    slopes = torch.autograd.grad(cross_entropy(model(x), y).mean(), [*model.parameters()])
+    found = gradient(model, cross_entropy, [(x[:2], y[:2]), (x[2:], y[2:])])
+    assert close(found, torch.cat([each.reshape(-1) for each in slopes]))
+
+
+@pytest.mark.parametrize("named", [["head"], ["layers.0.bias", "head.weight"]])
+def test_named_weights_give_their_block(named):
+    model, pair = mlp(), drawn((4,))
+    sizes = [(name, each.numel()) for name, each in model.named_parameters()]
+    marks = [
+        torch.full((size,), any(f"{name}.".startswith(f"{n}.") for n in named))
+        for name, size in sizes
+    ]
+    block = hessian(model, pair)[torch.cat(marks)][:, torch.cat(marks)]
+    assert close(columns(operator(model, cross_entropy, pair, parameters=named)), block)
+    # The same block where the other weights are frozen.
+    for name, each in model.named_parameters():
+        each.requires_grad_(any(f"{name}.".startswith(f"{n}.") for n in named))
+    assert close(columns(operator(model, cross_entropy, pair)), block)
+
+
+def test_the_matrix_stays_that_of_the_weights_it_was_made_of():
+    model, pair = mlp(), drawn((4,))
+    expected = hessian(model, pair)
+    kept = operator(model, cross_entropy, pair)
+    anew = operator(model, cross_entropy, pair, keep=0)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.zero_()
+    assert close(columns(kept), expected)
+    assert close(columns(anew), expected)
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_float32_is_close_to_float64(matrix):
+    model, (x, y) = image_network(), drawn((1, 5, 5), n=5)
+    vector = torch.randn(342, dtype=torch.float64)
+    exact = operator(model, cross_entropy, (x, y), matrix=matrix).product(vector)
+    found = operator(model.float(), cross_entropy, (x, y), matrix=matrix).product(vector)
+    assert found.dtype == torch.float64
+    assert 0 < (found - exact).abs().max() < 1e-5 * exact.abs().max()

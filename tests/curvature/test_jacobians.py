@@ -1,0 +1,161 @@
+"""Derivatives in the weights: against naive ones, and without a trace in the network."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from calibrant.curvature import jacobians
+from calibrant.curvature.jacobians import jacobian_norms
+
+
+def convolutional(dtype=torch.float64):
+    network = nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Tanh(), nn.Dropout(0.5), nn.Flatten()
+    )
+    network.append(nn.Linear(3 * 4, 4))
+    network[1].running_mean.normal_()
+    network[1].running_var.uniform_(0.5, 2)
+    return network.to(dtype)
+
+
+def naive_norms(network, inputs):
+    """One gradient for each class of each example, and all singular values."""
+    network = copy.deepcopy(network).eval()
+    weights = [each for each in network.parameters() if each.requires_grad]
+    norms = []
+    for one in inputs:
+        rows = []
+        for logit in network(one[None])[0]:
+            slopes = torch.autograd.grad(
+                logit, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            rows.append(torch.cat([slope.flatten() for slope in slopes]))
+        norms.append(torch.linalg.svdvals(torch.stack(rows))[0])
+    return torch.stack(norms).double()
+
+
+class TestJacobianNorms:
+    @pytest.mark.parametrize("chunk", [None, 1, 3, 100])
+    def test_are_the_largest_singular_values(self, chunk):
+        network, x = convolutional(), torch.randn(7, 2, 4, 4, dtype=torch.float64)
+        found = jacobian_norms(network, x, chunk=chunk)
+        assert_close(found, naive_norms(network, x), rtol=1e-9, atol=0)
+
+    def test_in_float32_too(self):
+        network, x = convolutional(torch.float32), torch.randn(7, 2, 4, 4)
+        found = jacobian_norms(network, x.double().numpy())
+        assert found.dtype == torch.float64
+        assert_close(found, naive_norms(network, x), rtol=1e-4, atol=0)
+
+    def test_of_a_linear_network_are_the_lengths_of_its_inputs(self):
+        x = torch.randn(9, 5)
+        found = jacobian_norms(nn.Linear(5, 3), x)
+        assert_close(found, (x.double().pow(2).sum(1) + 1).sqrt(), rtol=1e-6, atol=0)
+        assert_close(jacobian_norms(nn.Linear(5, 3, bias=False), x), x.double().norm(dim=1))
+
+    def test_count_weights_that_are_learnt_and_shared_ones_once(self):
+        network, x = convolutional(), torch.randn(3, 2, 4, 4, dtype=torch.float64)
+        every = jacobian_norms(network, x)
+        network[0].requires_grad_(False)
+        some = jacobian_norms(network, x)
+        assert_close(some, naive_norms(network, x))
+        assert (some < every).all()
+
+        shared = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+        shared[2].weight = shared[0].weight
+        x = torch.randn(4, 3, dtype=torch.float64)
+        assert_close(jacobian_norms(shared, x), naive_norms(shared, x))
+
+    def test_of_text(self):
+        text = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3)).double()
+        tokens = torch.randint(9, (5, 3))
+        assert_close(jacobian_norms(text, tokens), naive_norms(text, tokens))
+
+    def test_bound_how_far_logits_move(self):
+        network = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 4)).double()
+        x = torch.randn(5, 3, dtype=torch.float64)
+        norms, before = jacobian_norms(network, x), network(x).detach()
+        for _ in range(20):
+            moved = copy.deepcopy(network)
+            steps = [1e-6 * torch.randn_like(each) for each in moved.parameters()]
+            length = torch.cat([each.flatten() for each in steps]).norm()
+            with torch.no_grad():
+                for each, step in zip(moved.parameters(), steps, strict=True):
+                    each += step
+                assert ((moved(x) - before).norm(dim=1) <= norms * length * (1 + 1e-4)).all()
+
+    def test_that_are_zero(self):
+        network = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
+        assert jacobian_norms(network, torch.zeros(3, 2)).tolist() == [0, 0, 0]
+
+    def test_hold_few_jacobians_at_a_time(self, monkeypatch):
+        network, x = convolutional(), torch.randn(8, 2, 4, 4, dtype=torch.float64)
+        whole, sizes = jacobian_norms(network, x), []
+        held = 4 * sum(each.numel() for each in network.parameters())
+        monkeypatch.setattr(jacobians, "ELEMENTS", 3 * held)
+        monkeypatch.setattr(jacobians, "LAYERS", 0)
+        real = jacobians.vmap
+
+        def spy(function):
+            return lambda part: sizes.append(len(part)) or real(function)(part)
+
+        monkeypatch.setattr(jacobians, "vmap", spy)
+        assert_close(jacobian_norms(network, x), whole)
+        assert sizes == [3, 3, 2]
+        sizes.clear()
+        monkeypatch.setattr(jacobians, "LAYERS", 3 * held)
+        assert_close(jacobian_norms(network, x), whole)
+        assert sizes == []
+
+    def test_in_one_by_one_networks_do_that_look_at_their_inputs(self):
+        class Looks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.other = nn.Linear(2, 3), nn.Linear(2, 3, bias=False)
+
+            def forward(self, x):
+                return self.one(x) if float(x.sum()) > 0 else self.other(x)
+
+        found = jacobian_norms(Looks(), [[2.0, 2.0], [-3.0, -4.0]], chunk=1)
+        assert_close(found, torch.tensor([3.0, 5.0], dtype=torch.float64))
+
+
+def test_nothing_is_left_behind_in_the_network():
+    network = convolutional().train()
+    network[1].eval()
+    network[5].weight.grad = torch.ones_like(network[5].weight)
+    before, modes = copy.deepcopy(network.state_dict()), [m.training for m in network.modules()]
+    x = torch.randn(5, 2, 4, 4, dtype=torch.float64)
+    with torch.no_grad():
+        found = jacobian_norms(network, x)
+    assert torch.equal(found, jacobian_norms(network, x))
+    assert (found > 0).all()
+    assert [m.training for m in network.modules()] == modes
+    assert all(torch.equal(before[name], now) for name, now in network.state_dict().items())
+    held = [each.grad is not None for each in network.parameters()]
+    assert held == [False] * 4 + [True, False]
+    assert all(each.requires_grad for each in network.parameters())
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+class TestWhatIsWrong:
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda n, x: jacobian_norms(n, x[:0]), "need at least 1 example"),
+            (lambda n, x: jacobian_norms(n, x, chunk=0), "chunk must be at least 1, got 0"),
+            (lambda n, x: jacobian_norms(nn.Flatten(), x), "no weights that are learnt"),
+            (lambda n, x: jacobian_norms(n, x[:, None]), r"must give \(1, k\) logits"),
+        ],
+    )
+    def test_is_said_in_one_line(self, call, words):
+        with pytest.raises(ValueError, match=words) as error:
+            call(nn.Linear(2, 3), torch.ones(4, 2))
+        assert "\n" not in str(error.value)
+
+    def test_derivatives_that_are_no_numbers(self):
+        with pytest.raises(FloatingPointError, match="not finite"):
+            jacobian_norms(nn.Linear(2, 3), torch.full((4, 2), torch.nan))

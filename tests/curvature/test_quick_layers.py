@@ -1,0 +1,91 @@
+"""Layers that are replaced while curvature is measured: the same derivatives as torch's own."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import grad
+
+from calibrant.curvature.layers import mixes_examples, quick
+
+LAYERS = {
+    "plain": (lambda: nn.Conv2d(2, 4, 3), (2, 5, 5)),
+    "stride and padding": (lambda: nn.Conv2d(2, 4, 3, stride=2, padding=1), (2, 6, 5)),
+    "groups, dilation": (lambda: nn.Conv2d(2, 4, 2, groups=2, dilation=2, bias=False), (2, 5, 5)),
+    "one axis": (lambda: nn.Conv1d(2, 3, 3, padding=1), (2, 6)),
+    "three axes": (lambda: nn.Conv3d(1, 2, 2), (1, 3, 3, 3)),
+    "padded by name": (lambda: nn.Conv2d(2, 3, 3, padding="same"), (2, 4, 4)),
+    "circular": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 4, 4)),
+    "norm": (lambda: nn.BatchNorm2d(2), (2, 3, 3)),
+    "norm of vectors, no weights": (lambda: nn.BatchNorm1d(3, affine=False), (3,)),
+}
+
+
+def derivatives(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """Value, gradients, and gradients of their product with fixed vectors."""
+    inputs = [x, *layer.parameters()]
+    out = layer(x)
+    generator = torch.Generator().manual_seed(1)
+    slopes = grad(out.square().sum(), inputs, create_graph=True)
+    along = [torch.randn(each.shape, generator=generator).double() for each in slopes]
+    return [out, *slopes, *grad(slopes, inputs, along)]
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_values_and_both_derivatives_are_those_of_torch(case):
+    make, shape = LAYERS[case]
+    layer = make().double().eval()
+    for each in layer.buffers():
+        each += torch.rand(each.shape).to(each.dtype)
+    x = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
+    expected = derivatives(layer, x)
+    with quick(layer, twice=True):
+        found = derivatives(layer, x)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+    assert "forward" not in layer.__dict__
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_vector_that_is_pulled_back_is_differentiated_either_way(twice):
+    layer = nn.Conv2d(2, 4, 3, padding=1).double()
+    x = torch.randn(3, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    with quick(layer, twice=twice):
+        out = layer(x)
+    given = torch.zeros_like(out).requires_grad_()
+    pulled = grad(out, [x, *layer.parameters()], given, create_graph=True)
+    along = [torch.randn_like(each) for each in pulled]
+    (found,) = grad(pulled, given, along)
+    forward = torch.func.jvp(
+        lambda x, w, b: nn.functional.conv2d(x, w, b, padding=1),
+        (x, *layer.parameters()),
+        tuple(along),
+    )[1]
+    assert torch.allclose(found, forward, atol=1e-12)
+
+
+def test_one_image_without_a_batch_is_convolved():
+    layer, x = nn.Conv2d(2, 4, 3).double(), torch.randn(2, 5, 5).double()
+    expected = layer(x)
+    with quick(layer, twice=True):
+        assert torch.allclose(layer(x), expected)
+
+
+def test_what_others_have_replaced_is_left_alone():
+    class Doubled(nn.Conv2d):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    own, patched = Doubled(1, 1, 1), nn.Conv2d(1, 1, 1)
+    patched.forward = lambda x: x + 1
+    x = torch.ones(1, 1, 2, 2)
+    before = own(x), patched(x)
+    with quick(nn.ModuleList([own, patched]), twice=True):
+        assert torch.equal(own(x), before[0])
+        assert torch.equal(patched(x), before[1])
+    assert torch.equal(patched(x), before[1])
+
+
+def test_only_norms_without_running_statistics_mix_examples():
+    assert mixes_examples(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
+    assert not mixes_examples(nn.Sequential(nn.BatchNorm1d(2), nn.LayerNorm(2)))

@@ -1,0 +1,236 @@
+"""Figures of what a probe read, and of a spectrum."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import report
+from calibrant.curvature.correlation import correlation
+from calibrant.curvature.spectrum import Density
+from calibrant.report.probe_figures import margin_figure, sharpness_figure
+from calibrant.report.scatter_figure import scatter_figure
+from calibrant.report.spectrum_figure import spectrum_figure
+
+FIGURES = [sharpness_figure, margin_figure, scatter_figure]
+
+
+def reading(step: int, lr: float = 0.05) -> dict[str, float]:
+    """A training that gets sharper up to the edge, and more sure of itself."""
+    part = step / 3000
+    sharpness = 2 / lr * min(1.0, 0.1 + 2 * part) * (1 + 0.05 * math.sin(step))
+    spread = {q: -1 + 12 * part + (q - 50) / 10 for q in (5, 25, 50, 75, 95)}
+    return {
+        "step": step,
+        "lr": lr,
+        "edge": 2 / lr,
+        "train_ece": 0.1 * math.exp(-2 * part) + 0.01 * abs(math.cos(step)),
+        "test_ece": 0.05 + 0.1 * part + 0.01 * math.sin(step),
+        "train_log_tail": 1 - 6 * part,
+        "test_log_tail": 1 + part,
+        "margin_0": -8 + 4 * part,
+        **{f"margin_{quantile}": value for quantile, value in spread.items()},
+        "gauss_newton": sharpness,
+        "hessian": sharpness + 0.5,
+        "batch_sharpness": 1.2 * sharpness,
+        "batch_sharpness_error": 0.1 * sharpness,
+    }
+
+
+ROWS = [reading(step) for step in range(0, 3000, 100)]
+
+
+def labels(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def written(figure):
+    return " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def without(*names):
+    return [{key: value for key, value in row.items() if key not in names} for row in ROWS]
+
+
+def test_sharpness_stands_on_a_scale_of_its_own_with_the_edge(assert_clean_layout, tmp_path):
+    figure = sharpness_figure(ROWS, title="a small network")
+    left, right = figure.axes
+    train, test = left.lines
+    np.testing.assert_allclose(train.get_ydata(), [row["train_ece"] for row in ROWS])
+    np.testing.assert_allclose(test.get_ydata(), [row["test_ece"] for row in ROWS])
+    hessian, gauss_newton, batch, edge = right.lines
+    np.testing.assert_allclose(gauss_newton.get_ydata(), [row["gauss_newton"] for row in ROWS])
+    np.testing.assert_allclose(hessian.get_ydata(), [row["hessian"] for row in ROWS])
+    np.testing.assert_allclose(batch.get_ydata(), [row["batch_sharpness"] for row in ROWS])
+    np.testing.assert_allclose(edge.get_ydata(), 40.0)
+    assert edge.get_linestyle() == "--"
+    assert right.get_ylim()[1] > 48
+    assert labels(figure)[-1] == "edge of stability"
+    assert "30 readings    learning rate 0.05" in written(figure)
+    assert_clean_layout(figure)
+    assert report.save(figure, tmp_path / "sharpness.png").stat().st_size > 10_000
+
+
+def test_scales_are_logarithmic_where_numbers_span_powers_of_ten():
+    assert [axes.get_yscale() for axes in sharpness_figure(ROWS).axes] == ["linear", "linear"]
+    rows = [{"step": i, "train_ece": 10.0**-i, "hessian": 3.0 + i} for i in range(4)]
+    assert [axes.get_yscale() for axes in sharpness_figure(rows).axes] == ["log", "linear"]
+    # Zero and less has no logarithm.
+    rows[0]["train_ece"] = 0.0
+    assert sharpness_figure(rows).axes[0].get_yscale() == "linear"
+    assert scatter_figure(rows, against="hessian").axes[0].get_ylim()[0] < 0
+
+
+def test_an_edge_far_above_is_left_out_and_one_that_moves_is_drawn_where_it_is():
+    rows = [{**row, "edge": 1e6} for row in ROWS]
+    figure = sharpness_figure(rows)
+    assert "edge of stability" not in labels(figure)
+    assert figure.axes[1].get_ylim()[1] < 100
+    rows = [{**row, "edge": 40.0 * 2**place} for place, row in enumerate(ROWS)]
+    figure = sharpness_figure(rows)
+    assert "edge of stability" in labels(figure)
+    assert figure.axes[1].get_ylim()[1] < 1e4
+
+
+def test_margins_are_bands_about_their_median_above_their_tail(assert_clean_layout):
+    figure = margin_figure(ROWS, title="a small network")
+    upper, lower = figure.axes
+    wide, narrow = (band.get_paths()[0].get_extents() for band in upper.collections)
+    assert (wide.y0, wide.y1) == pytest.approx((ROWS[0]["margin_5"], ROWS[-1]["margin_95"]))
+    assert (narrow.y0, narrow.y1) == pytest.approx((ROWS[0]["margin_25"], ROWS[-1]["margin_75"]))
+    median, smallest, zero = upper.lines
+    np.testing.assert_allclose(median.get_ydata(), [row["margin_50"] for row in ROWS])
+    np.testing.assert_allclose(smallest.get_ydata(), [row["margin_0"] for row in ROWS])
+    assert zero.get_ydata() == [0, 0]
+    np.testing.assert_allclose(lower.lines[0].get_ydata(), [row["train_log_tail"] for row in ROWS])
+    assert len(lower.lines) == 2
+    assert_clean_layout(figure)
+
+
+def test_points_are_coloured_by_step_and_correlations_are_written_above(assert_clean_layout):
+    figure = scatter_figure(ROWS, title="a small network")
+    for axes, name in zip(figure.axes, ("train_ece", "test_ece"), strict=False):
+        (points,) = axes.collections
+        pairs = np.array([[row["gauss_newton"], row[name]] for row in ROWS])
+        np.testing.assert_allclose(points.get_offsets(), pairs)
+        np.testing.assert_allclose(points.get_array(), [row["step"] for row in ROWS])
+        (text,) = axes.texts
+        for kind in ("pearson", "spearman"):
+            bar = correlation(*pairs.T, kind=kind)
+            shown = f"{kind.title()} {bar.value:.2f} [{bar.low:.2f}, {bar.high:.2f}]"
+            assert shown in text.get_text()
+    assert_clean_layout(figure)
+
+
+def test_several_trainings_are_panels_with_the_same_scales(assert_clean_layout):
+    runs = {
+        f"sgd, learning rate {lr:g}": [reading(100 * i, lr) for i in range(20)]
+        for lr in (0.4, 0.2, 0.1, 0.05)
+    }
+    for figure, kinds in ((sharpness_figure(runs, title="four"), 2), (margin_figure(runs), 2)):
+        assert len(figure.axes) == kinds * len(runs)
+        titles = [axes.get_title("left") for axes in figure.axes]
+        assert [title for title in titles if title] == list(runs)
+        assert len({axes.get_ylim() for axes in figure.axes}) == kinds
+        assert len(labels(figure)) == 6
+        assert_clean_layout(figure)
+
+
+@pytest.mark.parametrize("count", [2, 16])
+def test_correlations_of_several_trainings_are_in_the_legend(count, assert_clean_layout):
+    runs = {f"a training with a long name, seed {seed}": ROWS[seed:] for seed in range(count)}
+    figure = scatter_figure(runs, title="many")
+    assert len(labels(figure)) == count
+    bar = correlation(*np.array([[row["gauss_newton"], row["train_ece"]] for row in ROWS]).T)
+    assert labels(figure)[0].startswith(f"training r {bar.value:+.2f} [{bar.low:+.2f}")
+    assert "mean rho" in written(figure)
+    assert_clean_layout(figure)
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_one_reading_is_enough(draw, tmp_path):
+    figure = draw([reading(300)])
+    assert report.save(figure, tmp_path / "one.png").stat().st_size > 5_000
+    if draw is scatter_figure:
+        assert "fewer than 3 readings" in written(figure)
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_readings_that_are_missing_or_no_numbers_leave_gaps(draw, tmp_path):
+    gaps = [{**row, "train_ece": math.nan, "margin_5": math.nan} for row in ROWS[:3]]
+    rows = [*gaps, {"step": 300}, *ROWS[4:]]
+    runs = {"gaps": rows, "empty": [], "nothing": [{"step": 0}], "more": ROWS}
+    for given in (rows, runs):
+        report.save(draw(given), tmp_path / "gaps.png")
+
+
+def test_what_was_not_read_is_not_drawn():
+    figure = sharpness_figure(without("train_ece", "test_ece", "edge", "hessian"))
+    assert len(figure.axes) == 1
+    assert labels(figure) == ["Gauss-Newton", "batch sharpness"]
+    figure = sharpness_figure(without("gauss_newton", "hessian", "batch_sharpness"))
+    assert labels(figure) == ["ECE, training", "ECE, test"]
+    assert len(scatter_figure(without("test_ece")).axes) == 2  # one panel, one scale of colours
+    assert labels(margin_figure(without("test_log_tail")))[-1] == "log Q, training"
+    assert sharpness_figure(without("step")).axes[0].get_xlabel() == "reading"
+
+
+@pytest.mark.parametrize(
+    ("draw", "rows", "message"),
+    [
+        (sharpness_figure, [{"step": 0}], r"one of \['train_ece', .*'batch_sharpness'\], got \['s"),
+        (sharpness_figure, [], r"need readings of a probe .* got \[\]"),
+        (sharpness_figure, {}, r"need readings of a probe .* got \[\]"),
+        (margin_figure, [{"step": 0, "train_ece": 1.0}], r"one of \['margin_0'"),
+        (margin_figure, [{"margin_0": math.nan}], r"one of \['margin_0'"),
+        (scatter_figure, [{"train_ece": 0.1}], r"one of \['gauss_newton'\], got \['train_ece'\]"),
+        (scatter_figure, [{"gauss_newton": 0.1}], "both gauss_newton and one of .*test_ece"),
+    ],
+)
+def test_what_is_missing_is_named_if_nothing_can_be_drawn(draw, rows, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        draw(rows)
+    assert "\n" not in str(caught.value)
+
+
+def spectrum(*outliers, low=-0.05):
+    bulk = torch.linspace(low, -low, 40).double()
+    values = torch.cat([bulk, torch.tensor(outliers).double()])
+    weights = torch.cat([torch.full((40,), 1.0), torch.full((len(outliers),), 1e-4)]).double()
+    return Density(values, weights / weights.sum())
+
+
+def test_a_spectrum_shows_its_largest_eigenvalue_and_both_signs(assert_clean_layout):
+    density = spectrum(1.0, 5.0, 12.0)
+    figure = spectrum_figure(density, title="a small network")
+    whole, close = figure.axes
+    assert whole.get_yscale() == "log"
+    assert whole.lines[-1].get_xdata() == [12, 12]
+    assert whole.get_xlim()[1] > 12
+    # The density where one eigenvalue stands alone, in a curve of width a 150th of the range.
+    width = 12.05 / 150
+    curve = whole.lines[-2]
+    height = float(density.weights[-1]) / (width * math.sqrt(2 * math.pi))
+    assert np.interp(12, *curve.get_data()) == pytest.approx(height, rel=1e-2)
+    assert whole.get_ylim()[0] < height
+    # About zero, what is below and above by more than a width of the second panel.
+    assert close.get_xlim() == pytest.approx((-0.075, 0.075))
+    assert labels(figure)[0] == "below zero: 45 %"
+    assert labels(figure)[1:] == ["within a width of zero: 10 %", "above zero: 45 %", "largest"]
+    assert_clean_layout(figure)
+
+
+def test_a_spectrum_without_small_negative_eigenvalues_is_one_panel():
+    positive = Density(
+        torch.tensor([0.0, 1.0, 3.0]).double(), torch.tensor([0.8, 0.1, 0.1]).double()
+    )
+    figure = spectrum_figure(positive)
+    assert len(figure.axes) == 1
+    assert not any("below" in label for label in labels(figure))
+    assert len(spectrum_figure(spectrum(0.1)).axes) == 1
+    single = Density(torch.tensor([0.5]).double(), torch.tensor([1.0]).double())
+    assert len(spectrum_figure(single).axes) == 1
+    assert "width 0.3" in written(spectrum_figure(positive, width=0.3))
+    with pytest.raises(ValueError, match="width must be positive"):
+        spectrum_figure(positive, width=0.0)

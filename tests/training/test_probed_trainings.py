@@ -1,0 +1,132 @@
+"""A probe within a training: it changes nothing, survives a kill, and reads what it says."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from calibrant import curvature, data, methods, models
+from calibrant.training import InterruptedTrainingError, Recipe, train
+
+PROBE = {"every": 9, "examples": 40, "products": 3, "batch": 16, "batches": 2}
+QUICK = {**PROBE, "measures": ["calibration"]}
+
+
+@pytest.fixture
+def splits():
+    return data.load("blobs", 0, n=200)
+
+
+def trained(
+    splits,
+    folder=None,
+    *,
+    probe=None,
+    network="mlp",
+    method="cross_entropy",
+    on_step=None,
+    **recipe,
+):
+    torch.manual_seed(0)
+    sizes = {"hidden": [8]} if network == "mlp" else {}
+    model = models.build(network, classes=splits.classes, shape=splits.shape, seed=0, **sizes)
+    learner = methods.build(method, classes=splits.classes)
+    settings = {"epochs": 2, "batch": 16, **recipe}
+    watched = {} if on_step is None else {"on_step": on_step}
+    where = {"seed": 3, "folder": folder, "probe": probe}
+    return train(model, learner, splits, Recipe(**settings), **where, **watched)
+
+
+@pytest.mark.parametrize(
+    ("method", "recipe"),
+    [
+        ("cross_entropy", {"average": 0.9}),
+        ("gamma_net", {"optimizer": "muon"}),
+        ("calmo", {"sam": 0.05}),
+        ("cals_alm", {"optimizer": "gd"}),
+    ],
+)
+def test_weights_and_history_are_bit_equal_with_a_probe_and_without(splits, method, recipe):
+    plain = trained(splits, method=method, **recipe)
+    probed = trained(splits, method=method, probe=PROBE, **recipe)
+    assert plain.history == probed.history
+    for name, each in plain.model.state_dict().items():
+        assert torch.equal(each, probed.model.state_dict()[name]), name
+    assert plain.readings == []
+    assert len(probed.readings) >= 2
+
+
+def test_batch_norm_and_dropout_do_not_see_the_probe():
+    splits = data.load("digits", 0, limit=200)
+    plain, probed = (trained(splits, network="small_cnn", probe=each) for each in (None, PROBE))
+    for name, each in plain.model.state_dict().items():
+        assert torch.equal(each, probed.model.state_dict()[name]), name
+
+
+def test_readings_are_before_every_so_many_steps_and_after_the_last(splits):
+    found = trained(splits, probe=PROBE)
+    steps = 2 * (len(splits.train) // 16)
+    expected = [*range(0, steps, 9), steps]
+    assert [row["step"] for row in found.readings] == sorted(set(expected))
+    last = found.readings[-1]
+    assert {"train_ece", "test_ece", "gauss_newton", "hessian", "trace", "edge"} <= last.keys()
+    assert last["epoch"] == 2
+
+
+def test_the_last_reading_is_that_of_the_trained_network(splits):
+    found = trained(splits, probe={**PROBE, "examples": 10_000})
+    last = found.readings[-1]
+    assert last["test_ece"] == pytest.approx(found.record["metrics"]["test"]["ece"], abs=1e-6)
+    pair = (splits.train.inputs, splits.train.labels)
+    loss = torch.nn.functional.cross_entropy
+    top = curvature.top_eigenvalues(found.model, loss, pair, matrix="gauss_newton", tolerance=1e-2)
+    assert last["gauss_newton"] == pytest.approx(float(top[0]), rel=2e-2)
+
+
+def test_the_edge_is_that_of_the_rate_of_the_step_and_of_momentum(splits):
+    found = trained(splits, probe=QUICK, lr=0.1, momentum=0.0, schedule="constant")
+    assert [row["edge"] for row in found.readings] == pytest.approx([20.0] * len(found.readings))
+    found = trained(splits, probe=QUICK, lr=0.1, momentum=0.9, nesterov=False)
+    assert found.readings[0]["edge"] == pytest.approx(38.0)
+    assert found.readings[0]["edge"] < found.readings[-1]["edge"]
+    for recipe in ({"optimizer": "adamw"}, {"sam": 0.05}):
+        assert "edge" not in trained(splits, probe=QUICK, **recipe).readings[0]
+
+
+def test_an_interrupted_training_goes_on_with_its_readings(splits, tmp_path):
+    whole = trained(splits, tmp_path / "whole", probe=PROBE)
+
+    def leave(loop):
+        if loop.step == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(InterruptedTrainingError):
+        trained(splits, tmp_path / "left", probe=PROBE, on_step=leave)
+    again = trained(splits, tmp_path / "left", probe=PROBE)
+    assert again.readings == whole.readings
+    for name in ("probe.jsonl", "history.jsonl", "weights.pt"):
+        left, right = ((tmp_path / each / name).read_bytes() for each in ("left", "whole"))
+        assert left == right, name
+    # A finished run is read, with its readings.
+    assert trained(splits, tmp_path / "left", probe=PROBE).readings == whole.readings
+
+
+def test_another_probe_in_the_same_folder_is_refused(splits, tmp_path):
+    trained(splits, tmp_path, probe=QUICK, epochs=1)
+    with pytest.raises(ValueError, match="probe"):
+        trained(splits, tmp_path, probe={**QUICK, "every": 5}, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("probe", "message"),
+    [
+        ({"evry": 3}, "no setting 'evry' of a probe; did you mean every"),
+        ({"every": 0}, "every must be at least 1"),
+        ({"measures": ["ece"]}, "measures must be one of .'calibration'"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+    ],
+)
+def test_wrong_settings_are_refused_before_the_first_step(splits, probe, message):
+    with pytest.raises(ValueError, match=message):
+        trained(splits, probe=probe)
