@@ -8,6 +8,7 @@ import torch
 
 from benchmarks import (
     calibrator_fits,
+    curvature_cost,
     every_metric,
     from_logits,
     kernels,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "training": training_loop.run,
     "steps": step_cost.run_small,
     "large_steps": step_cost.run_large,
+    "curvature": curvature_cost.run,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 ABOUT = f"""# Speed and memory, side by side

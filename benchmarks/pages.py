@@ -18,6 +18,7 @@ LIBRARIES = (
     "uncertainty-calibration",
     "scikit-learn",
     "probmetrics",
+    "curvlinops-for-pytorch",
 )
 
 

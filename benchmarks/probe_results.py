@@ -21,7 +21,7 @@ PAPER = {
 }
 HEAD = ("optimizer", "trainings", "Pearson, train", "Spearman, train", "published")
 HEAD += ("Pearson, test", "Spearman, test", "published")
-ABOUT = """Correlation of ECE with Gauss-Newton sharpness along each training, from its first reading
+ABOUT = """Correlation of ECE with Gauss-Newton sharpness along a training, from its first reading
 to its last; mean over learning rates and seeds, with its 95 % interval. "Published" is the value
 of arXiv 2604.20614 for this network on larger images."""
 

@@ -84,6 +84,11 @@ def test_the_weights_are_bit_for_bit_as_before_and_a_flat_place_has_no_rise():
     assert sam_sharpness(model, lambda z, y: z.detach().sum(1), pair) == 0
 
 
+def test_a_step_over_the_top_of_a_hill_is_no_rise():
+    model, data = nn.Linear(4, 1, bias=False).double(), (drawn((4,))[0], torch.zeros(7).long())
+    assert sam_sharpness(model, lambda z, y: -half_square(z, y), data, rho=10.0) == 0
+
+
 def test_wrong_options_of_sharpness_are_one_line():
     model, pair = mlp(), drawn((4,))
     for message, call in {

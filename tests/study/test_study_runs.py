@@ -191,8 +191,8 @@ def test_what_is_finished_of_a_stopped_study_can_be_reported(tmp_path, monkeypat
     (tmp_path / "rows.jsonl").unlink()
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "1 of 4 cells are done." in page
-    assert page.count("pending") == 3
+    assert "1 of 4 trainings are done." in page
+    assert page.count(">pending<") == 3
 
 
 def test_damaged_rows_are_refused_in_one_line(tmp_path):

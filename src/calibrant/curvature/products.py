@@ -102,7 +102,7 @@ def operator(
             parameter that requires a gradient.
         ignore_index: label of examples or pixels that do not count.
         keep: bytes of graphs that may be held between products. Where they do not fit, they are
-            made anew for each product, which takes about twice as long.
+            made anew for each product, which takes about half as long again.
 
     Examples:
         >>> from calibrant.losses import cross_entropy

@@ -1,189 +1,145 @@
-"""The page of a study: tables, reliability diagrams and curves, from its saved files alone."""
+"""The page of a study: which method to use, how certain that is, where it fails, and why."""
 
-import io
-import json
-import re
-from collections import defaultdict
+import base64
+import hashlib
+import math
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from calibrant import __version__
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
-from calibrant.metrics.runs import over_runs
-from calibrant.predictions import Predictions
-from calibrant.report.reliability import reliability_diagram
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from calibrant.report.downloads import as_csv, as_latex, as_markdown
+from calibrant.report.findings import Findings, findings
+from calibrant.report.gaps import BETTER, Reading
+from calibrant.report.numbers import digits, name_of, number, shown, spread
+from calibrant.report.saved import Saved, read_saved
+from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
+from calibrant.report.sections.under_way import under_way
+from calibrant.report.table import Line, Table
 
 PAGE = "report.html"
-# Drawn along training, if the history has them.
-CURVES = {"loss": "training loss", "val_nll": "NLL, val", "val_ece": "ECE, val"}
-# Lines of a reliability diagram that can still be told apart.
-LINES = 6
-Row = dict[str, Any]
-
-TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ name }}</title>
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<style>
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem;
- color: #222; }
-h1 { margin-bottom: 0.2rem; } .about { color: #666; }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { padding: 0.25rem 0.7rem; }
-td { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th { text-align: right; } th.name, td.name { text-align: left; }
-thead th { border-bottom: 1px solid #999; } tr.first td { border-top: 1px solid #ddd; }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem; }
-.figures svg { max-width: 100%; height: auto; }
-</style></head><body>
-<h1>{{ name }}</h1><p class="about">{{ about }}</p><p class="about">{{ state }}</p>
-{% for part in parts %}<h2>{{ part.title }}</h2>
-<table><thead><tr><th class="name">method</th><th class="name">calibrator</th>
-{% for metric in metrics %}<th>{{ metric }}</th>{% endfor %}</tr></thead><tbody>
-{% for line in part.lines %}<tr{% if line.first %} class="first"{% endif %}>
-<td class="name">{{ line.method if line.first }}</td><td class="name">{{ line.calibrator }}</td>
-{% for cell in line.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</tbody></table>
-<p class="about">{{ part.note }}</p>
-<div class="figures">{% for figure in part.figures %}{{ figure | safe }}{% endfor %}</div>
-{% endfor %}
-{% if problems %}<h2>Cells without a result</h2><table><thead><tr><th class="name">cell</th>
-<th class="name">status</th><th class="name">reason</th></tr></thead><tbody>
-{% for each in problems %}<tr><td class="name">{{ each.cell }}</td>
-<td class="name">{{ each.status }}</td><td class="name">{{ each.reason }}</td></tr>
-{% endfor %}</tbody></table>{% endif %}
-</body></html>
-"""
+# What colour says, for those who do not see it.
+SAID = {"best": "best", "equal": "not significantly worse", "worse": "significantly worse"}
+DOWNLOADS = {"csv": as_csv, "tex": as_latex, "md": as_markdown}
 
 
 def study_page(folder: str | Path) -> Path:
     """Write the page of a study into its folder; nothing is trained or measured again."""
-    jinja = need("jinja2", extra="report", what="the page of a study")
-    where = Path(folder)
-    if not (where / "rows.jsonl").exists():
-        raise FileNotFoundError(f"no study with rows in {where}: run one with calibrant study")
-    study = json.loads((where / "study.json").read_text(encoding="utf-8"))["study"]
-    cells = json.loads((where / "cells.json").read_text(encoding="utf-8"))["cells"]
-    rows = [row for row in _read(where / "rows.jsonl") if row["split"] == "test"]
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    setting = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
-    text = setting.from_string(TEMPLATE).render(
-        name=study["name"],
-        about=study["about"],
-        state=f"{sum(cell['status'] == 'done' for cell in cells)} of {len(cells)} cells are done.",
-        metrics=metrics,
-        parts=_parts(where, rows, cells, metrics),
-        problems=[
-            {"cell": _label(cell), "status": cell["status"], "reason": cell["reason"]}
-            for cell in cells
-            if cell["status"] != "done"
-        ],
-    )
-    with replacing(where / PAGE) as handle:
+    saved = read_saved(folder)
+    text = page(saved)
+    with replacing(saved.folder / PAGE) as handle:
         handle.write(text.encode())
-    return where / PAGE
+    return saved.folder / PAGE
 
 
-def _read(path: Path) -> list[Row]:
-    found = []
-    for place, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"{path}:{place} is damaged: run the study again") from None
-    return found
+def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
+    """The page as text; the same files give the same bytes.
+
+    Args:
+        saved: the study.
+        scripts: more of them, for a page that is served.
+        connects: whether the page may ask its server for more.
+    """
+    jinja = need("jinja2", extra="report", what="the page of a study")
+    setting = jinja.Environment(
+        autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style, script = _part("page.css"), _part("page.js") + scripts
+    done = sum(cell.done for cell in saved.cells)
+    found = findings(saved)
+    text: str = setting.from_string(_part("page.html")).render(
+        name=saved.name,
+        about=saved.about,
+        state=f"{done} of {len(saved.cells)} trainings are done.",
+        policy=policy(style, script, connects=connects),
+        style=style,
+        script=script,
+        groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
+        first=under_way(saved),
+        study_panels=_panels(STUDY_PANELS, saved),
+        version=__version__,
+    )
+    return text
 
 
-def _label(cell: Row) -> str:
-    parts = [cell[part] for part in ("dataset", "model", "optimizer", "method")]
-    return ", ".join([*parts, f"seed {cell['seed']}"])
+@cache
+def _part(name: str) -> str:
+    return (files("calibrant.report") / "web" / name).read_text(encoding="utf-8")
 
 
-def _parts(where: Path, rows: list[Row], cells: list[Row], metrics: list[str]) -> list[Row]:
-    """One section for each dataset, model and optimizer."""
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        found[row["dataset"], row["model"], row["optimizer"]].append(row)
-    parts = []
-    for key, own in found.items():
-        done = [
-            cell
-            for cell in cells
-            if (cell["dataset"], cell["model"], cell["optimizer"]) == key
-            and cell["status"] == "done"
-        ]
-        seeds = len({row["seed"] for row in own})
-        many = f"mean over {seeds} seeds, 95 % intervals of one training over examples and seeds"
-        parts.append(
+def policy(style: str, script: str, *, connects: bool = False) -> str:
+    """Nothing is loaded, and nothing runs but what is ours: a browser checks the digests."""
+    sums = [
+        base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
+        for each in (style, script)
+    ]
+    rules = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'"
+    more = "; connect-src 'self'" if connects else ""
+    return f"{rules}; img-src data:; base-uri 'none'; form-action 'none'{more}"
+
+
+def _group(key: str, found: Findings) -> dict[str, Any]:
+    """One section: what is compared, best score first, and every panel with something to show."""
+    table, chosen, proper = found.table, found.verdict.line, found.verdict.proper
+    order = sorted(range(len(table.lines)), key=lambda place: _score(table.lines[place], proper))
+    return {
+        "key": key,
+        "title": found.group.title,
+        "verdict": found.verdict,
+        "table": table,
+        "weak_spots": found.weak_spots,
+        "calibrators": list(dict.fromkeys(line.calibrator for line in table.lines)),
+        "heads": [
             {
-                "title": ", ".join(key),
-                "lines": _lines(own, metrics),
-                "note": f"Test split, {many if seeds > 1 else 'one seed, 95 % intervals'}.",
-                "figures": [_reliability(where, done), *_curves(where, done)],
+                "title": name_of(metric),
+                "higher": BETTER.get(metric) == "higher",
+                "sorted": "ascending" if metric == proper else "none",
             }
-        )
-    return parts
+            for metric in table.metrics
+        ],
+        "lines": [
+            {"place": place, "chosen": table.lines[place] is chosen, **_line(table, place)}
+            for place in order
+        ],
+        "downloads": [(kind, f"{key}.{kind}", make(table)) for kind, make in DOWNLOADS.items()],
+        "panels": _panels(PANELS, found.group),
+    }
 
 
-def _lines(rows: list[Row], metrics: list[str]) -> list[Row]:
-    groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
-    for row in rows:
-        group = groups.setdefault((row["method"], row["calibrator"]), defaultdict(list))
-        group[row["metric"]].append(row)
-    seen: set[str] = set()
-    lines = []
-    for (method, calibrator), group in groups.items():
-        texts = [_text(metric, group[metric]) for metric in metrics]
-        first = method not in seen
-        seen.add(method)
-        lines.append({"method": method, "calibrator": calibrator, "cells": texts, "first": first})
-    return lines
+def _score(line: Line, proper: str | None) -> float:
+    """What lines are ordered by at first; those without it come last, in the study's order."""
+    reading = line.readings.get(proper or "")
+    return math.inf if reading is None else reading.cost
 
 
-def _text(metric: str, rows: list[Row]) -> str:
-    reading = over_runs(metric, [(row["value"], row["low"], row["high"]) for row in rows])
-    return f"{reading.value:.4f} [{reading.low:.3f}, {reading.high:.3f}]" if reading else "-"
+def _line(table: Table, place: int) -> dict[str, Any]:
+    line = table.lines[place]
+    cells = [_cell(line.readings.get(metric)) for metric in table.metrics]
+    return {"name": line.name, "calibrator": line.calibrator, "cells": cells}
 
 
-def _reliability(where: Path, cells: list[Row]) -> str:
-    """Diagram of the first seed of each method, as trained."""
-    chosen: dict[str, Predictions] = {}
-    for cell in cells:
-        if cell["method"] not in chosen and len(chosen) < LINES:
-            chosen[cell["method"]] = Predictions.load(where / cell["folder"] / "test.npz")
-    return _svg(reliability_diagram(chosen, title="test, as trained, first seed"))
+def _cell(reading: Reading | None) -> dict[str, str]:
+    if reading is None:
+        return dict.fromkeys(("mark", "value", "tip", "said", "ends"), "") | {"mean": "-"}
+    interval = reading.interval
+    tips = [f"{name_of(reading.metric)} {shown(interval)}"]
+    tips += [f"seed {seed}: {each.value:.6g}" for seed, each in sorted(reading.runs.items())]
+    if reading.gap is not None and reading.mark != "best":
+        gap = reading.gap
+        tips.append(f"to the best: {gap.value:+.4g} [{gap.low:+.3g}, {gap.high:+.3g}]")
+    return {
+        "mark": reading.mark,
+        "value": repr(interval.value),
+        "tip": "\n".join(tips),
+        "said": SAID.get(reading.mark, ""),
+        "mean": number(interval.value, digits(interval.low, interval.high)),
+        "ends": spread(interval),
+    }
 
 
-def _curves(where: Path, cells: list[Row]) -> list[str]:
-    """Mean over the seeds of what was measured after each epoch, one line for each method."""
-    figures = need("matplotlib.figure", extra="report", what="the page of a study")
-    histories: dict[str, list[list[Row]]] = defaultdict(list)
-    for cell in cells:
-        text = (where / cell["folder"] / "history.jsonl").read_text(encoding="utf-8")
-        histories[cell["method"]].append([json.loads(line) for line in text.splitlines()])
-    drawn = []
-    for key, title in CURVES.items():
-        figure = figures.Figure(figsize=(4.6, 3.4), layout="constrained")
-        axes = figure.subplots()
-        for method, runs in histories.items():
-            length = min(map(len, runs))
-            values = [mean(run[epoch][key] for run in runs) for epoch in range(length)]
-            axes.plot(range(1, length + 1), values, label=method, linewidth=1.5)
-        axes.set(xlabel="epoch", title=title)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=7, frameon=False)
-        drawn.append(_svg(figure))
-    return drawn
-
-
-def _svg(figure: "Figure") -> str:
-    """A picture as text, the same bytes each time."""
-    matplotlib = need("matplotlib", extra="report", what="the page of a study")
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+def _panels(family: Any, of: Any) -> list[Panel]:
+    made = (make(of) for make in family.values())
+    return [panel for panel in made if panel is not None]

@@ -5,7 +5,7 @@ from typing import Any
 
 from calibrant.study.cell import measure
 from calibrant.study.grid import Study
-from calibrant.study.rows import Row, read_rows, write_rows
+from calibrant.study.rows import ROWS, Row, read_rows, write_rows
 from calibrant.study.spec import parse
 from calibrant.study.store import CellState, Store
 from calibrant.training.folder import read_json, write_json
@@ -37,14 +37,24 @@ def collect(study: Study, store: Store) -> list[Row]:
 
     Rows that were made with other calibrators, metrics or labels are made again.
     """
+    for cell, state in zip(study.by_id.values(), states(study, store), strict=True):
+        if state.status == "done":
+            measure(cell, study, store.folder_of(state.id))
+    rows, cells = gathered(study, store)
+    write_rows(store.folder, rows)
+    write_json(store.folder / CELLS, {"cells": cells})
+    return rows
+
+
+def gathered(study: Study, store: Store) -> tuple[list[Row], list[dict[str, Any]]]:
+    """Rows of all measured cells, and how every cell stands; nothing is written."""
     rows: list[Row] = []
-    ended: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
     for cell, state in zip(study.by_id.values(), states(study, store), strict=True):
         folder = store.folder_of(state.id)
-        if state.status == "done":
-            measure(cell, study, folder)
+        if state.status == "done" and (folder / ROWS).exists():
             rows += read_rows(folder)
-        ended.append(
+        cells.append(
             {
                 **cell.labels,
                 "seed": cell.seed,
@@ -53,6 +63,4 @@ def collect(study: Study, store: Store) -> list[Row]:
                 "folder": str(folder.relative_to(store.folder)),
             }
         )
-    write_rows(store.folder, rows)
-    write_json(store.folder / CELLS, {"cells": ended})
-    return rows
+    return rows, cells

@@ -1,0 +1,163 @@
+"""`calibrant report --serve`: the studies of a folder on a page of this machine, growing live."""
+
+import hashlib
+import html
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from calibrant.report.saved import Saved, saved_from
+from calibrant.report.study_page import page, policy
+from calibrant.study.folder import STUDY, gathered, read_study
+from calibrant.study.store import NAME, Store
+
+ADDRESS = "127.0.0.1"
+INDEX = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Studies</title>
+<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head>
+<body><header><div><h1>Studies</h1><p class="about">{where}</p></div></header><main>
+<table class="numbers"><caption>{count}</caption><thead><tr><th scope="col">study</th>
+<th scope="col" class="number">done</th><th scope="col" class="number">running</th>
+<th scope="col" class="number">failed</th></tr></thead><tbody>{rows}</tbody></table></main></body>
+</html>
+"""
+
+
+class Server(ThreadingHTTPServer):
+    """Reads studies and writes nothing; answers this machine only.
+
+    Args:
+        folder: a study, or a folder of studies.
+        port: 0 is any that is free.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        super().__init__((ADDRESS, port), Handler)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    @cached_property
+    def hosts(self) -> tuple[str, str]:
+        """Names that requests must come by: a page elsewhere may have a name that leads here."""
+        return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
+
+    def studies(self) -> dict[str, Path]:
+        """Folders of studies by their names in addresses."""
+        return {path.name: path for path in _studies(self.folder)}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD."""
+
+    server: Server
+    server_version, sys_version = "calibrant", ""
+
+    def do_GET(self) -> None:
+        """Answer with a page, or with what says whether it has changed."""
+        if self.headers.get("Host", "") not in self.server.hosts:
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", "only by 127.0.0.1 or localhost")
+            return
+        parts = [unquote(part) for part in self.path.partition("?")[0].strip("/").split("/")]
+        try:
+            if parts == [""]:
+                self._send(HTTPStatus.OK, "text/html", _index(self.server))
+            elif len(parts) == 1 and parts[0] in self.server.studies():
+                saved = _live(self.server.studies()[parts[0]])
+                text = page(saved, scripts=_script(), connects=True)
+                self._send(HTTPStatus.OK, "text/html", text)
+            elif parts[1:] == ["version"] and parts[0] in self.server.studies():
+                self._send(HTTPStatus.OK, "text/plain", _version(self.server.studies()[parts[0]]))
+            else:
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is no such study")
+        except (OSError, ValueError) as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
+
+    def do_HEAD(self) -> None:
+        """Answer without the body."""
+        self.do_GET()
+
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+            ("Referrer-Policy", "no-referrer"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the page is asked for every other second."""
+
+
+def _studies(folder: Path) -> Iterator[Path]:
+    """The folder itself if it is a study, else the studies in it."""
+    if (folder / STUDY).exists():
+        yield folder
+    elif folder.is_dir():
+        yield from sorted(path.parent for path in folder.glob(f"*/{STUDY}"))
+
+
+def _live(folder: Path) -> Saved:
+    """A study as it stands this moment."""
+    study = read_study(folder)
+    with Store.open(folder, create=False) as store:
+        rows, cells = gathered(study, store)
+    return saved_from(folder, cells, [asdict(row) for row in rows])
+
+
+def _version(folder: Path) -> str:
+    """Changes when the page would: a cell ends or begins, or an epoch does."""
+    digest = hashlib.sha256()
+    with Store.open(folder, create=False) as store:
+        for state in store.cells():
+            history = store.folder_of(state.id) / "history.jsonl"
+            size = history.stat().st_size if history.exists() else 0
+            digest.update(f"{state.id} {state.status} {size}\n".encode())
+    return digest.hexdigest()
+
+
+def _index(server: Server) -> str:
+    rows = []
+    for name, folder in server.studies().items():
+        counts = dict.fromkeys(("done", "running", "failed", "diverged"), 0)
+        total = 0
+        if (folder / NAME).exists():
+            with Store.open(folder, create=False) as store:
+                for state in store.cells():
+                    total += 1
+                    counts[state.status] = counts.get(state.status, 0) + 1
+        link = f'<a href="/{quote(name, safe="")}">{html.escape(name)}</a>'
+        bad = counts["failed"] + counts["diverged"]
+        numbers = (f"{counts['done']} of {total}", counts["running"], bad)
+        cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
+        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
+    style = (files("calibrant.report") / "web" / "page.css").read_text(encoding="utf-8")
+    many = f"{len(rows)} stud{'y' if len(rows) == 1 else 'ies'}"
+    return INDEX.format(
+        policy=policy(style, ""),
+        style=style,
+        where=html.escape(server.folder.resolve().name),
+        count=many,
+        rows="".join(rows),
+    )
+
+
+def _script() -> str:
+    return (files("calibrant.report") / "web" / "live.js").read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Charts of a page: numbers -> text of an SVG or of a small table."""

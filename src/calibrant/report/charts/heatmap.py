@@ -1,0 +1,145 @@
+"""Numbers as shades: a table of them, and a surface over two scales."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from calibrant.report.charts.axes import Axes
+from calibrant.report.charts.svg import chart, element, mark, shown, text
+from calibrant.report.panels import shorten
+
+CELL, HIGH = 40.0, 24.0
+# The strongest shade: numbers and lines on it must stay readable.
+STRONGEST = 0.65
+# Characters of a name at the side.
+NAME = 30
+
+
+def table_map(
+    values: Sequence[Sequence[float]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    notes: Sequence[str] = (),
+    highest: float,
+    title: str,
+    about: str = "",
+) -> str:
+    """A number in each field, and a shade from 0 to `highest`.
+
+    Args:
+        values: one sequence for each row; NaN leaves a field empty.
+        rows: names at the left.
+        columns: names above.
+        notes: a line below the columns.
+        highest: number of the strongest shade, the same for charts to compare.
+        title: for those who do not see it.
+        about: what there is to see.
+    """
+    names = [shorten(name, NAME) for name in rows]
+    left = 14 + 6.4 * max((len(name) for name in names), default=0)
+    # Names that are wider than their column are turned.
+    heads = [shorten(name, 14) for name in columns]
+    turned = max((len(name) for name in heads), default=0) > 6
+    top = 22 + (4.6 * max(len(name) for name in heads) if turned else 0)
+    parts = []
+    for at, name in enumerate(heads):
+        x = left + (at + 0.5) * CELL
+        words = text(x, top - 7, name, role="tick", anchor="start" if turned else "middle", size=11)
+        if turned:
+            words = element("g", words, transform=f"rotate(-40 {x:.1f} {top - 7:.1f})")
+        parts.append(words)
+    for i, line in enumerate(values):
+        y = top + i * HIGH
+        parts.append(text(left - 8, y + 16, names[i], role="name", anchor="end"))
+        for j, value in enumerate(line):
+            parts.append(
+                _field(left + j * CELL, y, value, highest, tip=f"{rows[i]}, class {columns[j]}")
+            )
+    bottom = top + len(rows) * HIGH
+    for at, note in enumerate(notes):
+        x = left + (at + 0.5) * CELL
+        parts.append(text(x, bottom + 15, note, role="tick", anchor="middle", size=11))
+    width = left + CELL * len(columns) + (34 if turned else 4)
+    height = bottom + (22 if notes else 4)
+    return chart(*parts, width=width, height=height, title=title, about=about)
+
+
+def _field(x: float, y: float, value: float, highest: float, *, tip: str) -> str:
+    if not math.isfinite(value):
+        words = text(x + CELL / 2, y + 16, "-", role="note", anchor="middle", size=11)
+        return mark(words, tip=f"{tip}: no value", titled=False)
+    shade = shade_of(value, 0, highest)
+    written = text(
+        x + CELL / 2,
+        y + 16,
+        f"{value:.3f}",
+        role="value",
+        anchor="middle",
+        size=11,
+    )
+    shape = _shaded(x + 1, y + 1, CELL - 2, HIGH - 2, shade)
+    return mark(shape, written, tip=f"{tip}: {shown(value)}", titled=False)
+
+
+def shade_of(value: float, low: float, high: float) -> float:
+    """How strong the shade of a number is, in steps of a hundredth."""
+    part = (value - low) / (high - low) if high > low else 0.0
+    return round(STRONGEST * min(max(part, 0.0), 1.0), 2)
+
+
+def _shaded(x: float, y: float, width: float, height: float, shade: float) -> str:
+    return element(
+        "rect", x=x, y=y, width=width, height=height, class_="heat", fill_opacity=f"{shade:g}"
+    )
+
+
+def surface(
+    axes: Axes,
+    values: Sequence[Sequence[float]],
+    *,
+    x: Sequence[float],
+    y: Sequence[float],
+    low: float,
+    high: float,
+    tip: Callable[[int, int], str],
+) -> str:
+    """A field for each point of a grid: the lower the number, the weaker the shade.
+
+    Args:
+        axes: in which it is drawn.
+        values: (y, x).
+        x: places of the columns, rising.
+        y: places of the rows, rising.
+        low: number without a shade.
+        high: number of the strongest shade; larger ones have it too.
+        tip: what to say of row i and column j.
+    """
+    xs = [axes.x(each) for each in x]
+    ys = [axes.y(each) for each in y]
+    across = _cuts(xs, axes.x.start, axes.x.end)
+    along = _cuts(ys, axes.y.start, axes.y.end)
+    parts = []
+    for i, line in enumerate(values):
+        for j, value in enumerate(line):
+            shade = shade_of(value, low, high)
+            parts.append(
+                element(
+                    "rect",
+                    x=across[j],
+                    y=along[i + 1],
+                    width=across[j + 1] - across[j],
+                    height=along[i] - along[i + 1],
+                    class_="heat",
+                    fill_opacity=f"{shade:g}",
+                    data_tip=tip(i, j),
+                )
+            )
+    # Smoothed edges would leave seams between neighbours.
+    return element("g", *parts, shape_rendering="crispEdges")
+
+
+def _cuts(places: Sequence[float], start: float, end: float) -> list[float]:
+    """Half-way between neighbours, and the ends of the axis."""
+    between = [(a + b) / 2 for a, b in pairwise(places)]
+    return [start, *between, end]

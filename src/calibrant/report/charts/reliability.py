@@ -1,0 +1,149 @@
+"""Reliability diagrams: several over one another, and one with its gaps and its histogram."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from calibrant.metrics import BinSums
+from calibrant.report.charts.axes import Axes
+from calibrant.report.charts.paths import band, curve
+from calibrant.report.charts.scales import Scale
+from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
+from calibrant.report.points import Points, points_of
+
+FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+HALVES = (0.0, 0.5, 1.0)
+# Bands of more diagrams over one another would hide the lines.
+BANDS = 5
+# Size of one diagram of a pair, and of the histogram below it.
+SIDE, LOW = 145.0, 36.0
+
+
+def overlay(
+    diagrams: Mapping[str, BinSums], *, title: str, about: str = "", size: float = 500
+) -> str:
+    """Accuracy against confidence of several, as lines; few of them have bands."""
+    left, top = 46.0, 24.0
+    right, bottom = size - 12, size - 38
+    axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
+    parts = [
+        axes.draw(x_name="confidence", y_name="accuracy", x_ticks=FIFTHS, y_ticks=FIFTHS),
+        line(left, bottom, right, top, role="guide"),
+    ]
+    points = {name: points_of(sums) for name, sums in diagrams.items() if sums.count.any()}
+    series = list(diagrams)
+    if len(points) <= BANDS:
+        for name, own in points.items():
+            at = series.index(name)
+            shade = _band(axes, own, role=f"band {hue(at)}")
+            parts.append(element("g", shade, data_series=str(at)) if shade else "")
+    for name, own in points.items():
+        at = series.index(name)
+        parts.append(element("g", *_joined(axes, own, name, hue(at)), data_series=str(at)))
+    return chart(*parts, width=size, height=size, title=title, about=about)
+
+
+def pair(
+    diagrams: Sequence[tuple[str, BinSums | None]],
+    *,
+    title: str,
+    about: str = "",
+    titled: bool = True,
+) -> str:
+    """Diagrams beside one another, each with its gaps and with how many examples are where.
+
+    Args:
+        diagrams: what is written above each, and its sums; None where there is none.
+        title: for those who do not see them.
+        about: what there is to see.
+        titled: whether bins are said in words without a script, too.
+    """
+    left, gap, top = 36.0, 22.0, 22.0
+    parts = []
+    for at, (name, sums) in enumerate(diagrams):
+        x = Scale(0, 1, left + at * (SIDE + gap), left + at * (SIDE + gap) + SIDE)
+        parts.append(text(x.start, top - 7, name, role="name"))
+        if sums is None or not sums.count.any():
+            middle = (x.start + x.end) / 2
+            parts.append(text(middle, top + SIDE / 2, "none", role="note", anchor="middle"))
+            continue
+        axes = Axes(x, Scale(0, 1, top + SIDE, top))
+        parts.append(_diagram(axes, points_of(sums), y_texts=at == 0, titled=titled))
+    width = left + len(diagrams) * (SIDE + gap) - gap + 12
+    return chart(*parts, width=width, height=top + SIDE + LOW + 48, title=title, about=about)
+
+
+def said(points: Points, at: int) -> str:
+    """One bin in words."""
+    share = points.count[at] / points.count.sum()
+    return (
+        f"confidence {points.left[at]:.3f} to {points.right[at]:.3f}, "
+        f"mean {points.confidence[at]:.4f}\n"
+        f"accuracy {points.accuracy[at]:.4f} ({points.low[at]:.3f} to {points.high[at]:.3f})\n"
+        f"{points.count[at]:,.10g} examples, {share:.1%}"
+    )
+
+
+def _band(axes: Axes, points: Points, *, role: str) -> str:
+    """Intervals of bins with enough examples; those of the others would fill the chart."""
+    # To the ends of the outer bins.
+    x = [points.left[0], *points.confidence, points.right[-1]]
+    ends = (
+        np.pad(np.where(points.few, np.nan, side), 1, mode="edge")
+        for side in (points.low, points.high)
+    )
+    low, high = (side.tolist() for side in ends)
+    return band(axes, x, low, high, role=role)
+
+
+def _joined(axes: Axes, points: Points, name: str, look: str) -> list[str]:
+    """A faint line through all bins, a strong one through those with enough examples, dots."""
+    strong = [
+        float("nan") if few else y for few, y in zip(points.few, points.accuracy, strict=True)
+    ]
+    parts = [
+        curve(axes, points.confidence.tolist(), points.accuracy.tolist(), role=f"line faint {look}")
+    ]
+    if not points.few.all():
+        parts.append(curve(axes, points.confidence.tolist(), strong, role=f"line {look}"))
+    for at, (x, y) in enumerate(zip(points.confidence, points.accuracy, strict=True)):
+        dot = element("circle", cx=axes.x(x), cy=axes.y(y), r=3, class_=f"dot {look}")
+        faint = "faint" if points.few[at] else ""
+        parts.append(mark(dot, tip=f"{name}\n{said(points, at)}", role=faint))
+    return parts
+
+
+def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
+    """Bars of accuracy, their gaps to the confidence, whiskers; below, how many examples."""
+    x, y = axes.x, axes.y
+    floor = y.start + 10 + LOW
+    share = points.count / points.count.sum()
+    below = Scale(0, float(share.max()), floor, floor - LOW)
+    parts = [
+        axes.draw(x_ticks=HALVES, y_ticks=HALVES, x_texts=False, y_texts=y_texts),
+        line(x.start, floor, x.end, floor, role="axis"),
+    ]
+    for at, accuracy in enumerate(points.accuracy):
+        confidence = points.confidence[at]
+        left, right = x(points.left[at]) + 0.5, x(points.right[at]) - 0.5
+        kind = "over" if confidence > accuracy else "under"
+        middle, low, high = x(confidence), y(points.low[at]), y(points.high[at])
+        parts.append(
+            mark(
+                box(left, y(min(accuracy, confidence)), right, y(0), role="bar"),
+                box(left, y(accuracy), right, y(confidence), role=kind),
+                line(middle, low, middle, high, role="whisker"),
+                box(left, below(share[at]), right, floor, role="bar"),
+                tip=said(points, at),
+                role="faint" if points.few[at] else "",
+                titled=titled,
+            )
+        )
+    parts.append(line(x.start, y.start, x.end, y.end, role="guide"))
+    parts += [
+        text(x(tick), floor + 14, f"{tick:g}", role="tick", anchor="middle", size=11)
+        for tick in HALVES
+    ]
+    centre = (x.start + x.end) / 2
+    parts.append(text(centre, floor + 29, "confidence", role="name", anchor="middle"))
+    return "".join(parts)

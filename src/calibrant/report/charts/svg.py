@@ -1,0 +1,198 @@
+"""SVG written by hand: escaping, marks, the frame of a chart, legends.
+
+What style sheets and scripts of a page can rely on. Nothing has an id, a colour or a style
+attribute; text has a size of 12 or 11 in units that are pixels at the natural width.
+
+Variables: `--ink` text, `--soft` axes and small text, `--grid` lines behind, `--paper` background,
+`--series-1` to `--series-8`, `--band` opacity of bands, and, if given, `--over`, `--under` (gaps of
+over- and under-confidence; else series 2 and 1), `--bar` (neutral bars; else `--grid`) and `--heat`
+(the strong end of a heat map; else series 1).
+
+- `svg.chart`: every chart; `width` and `height` are its natural size, to be limited to its column.
+  It takes the focus, so that arrow keys can walk over its tips.
+- `[data-tip]`: a mark that stands for numbers, with the exact ones as text; lines of it are
+  separated by a line feed. `.mark` are visible ones, of which most also have a `<title>` for pages
+  without a script (a script that shows tips removes it, or both appear); `.hit` are invisible
+  columns over a line chart, one for each place on the x axis.
+- `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series; together with `.line` (stroke),
+  `.band` (fill at the opacity `--band`), `.dot` (fill), `.fill` (fill). `[data-series]` on groups
+  and on entries of the legend of the same panel: number of the series, to bring one to the front.
+- `.over`, `.under`: a gap, as fill. `.right`, `.wrong`: parts of a histogram, as fill.
+- `.bar` neutral bars, `.whisker` intervals (stroke), `.faint` few examples behind the mark.
+- `.heat`: fill `--heat`, the attribute `fill-opacity` is the value, at most 0.65; `.value`: a
+  number on it, in `--ink`.
+- `.guide`: dashed lines to compare with; `.path`: thin line in the colour of text, `.halo` a broad
+  one in `--paper` under either; `.spot`: a point of its own, such as a minimum, with `.hollow` for
+  the second one.
+- `.ink` with `.k1` (strong) to `.k4` (weak) and `.all` (grey) instead of the colour of a series.
+- `.axis`, `.grid`: lines; `.tick` numbers, `.name` of an axis, `.note` other text.
+
+HTML: `div.plots` holds as many `figure.plot` beside one another as there is room for at their
+natural width; each has a `figcaption`, whose `small` is a note, and charts over one another or in a
+`div.beside`. `ul.legend` has entries with an `svg.swatch`. `table.numbers` is in a `div.scroll`,
+and in `details.numbers` where few will want it. `img.map` has pixels to be shown as squares.
+"""
+
+import html
+from collections.abc import Sequence
+
+HUES, DASHES = 8, 3
+# Lines of one chart that can still be told apart: each hue solid and dashed.
+MOST = 2 * HUES
+
+
+def escape(text: object) -> str:
+    """Text for HTML and SVG, between tags or in an attribute, without control characters."""
+    plain = "".join(each if each.isprintable() or each == "\n" else " " for each in str(text))
+    return html.escape(plain, quote=True).replace("\n", "&#10;")
+
+
+def rounded(value: float) -> str:
+    """A coordinate in few characters."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def element(name: str, *content: str, **attributes: str | float | None) -> str:
+    """An element whose content is SVG already and whose attributes are not escaped yet.
+
+    `class_` is written `class`, other underscores become hyphens, and None leaves one out.
+    """
+    parts = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="'
+        f'{escape(value) if isinstance(value, str) else rounded(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = "".join(content)
+    return f"<{name}{parts}>{inside}</{name}>" if inside else f"<{name}{parts}/>"
+
+
+def chart(*content: str, width: float, height: float, title: str, about: str = "") -> str:
+    """A whole chart.
+
+    Args:
+        content: SVG.
+        width: natural, in pixels.
+        height: natural, in pixels.
+        title: what it shows, also for those who do not see it.
+        about: what there is to see, in a sentence.
+    """
+    inside = [f"<title>{escape(title)}</title>", f"<desc>{escape(about)}</desc>" if about else ""]
+    return element(
+        "svg",
+        *inside,
+        *content,
+        class_="chart",
+        viewBox=f"0 0 {rounded(width)} {rounded(height)}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=f"{title}. {about}" if about else title,
+        tabindex="0",
+        font_size=12,
+    )
+
+
+def text(
+    x: float, y: float, words: object, *, role: str = "note", anchor: str = "start", size: int = 12
+) -> str:
+    """Words at a place; `anchor` is start, middle or end."""
+    small = None if size == 12 else size
+    where = None if anchor == "start" else anchor
+    return element("text", escape(words), x=x, y=y, class_=role, text_anchor=where, font_size=small)
+
+
+def mark(*content: str, tip: str, role: str = "", titled: bool = True) -> str:
+    """Shapes that stand for numbers, which are said in words.
+
+    Args:
+        content: SVG.
+        tip: the words.
+        role: further classes.
+        titled: whether they are seen without a script, too; not needed where they are written.
+    """
+    name = f"mark {role}".strip()
+    title = f"<title>{escape(tip)}</title>" if titled else ""
+    return element("g", title, *content, class_=name, data_tip=tip)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, *, role: str) -> str:
+    """A straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=role)
+
+
+def box(x1: float, y1: float, x2: float, y2: float, *, role: str) -> str:
+    """A rectangle between two corners; as a path, which takes half the characters."""
+    left, top, wide, high = min(x1, x2), min(y1, y2), abs(x2 - x1), abs(y2 - y1)
+    path = f"M{rounded(left)},{rounded(top)}h{rounded(wide)}v{rounded(high)}h-{rounded(wide)}z"
+    return element("path", d=path, class_=role)
+
+
+def hue(at: int) -> str:
+    """Classes of the colour and the dashes of a series."""
+    return f"s{at % HUES + 1} d{at // HUES % DASHES}"
+
+
+def legend(names: Sequence[str], notes: Sequence[str] = ()) -> str:
+    """Which colour is which, as a list; with a note behind each name."""
+    entries = []
+    for at, name in enumerate(names):
+        swatch = element(
+            "svg",
+            element("path", d="M1 6H23", class_=f"line {hue(at)}", fill="none"),
+            class_="swatch",
+            viewBox="0 0 24 12",
+            width=24,
+            height=12,
+            aria_hidden="true",
+        )
+        note = f" <small>{escape(notes[at])}</small>" if notes and notes[at] else ""
+        entries.append(f'<li data-series="{at}">{swatch} {escape(name)}{note}</li>')
+    return f'<ul class="legend">{"".join(entries)}</ul>'
+
+
+def key(entries: dict[str, str]) -> str:
+    """What filled shapes mean, as a list: label by its classes."""
+    parts = []
+    for role, name in entries.items():
+        strength = "0.65" if role == "heat" else None
+        shape = (
+            element("path", d="M1 6H23", class_=role, fill="none")
+            if {"line", "guide", "path", "whisker"} & set(role.split())
+            else element("circle", cx=12, cy=6, r=5, class_=role)
+            if {"dot", "spot"} & set(role.split())
+            else element("rect", x=6, width=12, height=12, class_=role, fill_opacity=strength)
+        )
+        swatch = element(
+            "svg",
+            shape,
+            class_="swatch",
+            viewBox="0 0 24 12",
+            width=24,
+            height=12,
+            aria_hidden="true",
+        )
+        parts.append(f"<li>{swatch} {escape(name)}</li>")
+    return f'<ul class="legend">{"".join(parts)}</ul>'
+
+
+def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> str:
+    """Charts under a caption of plain text: one over the other, or beside one another."""
+    small = f" <small>{escape(note)}</small>" if note else ""
+    inside = f'<div class="beside">{"".join(charts)}</div>' if beside else "".join(charts)
+    caption = f"<figcaption>{escape(caption)}{small}</figcaption>"
+    return f'<figure class="plot">{caption}{inside}</figure>'
+
+
+def shown(value: float | None) -> str:
+    """A number as readers want it: four digits, a dash where there is none."""
+    if value is None or value != value or abs(value) == float("inf"):
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if value == 0 or abs(value) >= 1 else _small(value)
+
+
+def _small(value: float) -> str:
+    return f"{value:.4f}" if abs(value) >= 1e-3 else f"{value:.3g}"

@@ -1,0 +1,144 @@
+"""What a study found: its table, its verdict, and where the chosen line fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrant.report.gaps import LEVEL, Gap, gaps, is_better
+from calibrant.report.saved import Group, Saved, SavedCell
+from calibrant.report.table import NONE, Line, Table, compared
+from calibrant.report.verdict import Baseline, Certainty, Verdict
+from calibrant.report.weak_spots import weak_spots
+
+# The best value of these is that of the true probabilities; the first that was measured is used.
+PROPER = ("nll", "brier")
+TEMPERATURE = "temperature"
+PLAIN = frozenset({"cross_entropy"})
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that is said about one group of a study."""
+
+    group: Group
+    table: Table
+    verdict: Verdict
+    weak_spots: tuple[str, ...]
+
+
+def findings(saved: Saved) -> list[Findings]:
+    """What each group of a study found, in the order of the study."""
+    found = []
+    for group in saved.groups():
+        table = compared(group.rows, axis=group.axis)
+        judged = verdict(table, plain=saved.plain_names, cells=group.cells)
+        spots = weak_spots(group, table, judged.line)
+        found.append(Findings(group, table, judged, spots))
+    return found
+
+
+def verdict(
+    table: Table, *, plain: frozenset[str] = PLAIN, cells: Sequence[SavedCell] = ()
+) -> Verdict:
+    """Find the line to use: the best proper score without a significant loss of accuracy.
+
+    Args:
+        table: from `compared`.
+        plain: names of the methods that are cross entropy and nothing else.
+        cells: the trainings, to count those without a result.
+    """
+    missing = sum(not cell.done for cell in cells)
+    for proper in PROPER:
+        whole = [x for x in table.lines if proper in x.readings and not x.readings[proper].missing]
+        if whole:
+            break
+    else:
+        return Verdict(table, missing, len(cells))
+    fair = [line for line in whole if not _less_accurate(line)] or whole
+    line = min(fair, key=lambda each: each.readings[proper].cost)
+    best = line.readings[proper]
+    # The marks of the table are about the best of all lines, which accuracy may rule out.
+    changes = gaps([each.readings[proper] for each in fair], best)
+    compared_with = list(zip(fair, changes, strict=True))
+    ties = tuple(each for each, gap in compared_with if gap is not None and gap.low <= 0)
+    known = [each for each, gap in compared_with if gap is not None or each is line]
+    unfair = [each for each in whole if each not in fair]
+    baseline, kind = _baseline(whole, plain)
+    gains, certainty = _gains(table, proper, line, baseline)
+    return Verdict(
+        table,
+        missing,
+        len(cells),
+        line=line,
+        proper=proper,
+        baseline=baseline if len(table.lines) > 1 else None,
+        kind=kind,
+        gains=gains,
+        relative=_relative(gains.get(proper), baseline, line, proper),
+        certainty=certainty,
+        ties=ties,
+        unknown=tuple(each for each in table.lines if each not in [*known, *unfair]),
+        simplest=_simplest(line, ties, proper, plain),
+        better=tuple(each for each in unfair if each.readings[proper].cost < best.cost),
+    )
+
+
+def _less_accurate(line: Line) -> bool:
+    return "accuracy" in line.readings and line.readings["accuracy"].mark == "worse"
+
+
+def _simplest(line: Line, ties: Sequence[Line], proper: str, plain: frozenset[str]) -> Line:
+    """Of the line and its ties: cross entropy first, then no calibrator, then temperature.
+
+    Over few seeds nearly everything is a tie, so its score must lie within the line's interval.
+    """
+    most = line.readings[proper].interval.high
+    near = [each for each in ties if each.readings[proper].interval.value <= most]
+    return min(
+        [line, *near],
+        key=lambda each: (
+            each.name not in plain,
+            (NONE, TEMPERATURE, each.calibrator).index(each.calibrator),
+        ),
+    )
+
+
+def _baseline(lines: Sequence[Line], plain: frozenset[str]) -> tuple[Line, Baseline]:
+    """Cross entropy with temperature scaling, or what comes nearest to it."""
+    own = [line for line in lines if line.name in plain]
+    first = own or [line for line in lines if line.name == lines[0].name]
+    for calibrator in (TEMPERATURE, NONE, first[0].calibrator):
+        found = [line for line in first if line.calibrator == calibrator]
+        if found:
+            kind: Baseline = "usual" if calibrator == TEMPERATURE else "plain"
+            return found[0], kind if own else "first"
+    return first[0], "first"
+
+
+def _gains(
+    table: Table, proper: str, line: Line, baseline: Line
+) -> tuple[dict[str, Gap], Certainty]:
+    """Differences to the baseline; their p-values are corrected for all lines."""
+    found = {}
+    for metric in (proper, "accuracy", "ece"):
+        readings = [each.readings.get(metric) for each in table.lines]
+        all_gaps = gaps(readings, baseline.readings.get(metric))
+        gap = all_gaps[table.lines.index(line)]
+        if gap is not None:
+            found[metric] = gap
+    main = found.get(proper)
+    if main is None:
+        return found, "unknown"
+    if not is_better(proper, main):
+        return found, "open"
+    sure = main.how == "seeds" and main.adjusted < 1 - LEVEL
+    return found, "certain" if sure else "likely"
+
+
+def _relative(gap: Gap | None, baseline: Line, line: Line, proper: str) -> float | None:
+    """The gap as a part of the baseline's score in the same seeds."""
+    if gap is None:
+        return None
+    runs = line.readings[proper].runs
+    common = [value for seed, value in baseline.readings[proper].values.items() if seed in runs]
+    total = sum(common)
+    return gap.value * len(common) / total if total > 0 else None

@@ -1,0 +1,127 @@
+"""Numbers for people: as many digits as their intervals carry."""
+
+import math
+
+from calibrant.metrics import Interval
+
+# Digits after the point where there is no interval to say how many, and the most in any case.
+DIGITS, MOST = 4, 6
+# Shown in percent within sentences.
+PERCENT = ("accuracy", "overconfidence", "ece", "classwise_ece")
+NAMES = {
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "mce": "MCE",
+    "rmsce": "RMSCE",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "classwise ECE",
+    "group_ece": "ECE within images",
+    "sece": "SECE",
+    "smece": "smECE",
+    "debiased_ece": "debiased ECE",
+    "ks": "KS",
+    "aurc": "AURC",
+}
+
+
+def digits(low: float, high: float) -> int:
+    """Digits after the point: two of half the width of an interval.
+
+    Examples:
+        >>> digits(1.23, 1.31), digits(0.0112, 0.0114), digits(20.0, 90.0)
+        (3, 5, 0)
+    """
+    half = (high - low) / 2
+    if not math.isfinite(half) or half <= 0:
+        return DIGITS
+    return min(max(1 - math.floor(math.log10(half)), 0), MOST)
+
+
+def number(value: float, places: int) -> str:
+    """A number with so many digits after the point; a dash if it is none.
+
+    Examples:
+        >>> number(0.12345, 3), number(-0.0001, 2), number(float("nan"), 2)
+        ('0.123', '0.00', '-')
+    """
+    if not math.isfinite(value):
+        return "-"
+    # Adding zero turns the minus zero of a small negative number into zero.
+    return f"{round(value, places) + 0.0:.{places}f}"
+
+
+def spread(interval: Interval) -> str:
+    """The interval in brackets; empty if there is none.
+
+    Examples:
+        >>> spread(Interval(0.5, 0.42, 0.58)), spread(Interval(0.5, float("nan"), float("nan")))
+        ('[0.420, 0.580]', '')
+    """
+    if not math.isfinite(interval.low + interval.high):
+        return ""
+    places = digits(interval.low, interval.high)
+    return f"[{number(interval.low, places)}, {number(interval.high, places)}]"
+
+
+def shown(interval: Interval) -> str:
+    """A value with its interval, as tables show it.
+
+    Examples:
+        >>> shown(Interval(0.5, 0.42, 0.58))
+        '0.500 [0.420, 0.580]'
+    """
+    value = number(interval.value, digits(interval.low, interval.high))
+    return f"{value} {spread(interval)}".strip()
+
+
+def said(metric: str, interval: Interval) -> str:
+    """A value with its interval, as sentences say it.
+
+    Examples:
+        >>> said("accuracy", Interval(0.5, 0.42, 0.58)), said("nll", Interval(1.5, 1.42, 1.58))
+        ('50.0 % [42.0, 58.0]', '1.500 [1.420, 1.580]')
+    """
+    if metric not in PERCENT:
+        return shown(interval)
+    scaled = _scaled(interval)
+    value = number(scaled.value, digits(scaled.low, scaled.high))
+    return f"{value} % {spread(scaled)}".strip()
+
+
+def said_more(metric: str, change: Interval, *, relative: float | None = None) -> str:
+    """A difference with its interval in words, and as a part of something if that is given.
+
+    Examples:
+        >>> said_more("nll", Interval(-0.1, -0.15, -0.05), relative=-0.08)
+        '0.100 (8.0 %) lower [-0.150, -0.050]'
+        >>> said_more("accuracy", Interval(0.012, -0.01, 0.034))
+        '1.2 points higher [-1.0, +3.4]'
+    """
+    percent = metric in PERCENT
+    scaled = _scaled(change) if percent else change
+    places = digits(scaled.low, scaled.high)
+    ends = ", ".join(
+        ("+" if round(end, places) > 0 else "") + number(end, places)
+        for end in (scaled.low, scaled.high)
+    )
+    size = number(abs(scaled.value), places)
+    if not float(size):
+        return f"the same to the digits that it has [{ends}]"
+    unit = (" point" if size == "1" else " points") if percent else ""
+    part = "" if relative is None else f" ({number(100 * abs(relative), 1)} %)"
+    return f"{size}{unit}{part} {'higher' if scaled.value > 0 else 'lower'} [{ends}]"
+
+
+def name_of(metric: str) -> str:
+    """A metric in a sentence.
+
+    Examples:
+        >>> name_of("nll"), name_of("accuracy")
+        ('NLL', 'accuracy')
+    """
+    return NAMES.get(metric, metric)
+
+
+def _scaled(interval: Interval) -> Interval:
+    return Interval(100 * interval.value, 100 * interval.low, 100 * interval.high)

@@ -1,0 +1,253 @@
+"""A study as its folder holds it: what every page, table and figure of it is made from."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from calibrant.predictions import Predictions
+
+STUDY, CELLS, ROWS = "study.json", "cells.json", "rows.jsonl"
+RESULT, HISTORY, PROBED = "result.json", "history.jsonl", "probe.jsonl"
+# The choices of a training, from the outermost axis of the grid to the innermost.
+PARTS = ("dataset", "model", "optimizer", "method")
+
+Row = dict[str, Any]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedCell:
+    """One training, finished or not.
+
+    Attributes:
+        labels: dataset, model, optimizer and method, as tables show them.
+        seed: of the training.
+        status: done, failed, diverged, pending or running.
+        reason: why it failed or diverged; empty otherwise.
+        folder: of the training.
+    """
+
+    labels: dict[str, str]
+    seed: int
+    status: str
+    reason: str
+    folder: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether it has results."""
+        return self.status == "done"
+
+    @property
+    def label(self) -> str:
+        """The cell in one line."""
+        return f"{', '.join(self.labels[part] for part in PARTS)}, seed {self.seed}"
+
+    @cached_property
+    def record(self) -> Record | None:
+        """What `result.json` holds: examples, jobs of the splits, metrics, identity; None before.
+
+        The identity has the settings, the fingerprint of the data and the versions.
+        """
+        path = self.folder / RESULT
+        return _record(path) if self.done and path.exists() else None
+
+    @cached_property
+    def history(self) -> list[Row]:
+        """One row for each epoch so far."""
+        return _lines(self.folder / HISTORY)
+
+    @cached_property
+    def probe(self) -> list[Row]:
+        """One row for each reading of a probe so far."""
+        return _lines(self.folder / PROBED)
+
+    @property
+    def val(self) -> Predictions | None:
+        """Final predictions of the validation data, read anew each time; None before.
+
+        They are not kept: those of all cells together may not fit into memory.
+        """
+        return self._predictions("val")
+
+    @property
+    def test(self) -> Predictions | None:
+        """Final predictions of the test data, read anew each time; None before."""
+        return self._predictions("test")
+
+    def _predictions(self, split: str) -> Predictions | None:
+        path = self.folder / f"{split}.npz"
+        return Predictions.load(path) if self.done and path.exists() else None
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """What is compared with each other: one section of a report.
+
+    Attributes:
+        labels: what all of its cells share: dataset, model, and optimizer unless `axis` is that.
+        axis: "method", or "optimizer" where a study has one method and several optimizers.
+        cells: in the order of the study, whatever became of them.
+        rows: of all splits, of the cells that are done.
+    """
+
+    labels: dict[str, str]
+    axis: str
+    cells: tuple[SavedCell, ...]
+    rows: list[Row]
+
+    @property
+    def title(self) -> str:
+        """What its cells share, in one line."""
+        return ", ".join(self.labels.values())
+
+    @property
+    def names(self) -> list[str]:
+        """What is compared, in the order of the study: labels of methods, or of optimizers."""
+        return list(dict.fromkeys(cell.labels[self.axis] for cell in self.cells))
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A study as its folder holds it.
+
+    Attributes:
+        folder: of the study.
+        name: of the study.
+        about: its free text.
+        study: its tables, as `study.json` holds them: seeds, calibrators, metrics, recipe, ...
+        cells: every training, in the order of the grid.
+        rows: every metric of every finished cell, a `calibrant.study.rows.Row` as a plain dict.
+    """
+
+    folder: Path
+    name: str
+    about: str
+    study: Record
+    cells: tuple[SavedCell, ...]
+    rows: list[Row]
+
+    @property
+    def axis(self) -> str:
+        """What is compared: optimizers where there are several and one method, else methods."""
+        optimizers, methods = ({cell.labels[part] for cell in self.cells} for part in PARTS[2:])
+        return "optimizer" if len(optimizers) > 1 and len(methods) == 1 else "method"
+
+    @cached_property
+    def plain_names(self) -> frozenset[str]:
+        """Labels of the methods that are cross entropy and nothing else."""
+        return frozenset(
+            each.get("label", "")
+            for each in self.study.get("method", [])
+            if each.get("name") == "cross_entropy" and set(each) <= {"name", "label"}
+        )
+
+    def groups(self) -> list[Group]:
+        """The sections of a report, in the order of the study."""
+        shared = [part for part in PARTS[:3] if part != self.axis]
+        cells: dict[tuple[str, ...], list[SavedCell]] = {}
+        for cell in self.cells:
+            cells.setdefault(tuple(cell.labels[part] for part in shared), []).append(cell)
+        rows: dict[tuple[str, ...], list[Row]] = {key: [] for key in cells}
+        for row in self.rows:
+            rows.setdefault(tuple(row[part] for part in shared), []).append(row)
+        return [
+            Group(dict(zip(shared, key, strict=True)), self.axis, tuple(own), rows[key])
+            for key, own in cells.items()
+        ]
+
+
+def read_saved(folder: str | Path) -> Saved:
+    """Read what the folder of a study holds; of its cells, only when asked for.
+
+    Cells that are not finished are there without results.
+    """
+    where = Path(folder)
+    if not (where / STUDY).exists():
+        raise FileNotFoundError(f"no study with rows in {where}: run one with calibrant study")
+    for name in (CELLS, ROWS):
+        if not (where / name).exists():
+            raise FileNotFoundError(
+                f"the study in {where} has no {name} yet: collect what is finished with "
+                f"calibrant report {where}, or run the study again to go on"
+            )
+    held = _record(where / CELLS).get("cells")
+    if not isinstance(held, list):
+        raise _damaged(where / CELLS)
+    return saved_from(where, held, _rows(where / ROWS))
+
+
+def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
+    """A study whose cells and rows are known, as of one that is still running.
+
+    Args:
+        where: folder of the study.
+        cells: what `cells.json` would hold.
+        rows: what `rows.jsonl` would hold.
+    """
+    study = _record(where / STUDY).get("study")
+    if not isinstance(study, dict) or not isinstance(study.get("name"), str):
+        raise _damaged(where / STUDY)
+    held = tuple(_cell(where, each) for each in cells)
+    return Saved(where, study["name"], str(study.get("about", "")), study, held, rows)
+
+
+def _cell(where: Path, held: Any) -> SavedCell:
+    texts = (*PARTS, "status", "reason", "folder")
+    if not isinstance(held, dict) or not _typed(held, texts, str) or not _typed(held, "seed", int):
+        raise _damaged(where / CELLS)
+    folder = Path(held["folder"])
+    if folder.is_absolute() or ".." in folder.parts:
+        raise ValueError(f"{where / CELLS} names a folder outside of the study: {folder}")
+    labels = {part: held[part] for part in PARTS}
+    return SavedCell(labels, held["seed"], held["status"], held["reason"], where / folder)
+
+
+def _rows(path: Path) -> list[Row]:
+    texts, numbers = (*PARTS, "calibrator", "split", "metric"), ("value", "low", "high")
+    found = _lines(path)
+    for place, row in enumerate(found, 1):
+        whole = _typed(row, texts, str) and _typed(row, "seed", int)
+        if not whole or not _typed(row, numbers, (int, float, type(None))):
+            raise ValueError(f"{path}:{place} is damaged: run the study again")
+    return found
+
+
+def _typed(held: Record, names: str | Iterable[str], kind: Any) -> bool:
+    return all(
+        name in held and isinstance(held[name], kind)
+        for name in ([names] if isinstance(names, str) else names)
+    )
+
+
+def _record(path: Path) -> Record:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise _damaged(path) from None
+    if not isinstance(found, dict):
+        raise _damaged(path)
+    return found
+
+
+def _lines(path: Path) -> list[Row]:
+    """Lines of JSON, one dict each; none if there is no such file."""
+    if not path.exists():
+        return []
+    found: list[Row] = []
+    for place, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}:{place} is damaged: run the study again")
+        found.append(row)
+    return found
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(f"{path} is damaged: run the study again")

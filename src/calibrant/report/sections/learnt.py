@@ -1,0 +1,147 @@
+"""What methods learn beside the weights: gamma of each example, a price of each class."""
+
+import math
+from collections.abc import Sequence
+
+from calibrant.report.charts.dots import scatter
+from calibrant.report.charts.lines import Series, line_chart
+from calibrant.report.charts.scales import fitted
+from calibrant.report.charts.svg import key, plot, shown
+from calibrant.report.gamma_figure import NEEDED
+from calibrant.report.points import FEW
+from calibrant.report.price_figure import PRICES
+from calibrant.report.saved import Group, Row
+from calibrant.report.sections.panel import Panel, first_cells, plots
+from calibrant.report.sections.readings import column, number, numbers
+
+# Classes whose prices are drawn one by one; of more, as a range.
+CLASSES = 20
+# Of one of two charts beside each other.
+WIDTH = 280.0
+
+
+def gammas(group: Group) -> Panel | None:
+    """Gamma along training, and against confidence in the last epoch."""
+    figures = []
+    for name, cell in first_cells(group).items():
+        rows = cell.history
+        if rows and all(column in row for row in rows for column in NEEDED):
+            figures.append(_gamma_charts(name, rows))
+    if not figures:
+        return None
+    about = (
+        "First seed. Left, the median gamma of the training examples, with a band about the middle "
+        "nine tenths; right, its mean by confidence in the last epoch, of examples that were right "
+        f"and wrong, where there are at least {FEW}. Level lines say that one gamma would do."
+    )
+    colours = {"line s1": "median", "line s3": "right", "line s2": "wrong"}
+    return Panel("gamma", "The learnt gamma", about, key(colours) + plots(figures))
+
+
+def _gamma_charts(name: str, rows: Sequence[Row]) -> str:
+    epochs = [float(at) for at in range(1, len(rows) + 1)]
+    low, middle, high = (column(rows, f"gamma_{part}") for part in ("q05", "q50", "q95"))
+    last = rows[-1]
+    sides = {}
+    for part in ("right", "wrong"):
+        means, counts = numbers(last.get(f"gamma_{part}")), numbers(last.get(f"count_{part}"))
+        counts = counts or [math.inf] * len(means)
+        sides[part] = [
+            mean if count >= FEW else math.nan for mean, count in zip(means, counts, strict=False)
+        ]
+    y = fitted([0, *high, *sides["right"], *sides["wrong"]], 0, 1, zero=True, plain=True)
+    along = line_chart(
+        [Series("median", epochs, middle, low, high)],
+        title=f"Gamma of {name} along training",
+        about=f"Median {shown(middle[0])} at first, {shown(middle[-1])} at the end.",
+        x_name="epoch",
+        y_name="gamma",
+        y_scale=y,
+        width=WIDTH,
+    )
+    curves = []
+    for part, look in (("right", "s3 d0"), ("wrong", "s2 d0")):
+        bins = len(sides[part])
+        places = [(at + 0.5) / bins for at in range(bins)]
+        curves.append(Series(part, places, sides[part], role=look))
+    against = line_chart(
+        curves,
+        title=f"Gamma of {name} against confidence, last epoch",
+        x_name="confidence",
+        y_name="mean gamma",
+        whole=False,
+        x_ends=(0.0, 1.0),
+        y_scale=y,
+        width=WIDTH,
+    )
+    mean, spread = (shown(number(last.get(f"gamma_{part}"))) for part in ("mean", "std"))
+    return plot(name, along, against, note=f"last epoch {mean} ± {spread}", beside=True)
+
+
+def prices(group: Group) -> Panel | None:
+    """Multipliers of each class along training, and against how frequent it is."""
+    figures = []
+    for name, cell in first_cells(group).items():
+        rows = cell.history
+        found = [each for each in PRICES if rows and numbers(rows[-1].get(each))]
+        counts = (cell.record or {}).get("class_counts") or []
+        if found:
+            values = [numbers(row.get(found[0])) for row in rows]
+            figures.append(_price_charts(name, PRICES[found[0]], values, counts))
+    if not figures:
+        return None
+    about = (
+        "First seed. Left, the multiplier of each class along training, rare classes dark; right, "
+        "in the last epoch, against how many training examples the class has. On a level line all "
+        "classes would have needed the same smoothing."
+    )
+    return Panel("prices", "Multipliers of the classes", about, plots(figures))
+
+
+def _price_charts(
+    name: str, word: str, values: Sequence[Sequence[float]], counts: Sequence[int]
+) -> str:
+    classes = len(values[-1])
+    epochs = [float(at) for at in range(1, len(values) + 1)]
+    by_class = [[row[c] if c < len(row) else math.nan for row in values] for c in range(classes)]
+    known = counts if len(counts) == classes else [0] * classes
+    order = sorted(range(classes), key=lambda c: known[c])
+    # From rare and strong to frequent and weak, in four steps.
+    shade = {c: f"ink k{4 * rank // classes + 1}" for rank, c in enumerate(order)}
+    if classes <= CLASSES:
+        series = [Series(f"class {c}", epochs, by_class[c], role=shade[c]) for c in range(classes)]
+    else:
+        low = [min(each, default=math.nan) for each in values]
+        high = [max(each, default=math.nan) for each in values]
+        mean = [math.fsum(each) / len(each) if each else math.nan for each in values]
+        series = [Series("mean over the classes", epochs, mean, low, high, role="ink k1")]
+    along = line_chart(
+        series,
+        title=f"{word.capitalize()} of each class along training, {name}",
+        x_name="epoch",
+        y_name=word,
+        zero=True,
+        plain=True,
+        width=WIDTH,
+    )
+    last = values[-1]
+    note = (
+        f"last epoch {shown(min(last, default=math.nan))} to {shown(max(last, default=math.nan))}"
+    )
+    charts = [along]
+    if len(counts) == classes:
+        tips = [f"class {c}: {shown(last[c])}, {counts[c]:,} examples" for c in range(classes)]
+        against = scatter(
+            [float(max(1, count)) for count in counts],
+            last,
+            tips,
+            x_name="training examples of the class",
+            y_name=word,
+            title=f"{word.capitalize()} against the frequency of the class, {name}",
+            about=note,
+            zero=True,
+            plain_y=True,
+            width=WIDTH,
+        )
+        charts.append(against)
+    return plot(name, *charts, note=note, beside=True)

@@ -1,0 +1,27 @@
+"""Columns of what a training logged; whatever is not a number is NaN."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from calibrant.report.saved import Row
+
+
+def number(value: Any) -> float:
+    """A number of a file; NaN for everything else."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def numbers(value: Any) -> list[float]:
+    """A list of numbers of a file; empty for everything else."""
+    return [number(each) for each in value] if isinstance(value, list) else []
+
+
+def column(rows: Sequence[Row], name: str) -> list[float]:
+    """One number of each row."""
+    return [number(row.get(name)) for row in rows]
+
+
+def has_numbers(values: Sequence[float]) -> bool:
+    """Whether there is something to draw."""
+    return any(map(math.isfinite, values))

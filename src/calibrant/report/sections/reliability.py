@@ -1,0 +1,80 @@
+"""Reliability diagrams of every method, as trained and after temperature scaling."""
+
+from collections.abc import Mapping
+
+from calibrant.metrics import BinSums
+from calibrant.report.charts.reliability import BANDS, overlay, pair
+from calibrant.report.charts.svg import MOST, key, legend, plot
+from calibrant.report.points import FEW
+from calibrant.report.saved import Group
+from calibrant.report.sections.firsts import First, firsts
+from calibrant.report.sections.panel import Panel, plots
+
+KEY = {
+    "bar": "accuracy",
+    "over": "over-confident",
+    "under": "under-confident",
+    "whisker": "95 % interval",
+    "bar faint": f"under {FEW} examples",
+}
+
+
+def reliability(group: Group) -> Panel | None:
+    """All methods over one another."""
+    found = firsts(group)
+    if not found:
+        return None
+    shown = dict(list(found.items())[:MOST])
+    before = {name: each.before for name, each in shown.items()}
+    after = {name: each.after for name, each in shown.items() if each.after is not None}
+    figures = [plot("As trained", _overlay(before, "as trained"))]
+    if after:
+        # In the same order and with the same colours, also where one has no calibrator.
+        kept = {name: after.get(name, BinSums.zero()) for name in shown}
+        words = "after temperature scaling"
+        figures.append(plot("After temperature scaling", _overlay(kept, words)))
+    notes = [_errors(each) for each in shown.values()]
+    seed = next(iter(found.values())).seed
+    about = (
+        "Test examples in 15 bins of confidence: on the diagonal a model is as often right as it "
+        f"says, below it is over-confident. Seed {seed}; temperatures are fitted to val"
+    )
+    if len(found) > MOST:
+        about += f"; the first {MOST} of {len(found)}, all follow below"
+    elif len(found) <= BANDS:
+        about += "; bands are 95 % intervals of the accuracy"
+    html = plots(figures) + legend(list(shown), notes)
+    return Panel("reliability", "Reliability", f"{about}.", html)
+
+
+def _overlay(diagrams: Mapping[str, BinSums], words: str) -> str:
+    errors = {name: sums.ece for name, sums in diagrams.items() if sums.count.any()}
+    worst = max(errors, key=lambda name: errors[name])
+    best = min(errors, key=lambda name: errors[name])
+    about = f"Least ECE {errors[best]:.4f}, {best}; largest {errors[worst]:.4f}, {worst}."
+    return overlay(diagrams, title=f"Reliability of {len(errors)} methods, {words}", about=about)
+
+
+def _errors(each: First) -> str:
+    after = "" if each.after is None else f" → {each.after.ece:.4f}"
+    return f"ECE {each.before.ece:.4f}{after}"
+
+
+def diagrams(group: Group) -> Panel | None:
+    """One pair for each method: before and after."""
+    found = firsts(group)
+    if not found:
+        return None
+    figures = []
+    for name, each in found.items():
+        scaled = "" if each.temperature is None else f", T = {each.temperature:.3g}"
+        both = [("as trained", each.before), (f"temperature{scaled}", each.after)]
+        words = {"title": f"Reliability of {name}", "about": _errors(each)}
+        chart = pair(both, **words, titled=len(found) <= MOST)
+        figures.append(plot(name, chart, note=_errors(each)))
+    about = (
+        "A bar is the accuracy of the examples with that confidence, the coloured part its gap to "
+        "the confidence; below, how many examples there are. The gaps, weighted by it, are the ECE."
+    )
+    html = key(KEY) + plots(figures)
+    return Panel("diagrams", "Reliability, method by method", about, html)

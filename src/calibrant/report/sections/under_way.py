@@ -1,0 +1,37 @@
+"""Trainings that have begun and not ended, as far as they are."""
+
+from calibrant.report.charts.lines import line_chart
+from calibrant.report.charts.svg import MOST, legend, plot, shown
+from calibrant.report.charts.tables import table
+from calibrant.report.saved import Saved, SavedCell
+from calibrant.report.sections.curves import CURVES, over_seeds
+from calibrant.report.sections.panel import Panel, plots
+from calibrant.report.sections.readings import has_numbers, number
+
+# Shown of the last epoch.
+LAST = {"loss": "loss", "val_accuracy": "accuracy", "val_nll": "NLL", "val_ece": "ECE"}
+
+
+def under_way(saved: Saved) -> Panel | None:
+    """Curves of the trainings that run at this moment, and what their last epoch said."""
+    running = [cell for cell in saved.cells if cell.status == "running"]
+    if not running:
+        return None
+    waiting = sum(cell.status == "pending" for cell in saved.cells)
+    figures = []
+    for column, (title, zero) in CURVES.items():
+        series = [over_seeds(cell.label, [cell], column) for cell in running[:MOST]]
+        if any(has_numbers(each.y) for each in series):
+            chart = line_chart(series, title=title, x_name="epoch", zero=zero, plain=zero)
+            figures.append(plot(title, chart))
+    lines = [[cell.label, len(cell.history), *_last(cell)] for cell in running]
+    head = ("training", "epochs", *LAST.values())
+    numbers = table(head, lines, caption="The last epoch of each, on val")
+    html = plots(figures) + (legend([c.label for c in running[:MOST]]) if figures else "") + numbers
+    about = f"{len(running)} trainings run, {waiting} wait for a worker."
+    return Panel("under-way", "Under way", about, html)
+
+
+def _last(cell: SavedCell) -> list[str]:
+    row = cell.history[-1] if cell.history else {}
+    return [shown(number(row.get(column))) for column in LAST]

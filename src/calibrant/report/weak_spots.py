@@ -1,0 +1,109 @@
+"""Where a chosen line fails: classes, rare classes, confidence, and trainings without a result."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from calibrant.report.gaps import Reading
+from calibrant.report.numbers import name_of, number, said, said_more
+from calibrant.report.saved import Group, Row, SavedCell
+from calibrant.report.table import OF_CLASS, Line, Table, compared
+
+# Classes that are named, and how many times the mean of all the first must be off to be.
+NAMED, FACTOR = 3, 1.5
+PARTS = {"head": "frequent", "medium": "middling", "tail": "rare"}
+
+
+def weak_spots(group: Group, table: Table, line: Line | None) -> tuple[str, ...]:
+    """What to know before the line is used: a few sentences, or none.
+
+    Args:
+        group: of a study.
+        table: of the test split, from `compared`.
+        line: the one chosen; None says nothing but which trainings and lines have no result.
+    """
+    found: list[str] = []
+    if line is not None:
+        own = [
+            row
+            for row in group.rows
+            if (row[group.axis], row["calibrator"]) == (line.name, line.calibrator)
+        ]
+        found += [*_classes(line, own), *_rare(group, own), *_confidence(line)]
+    return (*found, *_without_values(table), *unfinished(group.cells))
+
+
+def unfinished(cells: Sequence[SavedCell]) -> list[str]:
+    """One sentence for each way in which trainings ended without a result."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        if not cell.done:
+            found.setdefault((cell.status, cell.reason), []).append(cell.label)
+    return [
+        f"{status}{f', {len(labels)} trainings, the first is ' if labels[1:] else ': '}{labels[0]}"
+        f"{f': {reason}' if reason else ''}"
+        for (status, reason), labels in found.items()
+    ]
+
+
+def _classes(line: Line, rows: Sequence[Row]) -> list[str]:
+    """The classes whose probabilities are off the most, if some are more than the others."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        of_class = row["split"] == "test" and row["metric"].startswith(OF_CLASS)
+        if of_class and row["value"] is not None:
+            values.setdefault(row["metric"].removeprefix(OF_CLASS), []).append(row["value"])
+    errors = {name: mean(each) for name, each in values.items()}
+    if len(errors) < 2:
+        return []
+    ordered = sorted(errors, key=lambda name: -errors[name])
+    usual = mean(errors.values())
+    worst = [name for name in ordered[:NAMED] if errors[name] > FACTOR * usual]
+    if not worst:
+        return []
+    named = ", ".join(f"{name} ({number(100 * errors[name], 1)} %)" for name in worst)
+    return [
+        f"Of {line}, the probabilities of these classes are off the most: {named}; the mean "
+        f"classwise ECE is {number(100 * usual, 1)} %."
+    ]
+
+
+def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
+    """Accuracy and ECE of examples of frequent and of rare classes."""
+    parts: dict[str, dict[str, Reading]] = {}
+    for name in PARTS:
+        lines = compared(rows, axis=group.axis, split=f"test: {name}").lines
+        if lines and lines[0].readings:
+            parts[name] = dict(lines[0].readings)
+    found = []
+    for metric in ("accuracy", "ece"):
+        texts = [
+            f"{said(metric, of[metric].interval)} for examples of {PARTS[name]} classes"
+            for name, of in parts.items()
+            if metric in of
+        ]
+        if len(texts) > 1:
+            found.append(f"Its {name_of(metric)} is {', '.join(texts)}.")
+    return found
+
+
+def _confidence(line: Line) -> list[str]:
+    """Whether it says too much or too little, where its interval is clear."""
+    reading = line.readings.get("overconfidence")
+    if reading is None or reading.interval.low <= 0 <= reading.interval.high:
+        return []
+    change = said_more("overconfidence", reading.interval)
+    return [f"Beside its accuracy, its mean confidence is {change}."]
+
+
+def _without_values(table: Table) -> list[str]:
+    """Lines that have no finite value of a metric in some seed."""
+    found = []
+    for line in table.lines:
+        gone = [name for name in table.metrics if name not in line.readings]
+        part = [name for name, each in line.readings.items() if each.missing]
+        if gone and not line.readings:
+            found.append(f"{line} has no result: it could not be fitted.")
+        elif gone or part:
+            names = ", ".join(name_of(name) for name in (*gone, *part))
+            found.append(f"{line} has no finite {names} in some seed.")
+    return found

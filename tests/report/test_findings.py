@@ -1,0 +1,461 @@
+"""What a study found: intervals, marks, verdict and weak spots, from plain rows."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant.metrics import Interval
+from calibrant.metrics.runs import over_runs
+from calibrant.report.findings import compared, findings, verdict
+from calibrant.report.numbers import said_more
+from calibrant.report.saved import Group, Saved, SavedCell
+from calibrant.report.weak_spots import unfinished, weak_spots
+
+RESULTS = Path(__file__).parents[2] / "studies" / "results"
+PLACE = {"dataset": "d", "model": "m", "optimizer": "o", "split": "test"}
+
+
+def rows(values, *, half=0.01, **place):
+    """Rows of `{(method, calibrator): {metric: [value of each seed]}}`, `half` to each side."""
+    return [
+        {
+            **PLACE,
+            **place,
+            "method": method,
+            "calibrator": calibrator,
+            "seed": seed,
+            "metric": metric,
+            "value": value,
+            "low": None if half is None or value is None else value - half,
+            "high": None if half is None or value is None else value + half,
+        }
+        for (method, calibrator), own in values.items()
+        for metric, runs in own.items()
+        for seed, value in enumerate(runs)
+    ]
+
+
+def marks(table, metric):
+    return [line.readings[metric].mark for line in table.lines]
+
+
+def cell(method, seed, status="done", reason=""):
+    labels = {"dataset": "d", "model": "m", "optimizer": "o", "method": method}
+    return SavedCell(labels, seed, status, reason, Path("nowhere"))
+
+
+@pytest.fixture(scope="module")
+def real():
+    """Rows of the real studies in this repository."""
+
+    def read(name):
+        with open(RESULTS / name, newline="") as handle:
+            found = list(csv.DictReader(handle))
+        for row in found:
+            row["seed"] = int(row["seed"])
+            row |= {key: float(row[key]) if row[key] else None for key in ("value", "low", "high")}
+        return found
+
+    return read
+
+
+def test_a_reading_is_the_mean_over_runs_with_the_value_of_each_seed():
+    table = compared(rows({("a", "none"): {"nll": [1.0, 1.2]}, ("b", "none"): {"nll": [3, 3]}}))
+    reading = table.lines[0].readings["nll"]
+    expected = over_runs("nll", [(1.0, 0.99, 1.01), (1.2, 1.19, 1.21)])
+    assert reading.interval == expected
+    assert reading.values == {0: 1.0, 1: 1.2}
+    assert table.seeds == (0, 1)
+
+
+def test_differences_are_paired_by_seed_with_a_t_interval():
+    # Seeds vary by 1, differences by 0.01: only pairing can see them.
+    one, two = [1.0, 2.0, 3.0], [1.10, 2.11, 3.12]
+    table = compared(rows({("a", "none"): {"nll": one}, ("b", "none"): {"nll": two}}))
+    gap = table.lines[1].readings["nll"].gap
+    test = stats.ttest_rel(two, one)
+    low, high = test.confidence_interval()
+    assert (gap.low, gap.high, gap.p_value) == pytest.approx((low, high, test.pvalue))
+    assert (gap.how, gap.seeds) == ("seeds", 3)
+    assert marks(table, "nll") == ["best", "worse"]
+
+
+def test_seeds_are_matched_by_name_not_by_place():
+    values = {("a", "none"): {"nll": [1.0, 2.0, 3.0]}, ("b", "none"): {"nll": [9, 2.11, 3.12]}}
+    found = [row for row in rows(values) if (row["method"], row["seed"]) != ("b", 0)]
+    gap = compared(found[::-1]).lines[0].readings["nll"].gap
+    assert (gap.value, gap.seeds) == (pytest.approx(0.115), 2)
+
+
+def test_more_is_better_for_accuracy_and_zero_for_overconfidence():
+    table = compared(
+        rows(
+            {
+                ("a", "none"): {"accuracy": [0.9, 0.91], "overconfidence": [-0.3, -0.31]},
+                ("b", "none"): {"accuracy": [0.8, 0.8101], "overconfidence": [0.1, 0.1101]},
+            }
+        )
+    )
+    assert marks(table, "accuracy") == ["best", "worse"]
+    assert marks(table, "overconfidence") == ["worse", "best"]
+    assert table.lines[1].readings["accuracy"].gap.value == pytest.approx(-0.1, abs=1e-3)
+
+
+def test_with_one_seed_the_intervals_over_examples_decide_and_say_so():
+    values = {("a", "none"): {"nll": [1.0]}, ("b", "none"): {"nll": [1.013]}}
+    values[("c", "none")] = {"nll": [1.015]}
+    table = compared(rows(values))
+    # Two halves of 0.01 at right angles are 0.01414.
+    assert marks(table, "nll") == ["best", "equal", "worse"]
+    gap = table.lines[1].readings["nll"].gap
+    assert (gap.how, gap.seeds) == ("examples", 1)
+    assert (gap.low, gap.high) == pytest.approx((0.013 - 0.01 * 2**0.5, 0.013 + 0.01 * 2**0.5))
+    at_the_end = compared(
+        rows({("a", "none"): {"nll": [1.0]}, ("b", "none"): {"nll": [1 + 0.01 * 2**0.5]}})
+    )
+    assert at_the_end.lines[1].readings["nll"].gap.p_value == pytest.approx(0.05, abs=1e-6)
+    assert "over examples" in table.note
+
+
+def test_overconfidence_of_one_seed_is_compared_by_its_distance_to_zero():
+    values = {("a", "none"): {"overconfidence": [0.005]}, ("b", "none"): {"overconfidence": [-0.1]}}
+    table = compared(rows(values))
+    gap = table.lines[1].readings["overconfidence"].gap
+    # 0.1 within [0.09, 0.11] against 0.005 within [0, 0.015].
+    assert gap.value == pytest.approx(0.095)
+    assert gap.low == pytest.approx(0.095 - math.hypot(0.01, 0.01))
+    assert gap.high == pytest.approx(0.095 + math.hypot(0.01, 0.005))
+
+
+def test_seeds_that_differ_by_the_very_same_amount_claim_nothing():
+    values = {("a", "none"): {"accuracy": [0.5, 0.6]}, ("b", "none"): {"accuracy": [0.49, 0.59]}}
+    table = compared(rows(values, half=0.05))
+    assert table.lines[1].readings["accuracy"].gap.how == "examples"
+    assert marks(table, "accuracy") == ["best", "equal"]
+    assert marks(compared(rows(values, half=None)), "accuracy") == ["best", "unknown"]
+
+
+def test_without_a_common_seed_or_an_interval_nothing_can_be_told():
+    values = {("a", "none"): {"nll": [1.0, 1.1]}, ("b", "none"): {"nll": [2.0, 2.1]}}
+    apart = [row for row in rows(values) if (row["method"] == "a") == (row["seed"] == 0)]
+    assert marks(compared(apart), "nll") == ["best", "unknown"]
+    bare = [row for row in rows(values, half=None) if row["seed"] == 0]
+    table = compared(bare)
+    assert marks(table, "nll") == ["best", "unknown"]
+    assert math.isnan(table.lines[0].readings["nll"].interval.low)
+
+
+def test_lines_that_read_exactly_as_the_best_are_best_too():
+    values = {("a", "none"): {"accuracy": [0.5, 0.6]}, ("a", "temperature"): {}}
+    values["a", "temperature"] = values["a", "none"]
+    assert marks(compared(rows(values)), "accuracy") == ["best", "best"]
+
+
+def test_p_values_are_corrected_for_the_number_of_lines():
+    noise = np.random.default_rng(0).normal(0, 0.01, (5, 4))
+    values = {(f"m{i}", "none"): {"nll": list(1 + 0.02 * i + noise[i])} for i in range(5)}
+    table = compared(rows(values))
+    found = [each.readings["nll"].gap for each in table.lines if each.readings["nll"].gap]
+    assert len(found) == 4
+    smallest = min(found, key=lambda gap: gap.p_value)
+    assert smallest.adjusted == pytest.approx(4 * smallest.p_value)
+    assert all(gap.adjusted >= gap.p_value for gap in found)
+
+
+def test_a_line_with_an_infinite_value_in_a_seed_is_not_the_best():
+    values = {("a", "none"): {"nll": [0.1, None, None]}, ("b", "none"): {"nll": [1.0, 1.1, 1.3]}}
+    table = compared(rows(values))
+    assert marks(table, "nll") == ["unknown", "best"]
+    assert table.lines[0].readings["nll"].missing == 2
+    found = verdict(table)
+    assert str(found.line) == "b without a calibrator"
+    assert "Nothing can be said about a without a calibrator" in " ".join(found.sentences)
+
+
+def test_columns_are_ordered_and_classes_are_no_columns():
+    own = {"smece": [0.1], "classwise_ece: 3": [0.2], "nll": [1.0], "my own": [1.0]}
+    table = compared(rows({("a", "temperature"): own, ("a", "none"): own}))
+    assert table.metrics == ("nll", "smece", "my own")
+    assert [line.calibrator for line in table.lines] == ["none", "temperature"]
+
+
+def test_rows_of_two_groups_are_refused():
+    values = {("a", "none"): {"nll": [1.0]}}
+    both = rows(values) + rows(values, optimizer="another")
+    with pytest.raises(ValueError, match="rows must be of one dataset and model, but a, none, s"):
+        compared(both)
+    assert [line.name for line in compared(both, axis="optimizer").lines] == ["o", "another"]
+
+
+def study_of(nll, accuracy=None, **options):
+    """One line for each name `method+calibrator`, and the verdict about them."""
+    values = {}
+    for name, runs in nll.items():
+        own = {"accuracy": accuracy[name]} if accuracy else {}
+        values[tuple(name.split("+"))] = {**own, "nll": runs}
+    return verdict(compared(rows(values, **options)))
+
+
+def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
+    found = study_of(
+        {
+            "cross_entropy+temperature": [1.0, 1.1, 1.2],
+            "a+none": [0.8, 0.9, 1.0001],
+            "b+none": [0.5, 0.6, 0.7001],
+        },
+        {
+            "cross_entropy+temperature": [0.9, 0.91, 0.92],
+            "a+none": [0.899, 0.911, 0.922],
+            "b+none": [0.7, 0.71, 0.7201],
+        },
+    )
+    assert str(found.line) == "a without a calibrator"
+    assert [str(line) for line in found.better] == ["b without a calibrator"]
+    assert str(found.baseline) == "cross_entropy with temperature"
+    assert (found.kind, found.certainty) == ("usual", "certain")
+    assert found.headline == "Use a without a calibrator"
+    text = " ".join(found.sentences)
+    assert "b without a calibrator has a lower one, but less accuracy" in text
+    assert "its NLL is 0.19997 (18.2 %) lower [-0.20011, -0.19982]" in text
+    assert "is certain at the level of 5 %, paired over 3 seeds, also after a correction" in text
+    assert "All others are significantly worse in NLL or accuracy" in text
+    assert found.relative == pytest.approx(-0.2 / 1.1, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "half", "words"),
+    [
+        ([0.9, 0.93], 0.05, ", the highest."),
+        ([0.8, 0.7], 0.05, ", not significantly below the highest, 86.0 % [81.0, 91.0] of b"),
+        ([0.83, 0.83], None, " (whether that is below the highest, 86.0000 % of b"),
+    ],
+)
+def test_accuracy_is_set_beside_the_highest(accuracy, half, words):
+    values = {("a", "none"): {"nll": [1.0, 1.2], "accuracy": accuracy}}
+    values["b", "none"] = {"nll": [2.0, 2.1], "accuracy": [0.86, 0.86]}
+    found = verdict(compared(rows(values, half=half)))
+    assert found.line.name == "a"
+    assert words in found.sentences[1]
+
+
+def test_accuracy_that_is_worse_everywhere_else_is_said_to_be():
+    values = {("a", "none"): {"nll": [1.0, 1.2], "accuracy": [0.5, 0.5001]}}
+    values["b", "none"] = {"nll": [None, None], "accuracy": [0.9, 0.9]}
+    found = verdict(compared(rows(values)))
+    assert found.line.name == "a"
+    assert ", significantly below the highest, 90.0 % [89.0, 91.0] of b" in found.sentences[1]
+
+
+def test_a_winner_that_cannot_be_compared_with_the_baseline_says_so():
+    values = {
+        ("cross_entropy", "temperature"): {"nll": [2.0, 2.1]},
+        ("a", "none"): {"nll": [1, 1.1]},
+    }
+    apart = [row for row in rows(values) if (row["method"] == "a") == (row["seed"] == 0)]
+    found = verdict(compared(apart))
+    assert found.certainty == "unknown"
+    assert "cannot be told: they have no seed in common" in " ".join(found.sentences)
+
+
+def test_a_winner_by_its_lucky_seeds_is_worse_in_those_that_both_have():
+    nll = {"cross_entropy+temperature": [2.0, 2.1, 2.2], "a+none": [2.5, 2.61, 2.7, 0.1, 0.1]}
+    found = study_of(nll)
+    assert found.line.name == "a"
+    assert found.certainty == "open"
+    assert "In the seeds that both have, its NLL is significantly worse" in " ".join(
+        found.sentences
+    )
+
+
+def test_the_verdict_that_the_baseline_wins_says_exactly_that():
+    found = study_of({"a+none": [1.3, 1.5, 1.4], "cross_entropy+temperature": [1.0, 1.11, 1.2]})
+    assert found.baseline is found.line
+    assert found.gains == {}
+    assert found.headline == "Use cross_entropy with temperature"
+    assert "That is the usual baseline: no other combination comes before it." in found.sentences
+
+
+def test_a_winner_that_is_not_certainly_better_is_not_said_to_be():
+    nll = {"cross_entropy+temperature": [1.0, 1.2, 1.1], "a+none": [1.1, 0.9, 1.09]}
+    found = study_of(nll, half=0.2)
+    assert found.certainty == "open"
+    assert found.headline.endswith("not certainly before cross_entropy with temperature")
+    text = " ".join(found.sentences)
+    assert "includes zero, paired over 3 seeds: the study does not show that it is better" in text
+    assert "the simplest near it is cross_entropy with temperature, NLL 1.10" in text
+    assert [str(line) for line in found.ties] == ["cross_entropy with temperature"]
+
+
+def test_one_seed_is_never_certain():
+    found = study_of({"cross_entropy+temperature": [2.0], "a+none": [1.0]})
+    assert found.certainty == "likely"
+    assert found.gains["nll"].adjusted < 1e-6
+    text = " ".join(found.sentences)
+    assert "likely, not certain" in text
+    assert "intervals over examples alone, so another training may differ." in text
+    assert "(one seed)" in text
+
+
+def test_a_difference_that_many_lines_explain_is_only_likely():
+    noise = np.random.default_rng(1).normal(0, 0.05, (30, 3))
+    nll = {f"m{i}+none": list(1.5 + noise[i]) for i in range(30)}
+    nll |= {"cross_entropy+temperature": [1.2, 1.21, 1.19], "best+none": [1.1, 1.12, 1.08]}
+    found = study_of(nll)
+    gap = found.gains["nll"]
+    assert gap.p_value < 0.05 < gap.adjusted
+    assert found.certainty == "likely"
+    assert "but not after a correction for 31 comparisons" in " ".join(found.sentences)
+
+
+def test_the_simplest_of_the_ties_is_near_the_winner():
+    # With two seeds nearly everything is a tie; twice the NLL is no simple way to the same.
+    found = study_of(
+        {
+            "a+temperature": [1.0, 1.2],
+            "a+none": [1.01, 1.205],
+            "cross_entropy+none": [2.5, 1.9],
+            "cross_entropy+isotonic": [1.05, 1.21],
+        },
+        half=0.05,
+    )
+    assert len(found.ties) == 3
+    assert str(found.simplest) == "cross_entropy with isotonic"
+    assert "Two seeds can hardly show a difference." in found.sentences
+
+
+@pytest.mark.parametrize(
+    ("names", "baseline", "kind"),
+    [
+        (["a+none", "cross_entropy+none", "cross_entropy+temperature"], 2, "usual"),
+        (["a+none", "a+temperature", "cross_entropy+none"], 2, "plain"),
+        (["a+none", "cross_entropy+isotonic"], 1, "plain"),
+        (["a+none", "a+temperature", "b+none"], 1, "first"),
+        (["a+none", "b+none"], 0, "first"),
+    ],
+)
+def test_the_baseline_is_the_nearest_to_cross_entropy_with_temperature(names, baseline, kind):
+    found = study_of({name: [1.0 + place] for place, name in enumerate(names)})
+    assert found.baseline is found.table.lines[baseline]
+    assert found.kind == kind
+
+
+def test_optimizers_are_compared_with_the_first_of_them():
+    values = {("cross_entropy", "none"): {"nll": [1.0, 1.1]}}
+    better = {("cross_entropy", "none"): {"nll": [0.5, 0.7]}}
+    table = compared(
+        rows(values, optimizer="sgd") + rows(better, optimizer="adam"), axis="optimizer"
+    )
+    found = verdict(table)
+    assert (found.line.name, found.baseline.name) == ("adam", "sgd")
+    assert "the first optimizer of the study, its NLL" in " ".join(found.sentences)
+
+
+def test_brier_decides_without_nll_and_nothing_without_either():
+    found = verdict(
+        compared(rows({("a", "none"): {"brier": [0.3]}, ("b", "none"): {"brier": [1]}}))
+    )
+    assert (found.proper, found.line.name) == ("brier", "a")
+    assert "the lowest Brier score of 2 combinations" in found.sentences[0]
+    none = verdict(compared(rows({("a", "none"): {"ece": [0.3]}, ("b", "none"): {"ece": [0.1]}})))
+    assert none.line is None
+    assert none.sentences[0].startswith("Neither NLL nor the Brier score was measured")
+
+
+def test_one_line_and_no_line_have_words_too():
+    found = study_of({"a+none": [1.0, 1.1]})
+    assert found.baseline is None
+    assert found.sentences == (
+        "Only a without a calibrator was measured: NLL 1.05 [0.91, 1.19] (mean of 2 seeds).",
+    )
+    empty = verdict(compared([]), cells=[cell("a", 0, "failed", "why"), cell("a", 1, "pending")])
+    assert empty.headline == "Nothing has finished yet"
+    assert empty.sentences == (
+        "No training has finished: there is nothing to compare yet.",
+        "2 of 2 trainings have no result.",
+    )
+
+
+def test_a_winner_with_fewer_seeds_says_so():
+    values = {("cross_entropy", "temperature"): {"nll": [2.0, 2.1]}, ("a", "none"): {"nll": [1.0]}}
+    found = verdict(compared(rows(values)), cells=[cell("a", 0), cell("a", 1, "failed", "x")])
+    assert "(1 of 2 seeds)" in found.sentences[0]
+    assert found.sentences[-1] == "1 of 2 trainings has no result."
+
+
+def test_values_that_are_not_numbers_are_no_values():
+    values = {("a", "none"): {"nll": [math.nan, 1.0], "ece": [math.nan, math.nan]}}
+    values["b", "none"] = {"nll": [2.0, 2.1], "ece": [0.1, 0.2]}
+    table = compared(rows(values))
+    assert "ece" not in table.lines[0].readings
+    assert str(verdict(table).line) == "b without a calibrator"
+
+
+def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
+    own = {"nll": [1.0, 1.1], "overconfidence": [0.08, 0.082]}
+    own |= {
+        f"classwise_ece: {name}": [value] * 2
+        for name, value in {**dict.fromkeys("abd", 1), "c": 9}.items()
+    }
+    found = rows({("x", "none"): own}, half=0.01)
+    found += rows({("x", "matrix"): {"nll": [None, None], "overconfidence": [None, None]}})
+    for part, value in (("head", 0.9), ("tail", 0.2)):
+        found += rows({("x", "none"): {"accuracy": [value]}}, split=f"test: {part}")
+    group = Group({}, "method", (cell("x", 0), cell("y", 0, "diverged", "lower the rate")), found)
+    table = compared(found)
+    text = weak_spots(group, table, table.lines[0])
+    assert text[0].endswith("off the most: c (900.0 %); the mean classwise ECE is 300.0 %.")
+    assert text[1] == (
+        "Its accuracy is 90.0 % [89.0, 91.0] for examples of frequent classes, "
+        "20.0 % [19.0, 21.0] for examples of rare classes."
+    )
+    assert "its mean confidence is 8.1 points higher [+7.1, +9.1]" in text[2]
+    assert text[3] == "x with matrix has no result: it could not be fitted."
+    assert text[4] == "diverged: d, m, o, y, seed 0: lower the rate"
+    assert weak_spots(group, table, None) == text[3:]
+
+
+def test_cells_that_ended_alike_are_told_once():
+    cells = [cell("a", seed, "failed", "why") for seed in range(3)] + [cell("b", 0, "pending")]
+    assert unfinished(cells) == [
+        "failed, 3 trainings, the first is d, m, o, a, seed 0: why",
+        "pending: d, m, o, b, seed 0",
+    ]
+
+
+def test_the_real_study_of_losses_finds_its_baseline(real):
+    found = verdict(compared(real("losses-cpu.csv")))
+    assert str(found.line) == "cross_entropy with temperature"
+    assert found.sentences[:3] == (
+        "cross_entropy with temperature has the lowest NLL of 18 combinations, "
+        "1.266 [1.224, 1.306] (mean of 3 seeds).",
+        "Its accuracy is 56.2 % [54.1, 58.3], the highest; its ECE is 2.0 % [0.1, 2.9].",
+        "That is the usual baseline: no other combination comes before it.",
+    )
+
+
+def test_the_real_long_tailed_study_gains_over_its_baseline(real):
+    own = [row for row in real("cals_longtail-cpu.csv") if row["dataset"] == "cifar10-LT"]
+    found = verdict(compared(own))
+    assert str(found.line) == "logit adjustment with focal_temperature"
+    assert found.certainty == "likely"
+    base, mine = ([1.894, 1.888, 1.865], [1.842, 1.812, 1.814])
+    low, high = stats.ttest_rel(mine, base).confidence_interval()
+    assert (found.gains["nll"].low, found.gains["nll"].high) == pytest.approx((low, high))
+
+
+def test_findings_are_made_of_each_group_of_a_study(tmp_path):
+    cells = (cell("plain", 0), cell("a", 0))
+    study = {"method": [{"name": "cross_entropy", "label": "plain"}, {"name": "focal"}]}
+    values = {("plain", "temperature"): {"nll": [2.0]}, ("a", "none"): {"nll": [1.0]}}
+    (found,) = findings(Saved(tmp_path, "s", "", study, cells, rows(values)))
+    assert found.group.title == "d, m, o"
+    assert (found.verdict.baseline.name, found.verdict.kind) == ("plain", "usual")
+
+
+def test_a_change_too_small_for_its_interval_is_the_same():
+    text = said_more("nll", Interval(0.0001, -0.02, 0.0202))
+    assert text == "the same to the digits that it has [-0.020, +0.020]"

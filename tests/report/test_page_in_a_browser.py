@@ -1,0 +1,199 @@
+"""The page of a study in a real browser: it loads alone, sorts, filters, and nothing in it runs."""
+
+import csv
+import io
+import json
+import shutil
+
+import pytest
+from browser import Browser, chromium
+from saved_studies import small_study
+
+from calibrant.report.findings import findings
+from calibrant.report.saved import read_saved
+from calibrant.report.study_page import page, study_page
+
+ROWS = "[...document.querySelector('table.compare').tBodies[0].rows]"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if chromium() is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    profile = tmp_path_factory.mktemp("profile")
+    found = Browser(profile)
+    yield found
+    found.close()
+    shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    return study_page(folder).as_uri()
+
+
+@pytest.fixture
+def opened(browser, address):
+    browser.look()
+    browser.resize(1280, 900)
+    browser.open(address)
+    return browser
+
+
+def test_the_page_asks_for_nothing_and_complains_about_nothing(opened):
+    assert len(opened.requests) == 1
+    assert opened.run("document.title") == 'small <i>study</i> & "friends"'
+    assert opened.complaints == []
+
+
+def test_names_are_text_and_no_script_runs_but_ours(opened):
+    # An alert would block the page: it could not answer.
+    assert opened.run("document.scripts.length") == 1
+    assert opened.run("document.querySelectorAll('h1 i, th b, td script, main script').length") == 0
+    assert "<script>alert(" in opened.run("document.querySelector('main').innerText")
+    blocked = opened.run(
+        "new Promise((done) => {"
+        " addEventListener('securitypolicyviolation', () => done(true));"
+        " const other = document.createElement('script');"
+        " other.textContent = 'window.ran = true'; document.body.append(other);"
+        " setTimeout(() => done(window.ran === true ? false : null), 500) })"
+    )
+    assert blocked is True
+    assert opened.run("window.ran === undefined")
+
+
+def test_the_table_equals_the_rows(opened, folder):
+    (found,) = findings(read_saved(folder))
+    code = ROWS + ".map((row) => [...row.cells].map((cell) => cell.dataset.value))"
+    shown = {tuple(row[:2]): row[2:] for row in opened.run(code)}
+    assert len(shown) == len(found.table.lines)
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    for line in found.table.lines:
+        for text, metric in zip(
+            shown[line.name, line.calibrator], found.table.metrics, strict=True
+        ):
+            own = [
+                row["value"]
+                for row in rows
+                if (row["method"], row["calibrator"]) == (line.name, line.calibrator)
+                and (row["split"], row["metric"]) == ("test", metric)
+            ]
+            assert float(text) == pytest.approx(sum(own) / len(own))
+
+
+def test_columns_sort_up_down_and_back(opened):
+    heads = opened.run("[...document.querySelectorAll('.compare thead th')].map(h => h.innerText)")
+    for place, name in enumerate(heads[2:], 2):
+        head = f"document.querySelectorAll('.compare thead th')[{place}]"
+        values = f"{ROWS}.map((row) => Number(row.cells[{place}].dataset.value))"
+        study = opened.run(f"{ROWS}.map((row) => Number(row.dataset.place)).sort((a, b) => a - b)")
+        seen = {}
+        for _ in range(3):
+            opened.run(f"{head}.querySelector('button').click()")
+            seen[opened.run(f"{head}.getAttribute('aria-sort')")] = opened.run(values)
+        assert seen["ascending"] == sorted(seen["ascending"]), name
+        assert seen["descending"] == sorted(seen["descending"], reverse=True), name
+        click = f"{head}.querySelector('button').click()"
+        opened.run(f"while ({head}.getAttribute('aria-sort') !== 'none') {click}")
+        assert opened.run(f"{ROWS}.map((row) => Number(row.dataset.place))") == study
+
+
+def test_words_and_calibrators_filter_the_lines(opened):
+    shown = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.dataset.words)"
+    typed = "const box = document.querySelector('[data-filter]'); box.value = '%s';"
+    typed += "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    whole = opened.run(shown)
+    opened.run("{" + typed % "focal temp" + "}")
+    assert opened.run(shown) == ["focal 3 temperature"]
+    assert "1 of " in opened.run("document.querySelector('output').textContent")
+    opened.run("{" + typed % "" + "}")
+    chosen = "{const s = document.querySelector('[data-calibrator]'); s.value = 'none';"
+    opened.run(chosen + "s.dispatchEvent(new Event('input', {bubbles: true}))}")
+    found = opened.run(shown)
+    assert found == [words for words in whole if words.endswith(" none")]
+    assert found
+
+
+def test_downloads_hold_the_table(opened, folder):
+    code = "document.querySelector('template[data-kind=%s]').content.textContent"
+    (found,) = findings(read_saved(folder))
+    table = list(csv.reader(io.StringIO(opened.run(code % "csv"))))
+    assert len(table) == 1 + len(found.table.lines)
+    assert "\\toprule" in opened.run(code % "tex")
+    assert opened.run(code % "md").startswith("|")
+    # The button makes a file of it.
+    made = opened.run(
+        "new Promise((done) => { HTMLAnchorElement.prototype.click = function () {"
+        " done([this.download, this.href.slice(0, 5)]) };"
+        " document.querySelector('[data-download=csv]').click() })"
+    )
+    assert made == ["group-1.csv", "blob:"]
+
+
+def test_hover_and_arrow_keys_show_exact_values(opened):
+    tip = "document.getElementById('tip')"
+    assert opened.run(f"{tip}.hidden")
+    over = "dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
+    opened.run(f"document.querySelector('td[data-tip]').{over}")
+    assert "seed 0:" in opened.run(f"{tip}.textContent")
+    opened.run("document.querySelector('svg.chart').focus()")
+    key = "new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true})"
+    opened.run(f"document.querySelector('svg.chart').dispatchEvent({key})")
+    first = opened.run(f"{tip}.textContent")
+    opened.run(f"document.querySelector('svg.chart').dispatchEvent({key})")
+    assert opened.run(f"{tip}.textContent") not in ("", first)
+    opened.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+
+
+def test_light_dark_and_paper_differ_and_the_switch_works(opened, tmp_path):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert opened.run(ground) == "rgb(255, 255, 255)"
+    opened.picture(tmp_path / "light.png")
+    opened.look(dark=True)
+    assert opened.run(ground) == "rgb(20, 23, 29)"
+    opened.picture(tmp_path / "dark.png")
+    assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
+    opened.run("document.getElementById('theme').click()")
+    assert opened.run(ground) == "rgb(255, 255, 255)"
+    opened.run("document.getElementById('theme').click()")
+    opened.look(dark=True, media="print")
+    assert opened.run(ground) == "rgb(255, 255, 255)"
+    assert opened.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    opened.look()
+    opened.run("localStorage.clear()")
+    assert opened.printed().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_nothing_is_wider_than_the_window(opened, width):
+    opened.resize(width, 900)
+    assert opened.run("document.documentElement.scrollWidth") <= width
+
+
+def test_readers_find_names_for_everything(opened):
+    assert opened.run(
+        "[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('title'))"
+    )
+    named = "[...document.querySelectorAll('button, input, select')].every("
+    named += "e => e.innerText || e.getAttribute('aria-label') || e.closest('label'))"
+    assert opened.run(named)
+    ids = opened.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    assert opened.run("[...document.querySelectorAll('table')].every(t => t.caption)")
+
+
+def test_without_a_script_everything_can_still_be_read(browser, address, folder):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(address)
+        given = browser.call("DOM.getDocument", depth=-1)
+        assert "table" in json.dumps(given)
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    text = page(read_saved(folder))
+    assert text.index('<table class="compare"') < text.index("<script>")

@@ -1,0 +1,176 @@
+"""The folder of a study is read lazily, whatever became of its cells; damage is one line."""
+
+import json
+import shutil
+
+import pytest
+from saved_studies import FOCAL, HOSTILE, PLAIN, REASON, small_study
+
+from calibrant.predictions import Predictions
+from calibrant.report.saved import read_saved
+from calibrant.study import runner
+from calibrant.study.spec import parse
+from calibrant.study.worker import work
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    where = tmp_path_factory.mktemp("made") / "study"
+    return small_study(where, metrics=["accuracy", "nll"], examples=60)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "study")
+
+
+def test_a_study_is_read_with_every_cell_and_row(folder):
+    saved = read_saved(folder)
+    assert saved.name == 'small <i>study</i> & "friends"'
+    assert [cell.labels["method"] for cell in saved.cells] == [
+        PLAIN,
+        PLAIN,
+        FOCAL,
+        FOCAL,
+        HOSTILE,
+        HOSTILE,
+    ]
+    assert len(saved.rows) == len((folder / "rows.jsonl").read_text().splitlines())
+    cell = saved.cells[0]
+    assert cell.done
+    assert isinstance(cell.test, Predictions)
+    assert len(cell.val) == 60
+    assert cell.record["examples"]["test"] == 60
+    assert [row["epoch"] for row in cell.history] == [0, 1, 2, 3]
+    assert [row["step"] for row in cell.probe] == [0, 10, 20]
+    assert saved.plain_names == {PLAIN}
+
+
+def test_a_cell_without_a_result_has_a_reason_and_what_is_left_of_its_history(folder):
+    cell = read_saved(folder).cells[-1]
+    assert (cell.status, cell.reason, cell.done) == ("diverged", REASON, False)
+    assert (cell.record, cell.val, cell.test, cell.probe) == (None, None, None, [])
+    assert len(cell.history) == 1
+    assert cell.label.endswith(f"{HOSTILE}, seed 1")
+
+
+def test_what_an_earlier_run_left_of_a_failed_cell_is_no_result(folder):
+    (*_, done, failed) = read_saved(folder).cells
+    for name in ("result.json", "val.npz", "test.npz"):
+        shutil.copy(done.folder / name, failed.folder)
+    assert (failed.record, failed.val, failed.test) == (None, None, None)
+
+
+def test_groups_share_dataset_model_and_optimizer_in_the_order_of_the_study(folder):
+    held = json.loads((folder / "cells.json").read_text())
+    for cell in held["cells"][2:4]:
+        cell["dataset"] = "another"
+    (folder / "cells.json").write_text(json.dumps(held))
+    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    moved = [{**row, "dataset": "another"} if row["method"] == FOCAL else row for row in lines]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in moved))
+    first, second = read_saved(folder).groups()
+    assert (first.names, second.names) == ([PLAIN, HOSTILE], [FOCAL])
+    assert second.labels["dataset"] == "another"
+    assert {row["method"] for row in second.rows} == {FOCAL}
+    assert len(first.rows) + len(second.rows) == len(lines)
+
+
+def test_one_method_and_several_optimizers_compare_the_optimizers(folder):
+    held = json.loads((folder / "cells.json").read_text())
+    for cell in held["cells"]:
+        cell["optimizer"], cell["method"] = cell["method"], "one"
+    (folder / "cells.json").write_text(json.dumps(held))
+    (folder / "rows.jsonl").write_text("")
+    (group,) = read_saved(folder).groups()
+    assert (group.axis, group.names) == ("optimizer", [PLAIN, FOCAL, HOSTILE])
+    assert list(group.labels) == ["dataset", "model"]
+
+
+def test_cells_are_not_opened_before_they_are_asked_for(folder):
+    for path in folder.glob("cells/*/*"):
+        path.write_bytes(b"broken")
+    saved = read_saved(folder)
+    assert len(saved.groups()) == 1
+    with pytest.raises(ValueError, match=r"history\.jsonl:1 is damaged"):
+        _ = saved.cells[0].history
+    with pytest.raises(ValueError, match=r"result\.json is damaged"):
+        _ = saved.cells[0].record
+
+
+def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(folder):
+    with pytest.raises(FileNotFoundError, match="no study with rows in nowhere: run one with"):
+        read_saved("nowhere")
+    for name in ("rows.jsonl", "cells.json"):
+        (folder / name).unlink()
+        with pytest.raises(FileNotFoundError, match=f"no {name} yet.*calibrant report {folder}"):
+            read_saved(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("study.json", "{", "study.json is damaged: run the study again"),
+        ("study.json", "[]", "study.json is damaged"),
+        ("study.json", '{"study": {}}', "study.json is damaged"),
+        ("cells.json", '{"cells": 3}', "cells.json is damaged"),
+        ("cells.json", '{"cells": [{"seed": 0}]}', "cells.json is damaged"),
+        ("rows.jsonl", "{}\n", r"rows.jsonl:1 is damaged"),
+        ("rows.jsonl", "\xff\n", r"rows.jsonl:1 is damaged"),
+    ],
+)
+def test_damage_is_named_in_one_line(folder, name, text, message):
+    (folder / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message) as caught:
+        _ = read_saved(folder).rows
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_row_is_named_by_its_line(folder):
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    lines[4] = lines[4].replace('"value": ', '"value": "x')
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"rows\.jsonl:5 is damaged"):
+        _ = read_saved(folder).rows
+    row = json.loads(lines[0])
+    (folder / "rows.jsonl").write_text(json.dumps({**row, "value": "0.5"}))
+    with pytest.raises(ValueError, match=r"rows\.jsonl:1 is damaged"):
+        _ = read_saved(folder).rows
+
+
+def test_a_cell_may_not_lie_outside_of_the_study(folder):
+    held = json.loads((folder / "cells.json").read_text())
+    held["cells"][0]["folder"] = "../elsewhere"
+    (folder / "cells.json").write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="a folder outside of the study"):
+        read_saved(folder)
+
+
+def test_what_a_real_run_leaves_is_read(tmp_path, monkeypatch):
+    class Here(runner.Crew):
+        def busy(self, study) -> bool:
+            work(self.folder, owner="here")
+            return False
+
+    monkeypatch.setattr(runner, "Crew", Here)
+    study = {
+        "name": "real",
+        "seeds": [0],
+        "calibrators": ["temperature"],
+        "metrics": ["accuracy", "nll"],
+        "resamples": 5,
+        "recipe": {"epochs": 1, "batch": 64},
+        "dataset": [{"name": "blobs", "limit": 200}],
+        "model": [{"name": "mlp", "hidden": [4]}],
+        "optimizer": [{"name": "sgd", "lr": 0.05}],
+        "method": [{"name": "cross_entropy"}, {"name": "cross_entropy", "label": "its twin"}],
+    }
+    study["method"][1]["recipe"] = {"epochs": 2}
+    rows = runner.run(parse(study), tmp_path / "study")
+    saved = read_saved(tmp_path / "study")
+    assert len(saved.rows) == len(rows)
+    assert [len(cell.history) for cell in saved.cells] == [1, 2]
+    assert saved.cells[1].record["identity"]["recipe.epochs"] == 2
+    assert saved.plain_names == {"cross_entropy"}
+    (group,) = saved.groups()
+    assert group.names == ["cross_entropy", "its twin"]

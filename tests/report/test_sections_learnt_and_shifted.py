@@ -1,0 +1,184 @@
+"""Panels that only some studies have: learnt gammas and multipliers, shifts, maps, many methods."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from saved_studies import COUNTS, FOCAL, PLAIN, small_study, write_lines
+
+from calibrant.predictions import Predictions
+from calibrant.report.saved import read_saved
+from calibrant.report.sections import PANELS
+
+BINS = 5
+
+
+def parsed(text):
+    """The text as a tree; it is our own, so nothing in it can be an attack."""
+    return ElementTree.fromstring(text)  # noqa: S314
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    place = tmp_path_factory.mktemp("study")
+    return small_study(place, methods=(PLAIN, FOCAL), seeds=(0,), failed=())
+
+
+@pytest.fixture
+def place(made_once, tmp_path):
+    """A copy to be changed."""
+    return Path(shutil.copytree(made_once, tmp_path / "copy"))
+
+
+def group_of(place):
+    (group,) = read_saved(place).groups()
+    return group
+
+
+def tips(panel):
+    root = parsed(f"<div>{panel.html}</div>")
+    return [each.get("data-tip") for each in root.iter() if each.get("data-tip")]
+
+
+def change_history(place, more):
+    path = place / "cells" / f"{1:016x}" / "history.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    write_lines(path, [{**row, **more(row["epoch"])} for row in rows])
+
+
+def test_a_learnt_gamma_is_drawn_along_training_and_against_confidence(place):
+    change_history(
+        place,
+        lambda epoch: {
+            **{f"gamma_{part}": epoch + at for at, part in enumerate(("q05", "q50", "q95"))},
+            "gamma_mean": epoch,
+            "gamma_std": 0.5,
+            "gamma_right": [float(b) for b in range(BINS)],
+            "count_right": [0, 9, 10, 100, 100],
+            "gamma_wrong": [2.0, None, 1.0, 1.0, 1.0],
+            "count_wrong": [50] * BINS,
+        },
+    )
+    panel = PANELS["gamma"](group_of(place))
+    found = tips(panel)
+    assert found[3] == "epoch 4\nmedian: 4 (3 to 5)"
+    # Bins with fewer than 10 examples, or without a number, are left out.
+    assert found[4:] == [
+        "confidence 0.1000\nwrong: 2",
+        "confidence 0.5000\nright: 2\nwrong: 1",
+        "confidence 0.7000\nright: 3\nwrong: 1",
+        "confidence 0.9000\nright: 4\nwrong: 1",
+    ]
+    assert PANELS["prices"](group_of(place)) is None
+
+
+@pytest.mark.parametrize(("column", "word"), [("multipliers", "multiplier"), ("alpha", "price")])
+def test_multipliers_are_drawn_against_the_frequency_of_the_class(place, column, word):
+    change_history(place, lambda epoch: {column: [epoch * c / 10 for c in range(len(COUNTS))]})
+    panel = PANELS["prices"](group_of(place))
+    assert f">{word}</text>" in panel.html
+    found = tips(panel)
+    assert found[-1] == f"class 5: 1.5, {COUNTS[5]} examples"
+    assert found[1].splitlines()[:3] == ["epoch 2", "class 0: 0", "class 1: 0.1000"]
+    # The rarest class is the strongest line.
+    assert 'class="line ink k1"' in panel.html
+    assert panel.html.index("line ink k4") < panel.html.index("line ink k1")
+
+
+def test_multipliers_of_many_classes_are_a_range(place):
+    change_history(place, lambda epoch: {"multipliers": [epoch * c for c in range(50)]})
+    found = tips(PANELS["prices"](group_of(place)))
+    assert found[1] == "epoch 2\nmean over the classes: 24.5 (0 to 49)"
+
+
+def test_shifted_splits_are_lines_over_severity(place):
+    rows = read_saved(place).rows
+    like = next(row for row in rows if row["metric"] == "ece" and row["split"] == "test")
+    shifted = [
+        {**like, "method": name, "split": f"shift: blur {severity}", "value": severity / 10}
+        for name in (PLAIN, FOCAL)
+        for severity in (1, 3)
+    ]
+    other = {**like, "split": "another <set>", "value": 0.25}
+    write_lines(place / "rows.jsonl", [*rows, *shifted, other])
+    panel = PANELS["shift"](group_of(place))
+    found = tips(panel)
+    assert found[0].startswith(f"severity 0\n{PLAIN}: {like['value']:.4f}")
+    assert f"severity 3\n{PLAIN}: 0.3000\n{FOCAL}: 0.3000" in found
+    assert "another &lt;set&gt;: ECE, as trained" in panel.html
+    root = parsed(f"<div>{panel.html}</div>")
+    lines = [[cell.text for cell in line] for line in root.find(".//tbody")]
+    assert lines == [[PLAIN, "0.2500"], [FOCAL, "-"]]
+
+
+def dense(place, size, left_out=()):
+    """Replace the predictions by those of three images, and say what size they were brought to."""
+    folder = place / "cells" / f"{0:016x}"
+    record = json.loads((folder / "result.json").read_text())
+    record["identity"]["dataset.size"] = size
+    (folder / "result.json").write_text(json.dumps(record))
+    logits = np.random.default_rng(0).normal(size=(3, 4, 5, 6)).astype(np.float32)
+    labels = np.zeros((3, 5, 6), dtype=np.int64)
+    for image in left_out:
+        labels[image, 0, 0] = 255
+    found = Predictions.from_dense(logits, labels, ignore_index=255)
+    found.save(folder / "test.npz")
+    return logits.argmax(1) == labels
+
+
+def test_maps_show_images_of_which_every_pixel_is_known(place):
+    right = dense(place, [5, 6], left_out=[1])
+    panel = PANELS["maps"](group_of(place))
+    pictures = parsed(f"<div>{panel.html}</div>").findall(".//img")
+    assert [(each.get("width"), each.get("height")) for each in pictures] == [("6", "5")] * 4
+    assert tips(panel)[1] == (
+        f"errors of {PLAIN}, image 1, {right[0].mean():.1%} of the pixels right"
+    )
+    assert tips(panel)[3] == (
+        f"errors of {PLAIN}, image 3, {right[2].mean():.1%} of the pixels right"
+    )
+
+
+@pytest.mark.parametrize(("size", "left_out"), [(None, ()), ([5, 6], (0, 1, 2)), (5, ())])
+def test_maps_are_not_made_up(place, size, left_out):
+    dense(place, size, left_out)
+    assert PANELS["maps"](group_of(place)) is None
+
+
+def test_many_methods_stay_readable_and_small(place):
+    names = [f"method {at}" for at in range(18)]
+    first = json.loads((place / "cells.json").read_text())["cells"][0]
+    cells = [{**first, "method": name} for name in names]
+    (place / "cells.json").write_text(json.dumps({"cells": cells}))
+    rows = [row for row in read_saved(place).rows if row["method"] == PLAIN]
+    write_lines(place / "rows.jsonl", [{**row, "method": name} for name in names for row in rows])
+    group = group_of(place)
+    found = {key: PANELS[key](group) for key in PANELS if key not in ("landscape", "curvature")}
+    assert sum(len(panel.html) for panel in found.values() if panel) < 1_000_000
+    entries = parsed(f"<div>{found['reliability'].html}</div>").findall("ul/li")
+    assert len(entries) == 16
+    assert found["reliability"].about.endswith("the first 16 of 18, all follow below.")
+    for key in ("diagrams", "curves", "confidence"):
+        captions = parsed(f"<div>{found[key].html}</div>").findall(".//figcaption")
+        assert [each.text.strip() for each in captions] == names, key
+
+
+def test_numbers_that_are_not_finite_break_nothing(place):
+    path = place / "cells" / f"{0:016x}"
+    for name in ("history.jsonl", "probe.jsonl"):
+        rows = [json.loads(line) for line in (path / name).read_text().splitlines()]
+        wild = [math.nan, None, math.inf, "text"]
+        write_lines(path / name, [dict.fromkeys(row, wild[at % 4]) for at, row in enumerate(rows)])
+    rows = [{**row, "value": None} for row in read_saved(place).rows]
+    write_lines(place / "rows.jsonl", rows)
+    group = group_of(place)
+    made = {key: make(group) for key, make in PANELS.items() if key != "landscape"}
+    found = {key: panel for key, panel in made.items() if panel is not None}
+    assert {"reliability", "curves", "curvature"} <= set(found)
+    for panel in found.values():
+        parsed(f"<div>{panel.html}</div>")
+        assert "nan" not in panel.html
