@@ -107,11 +107,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _studies(folder: Path) -> Iterator[Path]:
-    """The folder itself if it is a study, else the studies in it."""
-    if (folder / STUDY).exists():
-        yield folder
-    elif folder.is_dir():
-        yield from sorted(path.parent for path in folder.glob(f"*/{STUDY}"))
+    """The folder itself if it is a study, else the studies in it, once each has a store."""
+    where = folder.resolve()
+    found = [where / STUDY] if (where / STUDY).exists() else sorted(where.glob(f"*/{STUDY}"))
+    yield from (path.parent for path in found if (path.parent / NAME).exists())
 
 
 def _live(folder: Path) -> Saved:
@@ -136,16 +135,11 @@ def _version(folder: Path) -> str:
 def _index(server: Server) -> str:
     rows = []
     for name, folder in server.studies().items():
-        counts = dict.fromkeys(("done", "running", "failed", "diverged"), 0)
-        total = 0
-        if (folder / NAME).exists():
-            with Store.open(folder, create=False) as store:
-                for state in store.cells():
-                    total += 1
-                    counts[state.status] = counts.get(state.status, 0) + 1
+        with Store.open(folder, create=False) as store:
+            counts = store.counts()
         link = f'<a href="/{quote(name, safe="")}">{html.escape(name)}</a>'
         bad = counts["failed"] + counts["diverged"]
-        numbers = (f"{counts['done']} of {total}", counts["running"], bad)
+        numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
         cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
         rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
     style = (files("calibrant.report") / "web" / "page.css").read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def under_way(saved: Saved) -> Panel | None:
     head = ("training", "epochs", *LAST.values())
     numbers = table(head, lines, caption="The last epoch of each, on val")
     html = plots(figures) + (legend([c.label for c in running[:MOST]]) if figures else "") + numbers
-    about = f"{len(running)} trainings run, {waiting} wait for a worker."
+    about = f"Running: {len(running)}. Waiting for a worker: {waiting}."
     return Panel("under-way", "Under way", about, html)
 
 

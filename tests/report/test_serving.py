@@ -1,0 +1,157 @@
+"""Studies on a page of this machine: read only, for this machine only, and growing."""
+
+import http.client
+import json
+import threading
+import time
+
+import pytest
+from browser import Browser, chromium
+
+from calibrant.cli import main
+from calibrant.cli.serving import Server
+from calibrant.study.folder import write_study
+from calibrant.study.spec import parse
+from calibrant.study.store import Store
+from calibrant.study.worker import work
+
+STUDY = {
+    "name": "tiny",
+    "calibrators": ["temperature"],
+    "metrics": ["accuracy", "nll", "ece"],
+    "resamples": 5,
+    "recipe": {"epochs": 1},
+    "dataset": [{"name": "blobs", "limit": 300}],
+    "model": [{"name": "mlp", "hidden": [8]}],
+    "method": [{"name": "cross_entropy"}, {"name": "focal", "gamma": 2, "label": "<b>focal</b>"}],
+}
+
+
+def begun(folder, **changes):
+    """A study whose cells wait to be run."""
+    study = parse({**STUDY, **changes})
+    with Store.open(folder) as store:
+        write_study(folder, study, allow_code=())
+        store.add([cell.config() for cell in study.cells()])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    where = tmp_path_factory.mktemp("served")
+    work(begun(where / "tiny & co"), owner="here")
+    begun(where / "waiting")
+    (where / "something else").mkdir()
+    return where
+
+
+@pytest.fixture(scope="module")
+def server(runs):
+    with Server(runs, 0) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+def asked(server, path, *, method="GET", host=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        name = host or f"127.0.0.1:{server.server_port}"
+        connection.request(method, path, headers={"Host": name})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def test_the_studies_of_a_folder_are_listed(server):
+    code, text, headers = asked(server, "/")
+    assert code == 200
+    assert 'href="/tiny%20%26%20co">tiny &amp; co</a>' in text
+    assert "2 of 2" in text
+    assert "0 of 2" in text
+    assert "something else" not in text
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_a_study_has_its_page_and_one_that_has_not_begun_has_one_too(server):
+    code, text, _ = asked(server, "/tiny%20%26%20co")
+    assert code == 200
+    assert "2 of 2 trainings are done." in text
+    assert "<b>focal" not in text
+    code, text, _ = asked(server, "/waiting")
+    assert code == 200
+    assert "Nothing has finished yet" in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/../served/waiting", "/waiting/study.json", "/something%20else", "/..%2f"]
+)
+def test_nothing_else_can_be_read(server, path):
+    code, text, _ = asked(server, path)
+    assert (code, text) == (404, "there is no such study")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1"])
+def test_requests_by_another_name_are_refused(server, host):
+    code, text, _ = asked(server, "/", host=host)
+    assert code == 403
+    assert "only by 127.0.0.1" in text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(server, method):
+    assert asked(server, "/", method=method)[0] == 501
+
+
+def test_only_the_address_of_this_machine_is_bound(server):
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_reading_writes_nothing(server, runs):
+    def files():
+        # SQLite has files of its own while somebody reads.
+        kept = [path for path in runs.rglob("*") if "sqlite" not in path.name]
+        return {path: path.stat().st_mtime_ns for path in kept if path.is_file()}
+
+    before = files()
+    for path in ("/", "/waiting", "/tiny%20%26%20co", "/waiting/version"):
+        assert asked(server, path)[0] == 200
+    assert files() == before
+
+
+def test_a_missing_folder_is_said_in_one_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "none"), "--serve"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_page_follows_a_running_study(server, runs, tmp_path):
+    if chromium() is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    folder = begun(runs / "live", seeds=[0, 1])
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(f"{server.url}live")
+        assert browser.run("document.getElementById('state').textContent").startswith("0 of 4")
+        with Store.open(folder) as store:
+            claim = store.claim("somebody", lease=600)
+            claim.folder.mkdir(parents=True)
+            row = {"epoch": 0, "loss": 1.0, "val_nll": 0.7, "val_ece": 0.1, "val_accuracy": 0.5}
+            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n")
+            assert wait_for(browser, "Running: 1. Waiting for a worker: 3.")
+            more = json.dumps({**row, "epoch": 1, "val_nll": 0.4321})
+            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n" + more + "\n")
+            assert wait_for(browser, "0.4321")
+        assert browser.complaints == []
+        assert all(url.startswith(server.url) for url in browser.requests)
+    finally:
+        browser.close()
+
+
+def wait_for(browser, words):
+    """Whether the page shows some words before long."""
+    for _ in range(60):
+        if words in browser.run("document.querySelector('main').innerText"):
+            return True
+        time.sleep(0.25)
+    return False
