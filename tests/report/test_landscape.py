@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, report
 from calibrant.calibrators import FocalTemperatureScaling
-from calibrant.report.landscape import _ridge
+from calibrant.report.landscape import ridge
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_draws_the_grid_that_is_given(data, criterion, tmp_path):
     assert report.save(figure, tmp_path / "land.png").stat().st_size > 10_000
 
 
-def test_the_ridge_is_the_vertex_of_a_parabola_in_the_logarithm():
+def test_theridge_is_the_vertex_of_a_parabola_in_the_logarithm():
     temperatures = np.geomspace(0.5, 8, 9)
     values = np.stack([(np.log(temperatures) - np.log(t)) ** 2 for t in (1.3, 2.9)])
-    np.testing.assert_allclose(_ridge(temperatures, values), [1.3, 2.9], rtol=1e-9)
+    np.testing.assert_allclose(ridge(temperatures, values), [1.3, 2.9], rtol=1e-9)

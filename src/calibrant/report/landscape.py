@@ -70,7 +70,7 @@ def focal_landscape_figure(
     bar.ax.set_yticklabels([f"{mark:.4f}" for mark in marks], fontsize=8)
     bar.set_label(f"{criterion}; darkest: at least {top:.3g}", fontsize=9)
     axes.plot(
-        _ridge(columns, values), rows, color="white", linewidth=1.2, label="best T for each gamma"
+        ridge(columns, values), rows, color="white", linewidth=1.2, label="best T for each gamma"
     )
     axes.axhline(0, color="white", linewidth=0.8, linestyle=":")
     axes.plot(
@@ -101,7 +101,7 @@ def focal_landscape_figure(
     return figure
 
 
-def _ridge(temperatures: np.ndarray, values: np.ndarray) -> np.ndarray:
+def ridge(temperatures: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Best temperature of each row: the vertex of the parabola through the lowest three points."""
     best = np.clip(values.argmin(1), 1, values.shape[1] - 2)
     at = np.arange(len(values))

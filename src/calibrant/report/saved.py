@@ -1,6 +1,7 @@
 """A study as its folder holds it: what every page, table and figure of it is made from."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,9 @@ STUDY, CELLS, ROWS = "study.json", "cells.json", "rows.jsonl"
 RESULT, HISTORY, PROBED = "result.json", "history.jsonl", "probe.jsonl"
 # The choices of a training, from the outermost axis of the grid to the innermost.
 PARTS = ("dataset", "model", "optimizer", "method")
+
+# An absolute path; a report is read on other machines, and its last part is enough.
+PATH = re.compile(r"(?<![\w./<])(?:file://|~|[A-Za-z]:)?[/\\](?:[^\s/\\:'\"]+[/\\])+(?=[^\s/\\])")
 
 Row = dict[str, Any]
 Record = dict[str, Any]
@@ -203,7 +207,18 @@ def _cell(where: Path, held: Any) -> SavedCell:
     if folder.is_absolute() or ".." in folder.parts:
         raise ValueError(f"{where / CELLS} names a folder outside of the study: {folder}")
     labels = {part: held[part] for part in PARTS}
-    return SavedCell(labels, held["seed"], held["status"], held["reason"], where / folder)
+    reason = without_folders(held["reason"])
+    return SavedCell(labels, held["seed"], held["status"], reason, where / folder)
+
+
+def without_folders(text: str) -> str:
+    """Text whose absolute paths have only their last part.
+
+    Examples:
+        >>> without_folders("no room for /home/me/runs/a/weights.pt")
+        'no room for …/weights.pt'
+    """
+    return PATH.sub("…/", text)
 
 
 def _rows(path: Path) -> list[Row]:

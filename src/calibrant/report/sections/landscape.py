@@ -12,7 +12,7 @@ from calibrant.report.charts.heatmap import surface
 from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale
 from calibrant.report.charts.svg import chart, element, key, line, mark, plot
-from calibrant.report.landscape import SHOWN, _ridge
+from calibrant.report.landscape import SHOWN, ridge
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells, plots, sampled
 
@@ -98,13 +98,13 @@ def _draw(
     places = {"x": temperatures.tolist(), "y": gammas.tolist()}
     top = least + max(rise, 0.02 * abs(least), 1e-6)
     ticks = [t for t in TICKS if temperatures[0] <= t <= temperatures[-1]]
-    ridge = _ridge(temperatures, values).tolist()
+    lowest = ridge(temperatures, values).tolist()
     level = axes.x.start, axes.y(0), axes.x.end, axes.y(0)
     parts = [
         axes.draw(x_name="temperature T", y_name="gamma", x_ticks=ticks or None),
         surface(axes, values.tolist(), **places, low=least, high=top, tip=tip),
         *(line(*level, role=role) for role in ("halo", "guide")),
-        *(curve(axes, ridge, gammas.tolist(), role=role) for role in ("halo", "path")),
+        *(curve(axes, lowest, gammas.tolist(), role=role) for role in ("halo", "path")),
         _spot(axes, plain.temperature, 0.0, f"NLL {second}", "spot hollow"),
         _spot(axes, fitted.temperature, fitted.gamma, f"NLL {best}", "spot"),
     ]

@@ -1,17 +1,14 @@
 """What a study was made of: data, splits, versions, seeds, recipe; and what failed."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from calibrant.report.charts.svg import escape
 from calibrant.report.charts.tables import table
-from calibrant.report.saved import Saved, SavedCell
+from calibrant.report.saved import Saved, SavedCell, without_folders
 from calibrant.report.sections.panel import Panel
 
-# An absolute path; a report is read on other machines, and its last part is enough.
-PATH = re.compile(r"(?<![\w./<])(?:file://|~|[A-Za-z]:)?[/\\](?:[^\s/\\:'\"]+[/\\])+(?=[^\s/\\])")
 # Of the identity of a training: fingerprints, and what a table of its own has.
 FINGERPRINTS = {"data", "network", "first_weights"}
 APART = FINGERPRINTS | {"seed", "method"}
@@ -154,4 +151,4 @@ def said(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(said, value)) or "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return PATH.sub("…/", text)
+    return without_folders(text)

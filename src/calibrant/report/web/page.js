@@ -150,6 +150,8 @@ addEventListener("beforeprint", () => all("details").forEach((each) => (each.ope
 // What only a script can do is shown by the script.
 const ready = () => {
   for (const each of all(".scripted")) each.hidden = false;
+  // Ours take the place of those of the browser.
+  for (const each of all("svg.chart .mark > title")) each.remove();
   showTheme(document.getElementById("theme"));
 };
 ready();
