@@ -1,17 +1,24 @@
 """Figures: `Predictions`, a history or readings of a probe -> matplotlib Figure."""
 
-from calibrant.report.classwise import classwise_diagrams
-from calibrant.report.gamma_figure import gamma_figure
-from calibrant.report.landscape import focal_landscape_figure
-from calibrant.report.price_figure import price_figure
-from calibrant.report.probe_figures import margin_figure, sharpness_figure
-from calibrant.report.reliability import reliability_diagram
-from calibrant.report.saving import save
-from calibrant.report.scatter_figure import scatter_figure
-from calibrant.report.spectrum_figure import spectrum_figure
+from calibrant.report.figures import (
+    classwise_diagrams,
+    confidence_figure,
+    curves_figure,
+    focal_landscape_figure,
+    gamma_figure,
+    margin_figure,
+    price_figure,
+    reliability_diagram,
+    save,
+    scatter_figure,
+    sharpness_figure,
+    spectrum_figure,
+)
 
 __all__ = [
     "classwise_diagrams",
+    "confidence_figure",
+    "curves_figure",
     "focal_landscape_figure",
     "gamma_figure",
     "margin_figure",
