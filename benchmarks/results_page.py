@@ -77,6 +77,9 @@ def _study(about: Path) -> list[str]:
     for where, methods in cells.items():
         parts += [f"{where}:", table(HEAD, [_row(m, v, methods) for m, v in methods.items()])]
         parts += _more(methods)
+    if held.get("gammas"):
+        lines = [f"- {key}: {', '.join(map(str, each))}" for key, each in held["gammas"].items()]
+        parts += ["Mean gamma after the last epoch, seed by seed:", "\n".join(lines)]
     parts += probe_results.section(about.parent, PAGE, name)
     figure = PAGE.with_name(f"results-{name}.png")
     _draw(about.with_name(f"{name}-curves.csv"), figure, axis)

@@ -58,11 +58,23 @@ def keep(folder: Path) -> None:
         "cells": len(cells),
         "failed": [f"{cell['dataset']}, {cell['method']}: {cell['reason']}" for cell in failed],
         "seconds": round(seconds),
+        "gammas": _gammas(folder, cells),
         "machine": machine(),
         "versions": versions(),
     }
     (KEPT / f"{name}.json").write_text(json.dumps(about, indent=1) + "\n")
     print(f"{name}: {len(rows)} rows of {len(cells)} cells")
+
+
+def _gammas(folder: Path, cells: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Mean gamma of the last epoch, seed by seed, of each method that learnt one."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for cell in cells:
+        path = folder / cell["folder"] / "history.jsonl"
+        last = json.loads(path.read_text().splitlines()[-1]) if path.exists() else {}
+        if cell["status"] == "done" and "gamma_mean" in last:
+            found[f"{cell['dataset']}, {cell['method']}"].append(round(last["gamma_mean"], 2))
+    return found
 
 
 def _kept(row: Row) -> bool:

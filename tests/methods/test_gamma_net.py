@@ -449,9 +449,9 @@ def test_a_bounded_gamma_near_zero_is_cross_entropy():
     torch.testing.assert_close(found, losses.cross_entropy(model(batch.inputs), batch.labels))
 
 
-def test_masks_have_as_many_held_out_images_as_a_batch_and_others_512():
+def test_masks_have_as_many_held_out_images_as_a_batch_and_others_256():
     splits = data.load("blobs", 0, limit=300)
-    for kind, asked, expected in (("vectors", None, 512), ("masks", None, 0), ("masks", 7, 7)):
+    for kind, asked, expected in (("vectors", None, 256), ("masks", None, 0), ("masks", 7, 7)):
         method = methods.build("gamma_net", classes=splits.classes, meta_batch=asked)
         method.prepare(replace(splits, kind=kind), methods.Alone())
         assert method.meta_batch == expected

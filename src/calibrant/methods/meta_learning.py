@@ -23,8 +23,6 @@ OBJECTIVES = ("sece", "dece", "sece+ce", "dece+ce")
 DERIVATIVES = ("closed_form", "double_backward")
 # Network, held-out batch and learning rate, as `before_step` was given them.
 Pending = tuple[nn.Module, Batch, float]
-# Held-out examples of a step, enough for a smooth calibration error at its usual bandwidth.
-META_BATCH = 512
 # Numbers of the held-out inputs that go through the network together: few enough for its cache.
 ELEMENTS = 1 << 17
 # Pixels that a tried step sees on either side: pairs of them are compared.
@@ -41,9 +39,13 @@ class MetaLearner(Method):
     `before_step` keeps the held-out batch, the next `loss` uses it: so one forward pass of the
     training batch does for both, and what is learnt moves before the weights do. The held-out
     batch is looked at in evaluation mode, and batch norm does not see it.
+
+    Attributes:
+        usual_batch: held-out examples of a step, enough for a smooth calibration error.
     """
 
     needs_meta: ClassVar[bool] = True
+    usual_batch: ClassVar[int] = 512
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class MetaLearner(Method):
         self.objective, self.weight, self.derivative = objective, weight, derivative
         self.bandwidth, self.estimator = bandwidth, estimator
         self.asked, self.meta_every, self.meta_lr = meta_batch, int(every), meta_lr
-        self.meta_batch = META_BATCH if meta_batch is None else int(meta_batch)
+        self.meta_batch = self.usual_batch if meta_batch is None else int(meta_batch)
         self.pending: Pending | None = None
         # Sums over the meta steps of an epoch, and their means in the last one that had any.
         self.tally = {"steps": 0.0, "objective": 0.0, "gradient": 0.0}
@@ -77,7 +79,7 @@ class MetaLearner(Method):
         """An image of pixels holds many examples: of masks, as many as there are in a batch."""
         super().prepare(splits, ranks)
         if self.asked is None:
-            self.meta_batch = 0 if splits.kind == "masks" else META_BATCH
+            self.meta_batch = 0 if splits.kind == "masks" else self.usual_batch
 
     def before_step(self, model: nn.Module, batch: Batch, meta: Batch, lr: float) -> None:
         """Keep the held-out batch for the next `loss`, which learns from it first."""
