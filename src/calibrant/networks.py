@@ -7,15 +7,17 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 WRAPPERS = (DataParallel, DistributedDataParallel)
+# Other wrappers, and what they call the network.
+INSIDE = {"_FabricModule": "module", "OptimizedModule": "_orig_mod"}
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The network inside the wrappers that average its gradients over processes.
+    """The network inside what averages its gradients over processes, or compiles it.
 
     A network of a user may have a part called `module`: only wrappers are opened.
     """
-    while isinstance(model, WRAPPERS) or type(model).__name__ == "_FabricModule":
-        model = model.get_submodule("module")
+    while isinstance(model, WRAPPERS) or type(model).__name__ in INSIDE:
+        model = model.get_submodule(INSIDE.get(type(model).__name__, "module"))
     return model
 
 

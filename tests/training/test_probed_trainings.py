@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import curvature, data, methods, models
-from calibrant.training import InterruptedTrainingError, Recipe, train
+from calibrant.training import DivergedError, InterruptedTrainingError, Recipe, train
 
 PROBE = {"every": 9, "examples": 40, "products": 3, "batch": 16, "batches": 2}
 QUICK = {**PROBE, "measures": ["calibration"]}
@@ -110,6 +110,11 @@ def test_an_interrupted_training_goes_on_with_its_readings(splits, tmp_path):
         assert left == right, name
     # A finished run is read, with its readings.
     assert trained(splits, tmp_path / "left", probe=PROBE).readings == whole.readings
+
+
+def test_a_training_that_diverges_says_so_with_a_probe_too(splits):
+    with pytest.raises(DivergedError):
+        trained(splits, probe={**PROBE, "every": 1}, lr=1e30)
 
 
 def test_another_probe_in_the_same_folder_is_refused(splits, tmp_path):

@@ -121,7 +121,7 @@ def correlations(
     r"""Correlation of two columns in each of several trainings, and their mean.
 
     Trainings are independent, so this interval, unlike that of one `correlation`, needs no blocks:
-    it is that of a mean by Student's t, of Fisher's $\operatorname{artanh} r$, carried back.
+    it is that of a mean by Student's t, cut off at -1 and 1.
 
     Args:
         runs: rows of each training, as a probe has them in `rows`; by name or in a list.
@@ -157,17 +157,16 @@ def correlations(
 
 
 def _mean(values: Sequence[float], level: float) -> Interval:
-    """Mean of correlations that are numbers, through Fisher's z."""
+    """Mean of correlations that are numbers, with the t-interval of the mean, within [-1, 1]."""
     held = np.array([value for value in values if not math.isnan(value)])
     if not len(held):
         return Interval(math.nan, math.nan, math.nan, level)
-    # A correlation of exactly one would be infinite.
-    z = np.arctanh(held.clip(-1 + 1e-15, 1 - 1e-15))
     if len(held) == 1:
         return Interval(float(held[0]), math.nan, math.nan, level)
-    reach = stats.t.ppf((1 + level) / 2, len(z) - 1) * z.std(ddof=1) / math.sqrt(len(z))
-    value, low, high = np.tanh([z.mean(), z.mean() - reach, z.mean() + reach]).tolist()
-    return Interval(value, low, high, level)
+    # Not of Fisher's z: a single training that correlates exactly would outweigh all others.
+    reach = stats.t.ppf((1 + level) / 2, len(held) - 1) * held.std(ddof=1) / math.sqrt(len(held))
+    value = float(held.mean())
+    return Interval(value, max(-1.0, value - reach), min(1.0, value + reach), level)
 
 
 def _blocks(size: int, block: int, resamples: int, seed: int) -> Int64[np.ndarray, "r n"]:

@@ -41,7 +41,7 @@ def largest(
         start: first vector; a vector from a nearby matrix saves products.
         restarts: how often the basis may be made smaller and grown again.
     """
-    if not 1 <= k <= size:
+    if not isinstance(k, int) or not 1 <= k <= size:
         raise ValueError(f"k must lie in [1, {size}], the number of weights, got {k}")
     positive("tolerance", tolerance)
     if start.shape != (size,) or not start.isfinite().all() or not start.any():

@@ -81,6 +81,26 @@ def _pulled(
     )
 
 
+def check_twice(value: Scalar, weights: Sequence[Tensor]) -> None:
+    """Refuse an operation whose gradient cannot be differentiated: its part would be missing.
+
+    Torch marks such gradients with a node that raises, but only on the way to what it was made of.
+    """
+    seen: set[object] = set()
+    waiting = [each.grad_fn for each in _slopes(value, weights)]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if "Error" in node.name():
+            raise ValueError(
+                "an operation of the model or the loss is differentiable only once "
+                "(once_differentiable): its curvature is not known"
+            )
+        waiting += [each for each, _ in node.next_functions]
+
+
 @contextmanager
 def measuring(model: nn.Module, *, twice: bool = True) -> Iterator[None]:
     """Evaluation mode, layers that are quick to differentiate twice, the same random numbers.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import as_tensor, as_weights
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
+from calibrant.curvature.batches import same_randomness
 from calibrant.curvature.jacobians import labels_for, logits_of, placed
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, one_of, positive
@@ -152,7 +153,7 @@ def robust_margins(
     below = None if low is None else (_spread("low", low, given) - given).clamp(max=0)
     above = None if high is None else (_spread("high", high, given) - given).clamp(min=0)
     found = []
-    with evaluating(network):
+    with evaluating(network), same_randomness():
         for start in range(0, len(given), chunk):
             part = slice(start, start + chunk)
             x, y = given[part], truth[part]

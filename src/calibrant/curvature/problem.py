@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from calibrant.curvature.batches import Data, Inputs, answers, pairs, placed, rows, taken
-from calibrant.curvature.graphs import Product, hessian, measuring, saved_bytes
+from calibrant.curvature.graphs import Product, check_twice, hessian, measuring, saved_bytes
 from calibrant.curvature.layers import mixes_examples
 from calibrant.curvature.weights import Vector, Weights, added, copied, flat
 from calibrant.networks import bare
@@ -44,6 +44,8 @@ class Problem:
         data: batches, each weighted by the number of its labels that count.
         weights: where the loss is taken, and in what it is differentiated.
         ignore_index: label of examples or pixels that do not count.
+        exact: whether the loss takes logits in float64: in float32 the curvature of sure answers,
+            p (1 - p), would cancel.
         memory: bytes of the graph of one example, about.
         step: examples of a piece; None is a whole batch.
     """
@@ -53,6 +55,7 @@ class Problem:
     data: Data
     weights: Weights
     ignore_index: int | None
+    exact: bool = True
     memory: float = 0.0
     step: int | None = None
 
@@ -68,7 +71,7 @@ class Problem:
                 logits, counted = rows(logits, examples, ignore_index=self.ignore_index)
                 if len(counted):
                     found = True
-                    yield Piece(logits, counted, len(examples))
+                    yield Piece(self.raised(logits), counted, len(examples))
         if not found:
             raise ValueError(f"no label counts: all are ignore_index, {self.ignore_index}")
 
@@ -77,15 +80,20 @@ class Problem:
         like = self.weights.tensors[0]
         return answers(self.model, self.weights.state, placed(inputs, like))
 
+    def raised(self, logits: Logits) -> Logits:
+        """Logits in the precision of the loss."""
+        return logits.double() if self.exact else logits
+
     def total(self, labels: Labels) -> Callable[[Logits], Scalar]:
         """The sum of the losses as a function of the logits."""
 
         def total(logits: Logits) -> Scalar:
             losses = self.loss(logits, labels)
-            if losses.shape not in ((), labels.shape):
+            if not isinstance(losses, Tensor) or losses.shape not in ((), labels.shape):
+                got = shape(losses) if isinstance(losses, Tensor) else type(losses).__name__
                 raise ValueError(
-                    f"the loss must give ({len(labels)},) numbers or their mean, "
-                    f"got shape {shape(losses)}"
+                    "the loss must give a tensor with a number for each example, or their mean; "
+                    f"of {len(labels)} examples it gave {got}"
                 )
             return losses.sum() if losses.ndim else losses * len(labels)
 
@@ -134,7 +142,13 @@ def posed(
     problem = Problem(network, loss, data, copied(network, parameters), ignore_index)
     with measuring(network):
         inputs, labels = next(pairs(data))
-        memory, splits = _tried(problem, taken(inputs, slice(TRIED)), labels[:TRIED])
+        first = taken(inputs, slice(TRIED)), labels[:TRIED]
+        try:
+            memory, splits = _tried(problem, *first)
+        except RuntimeError:
+            # A loss may hold tensors of its own that do not go with float64.
+            problem = replace(problem, exact=False)
+            memory, splits = _tried(problem, *first)
     if not splits or mixes_examples(network):
         return replace(problem, memory=memory)
     return replace(problem, memory=memory, step=max(1, int(PIECE / memory)))
@@ -146,10 +160,16 @@ def _tried(problem: Problem, inputs: Inputs, labels: Int[Tensor, "n ..."]) -> tu
     labels = torch.zeros_like(labels, device=problem.weights.device)
     single: list[bool] = []
 
-    def graph() -> Product:
+    def started() -> tuple[Callable[[Logits], Scalar], Logits]:
         logits, classes = rows(problem.logits(inputs), labels, ignore_index=None)
+        logits, total = problem.raised(logits), problem.total(classes)
         single.append(problem.loss(logits, classes).ndim == 1)
-        return hessian(problem.total(classes), logits, problem.weights.tensors)
+        return total, logits
 
+    def graph() -> Product:
+        return hessian(*started(), problem.weights.tensors)
+
+    total, logits = started()
+    check_twice(total(logits), problem.weights.tensors)
     taken_bytes = saved_bytes(graph, besides=problem.weights.state.values())
     return max(1.0, taken_bytes / len(labels)), single[0]

@@ -47,6 +47,13 @@ def batch_sharpness(
     positive("batch", batch)
     at_least("batches", 2, batches)
     inputs, labels = whole(data)
+    if ignore_index is not None:
+        # Examples without a label that counts have no gradient.
+        counts = (labels != ignore_index).flatten(1 if labels.ndim > 1 else 0)
+        kept = counts.any(1) if labels.ndim > 1 else counts
+        inputs, labels = taken(inputs, kept.nonzero()[:, 0]), labels[kept]
+    if not len(labels):
+        raise ValueError(f"no label counts: all are ignore_index, {ignore_index}")
     generator = torch.Generator().manual_seed(seed)
     found = []
     for _ in range(batches if batch < len(labels) else 1):
@@ -55,7 +62,7 @@ def batch_sharpness(
         slope = gradient(model, loss, drawn, parameters=parameters, ignore_index=ignore_index)
         square = float(slope @ slope)
         if not square:
-            raise ValueError("the gradient of a batch is zero: curvature along it is not defined")
+            raise FloatingPointError("the gradient of a batch is zero: no curvature along it")
         curvature = operator(
             model, loss, drawn, parameters=parameters, ignore_index=ignore_index, keep=0
         )

@@ -1,0 +1,23 @@
+"""The Python examples of docs/curvature.md run as they stand there, one after the other."""
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "curvature.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys, as_a_user_runs_it):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in EXAMPLES:
+        exec(example, names)  # noqa: S102, our own page
+    assert len(EXAMPLES) > 4
+    assert names["probe"].rows[-1]["step"] == 400
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "sharpness.png",
+        "margins.png",
+        "scatter.png",
+        "spectrum.png",
+    }
+    assert "FAILS" not in capsys.readouterr().out

@@ -1,0 +1,251 @@
+"""A probe in a loop of one's own: what it reads, what it leaves alone, and what it refuses."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from calibrant import curvature, metrics
+from calibrant.losses import cross_entropy, focal
+from calibrant.predictions import Predictions
+from calibrant.training.probing import Probing
+
+
+def data(n: int = 60, k: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(n, 8), torch.randint(k, (n,))
+
+
+def network(k: int = 3) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, k))
+
+
+def test_every_column_is_what_the_functions_say():
+    model, train, test = network().double(), data(), data(40)
+    train, test = (train[0].double(), train[1]), (test[0].double(), test[1])
+    settings = {"tolerance": 1e-6, "products": 4, "batch": 16, "batches": 3, "seed": 5}
+    row = curvature.Probe(model, train, test, loss=focal, **settings).read()
+    logits = {"train": model(train[0]).detach(), "test": model(test[0]).detach()}
+    for name, (_, labels) in (("train", train), ("test", test)):
+        held = Predictions(logits[name], labels)
+        for metric in ("accuracy", "nll", "ece"):
+            assert row[f"{name}_{metric}"] == pytest.approx(metrics.METRICS[metric](held))
+        found = curvature.margins(logits[name], labels)
+        assert row[f"{name}_log_tail"] == pytest.approx(np.log(np.exp(-found.numpy()).mean()))
+    lead = curvature.margins(logits["train"], train[1]).numpy()
+    for level in (0, 5, 25, 50, 75, 95):
+        assert row[f"margin_{level}"] == pytest.approx(np.quantile(lead, level / 100))
+    assert row["logit_norm"] == pytest.approx(float(logits["train"].norm(dim=1).mean()))
+    focal(model(train[0]), train[1]).mean().backward()
+    slopes = torch.cat([each.grad.flatten() for each in model.parameters()])
+    assert row["gradient_norm"] == pytest.approx(float(slopes.norm()))
+    for matrix in ("hessian", "gauss_newton"):
+        dense = curvature.operator(model, focal, train, matrix=matrix).dense()
+        assert row[matrix] == pytest.approx(float(torch.linalg.eigvalsh(dense)[-1]), rel=1e-5)
+    sharp = curvature.batch_sharpness(model, focal, train, batch=16, batches=3, seed=5)
+    assert (row["batch_sharpness"], row["batch_sharpness_error"]) == (sharp.value, sharp.error)
+    held = curvature.trace(model, focal, train, matrix="gauss_newton", products=4, seed=5)
+    assert (row["trace"], row["trace_error"]) == (held.value, held.error)
+
+
+def test_steps_are_read_from_the_first_on_and_a_loop_may_go_on():
+    probe = curvature.Probe(network(), data(), every=3, measures=["calibration"])
+    for _ in range(7):
+        probe.step(lr=0.0)
+    assert [row["step"] for row in probe.rows] == [0, 3, 6]
+    assert "edge" not in probe.rows[0]
+    probe.step(lr=0.5, number=9)
+    assert probe.rows[-1]["step"] == 9
+    assert probe.rows[-1]["edge"] == 4
+
+
+def test_examples_are_drawn_once_and_stay_the_same():
+    inputs, labels = data(500)
+    probe = curvature.Probe(network(), (inputs, labels), examples=50, measures=["calibration"])
+    assert len(probe.train[1]) == 50
+    again = curvature.Probe(network(), (inputs, labels), examples=50, measures=["calibration"])
+    assert torch.equal(probe.train[0], again.train[0])
+    other = curvature.Probe(network(), (inputs, labels), examples=50, seed=1)
+    assert not torch.equal(probe.train[0], other.train[0])
+
+
+class AlwaysDrops(nn.Module):
+    """Drops features in evaluation mode, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.last(functional.dropout(torch.tanh(self.first(x)), 0.5))
+
+
+class Counts(nn.Module):
+    """Writes into a buffer that its answer depends on, in every mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) * (1 + 0.01 * self.calls)
+
+
+def norms() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 3)
+    )
+
+
+@pytest.mark.parametrize("make", [AlwaysDrops, Counts, norms])
+def test_trainings_with_and_without_a_probe_end_with_the_same_bits(make):
+    ends = []
+    for probed in (False, True):
+        torch.manual_seed(3)
+        model, (x, y) = make(), data()
+        optimizer = torch.optim.Adam(model.parameters())
+        small = {"every": 4, "products": 2, "batch": 8, "batches": 2}
+        probe = curvature.Probe(model, (x, y), (x, y), **small) if probed else None
+        for _ in range(9):
+            if probe is not None:
+                probe.step(lr=0.1)
+            optimizer.zero_grad()
+            cross_entropy(model(x), y).mean().backward()
+            optimizer.step()
+        ends.append(copy.deepcopy(model.state_dict()))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_what_cannot_be_measured_is_left_out_and_training_goes_on():
+    model = nn.Sequential(nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(1e4 * torch.eye(2))
+    data = torch.eye(2).repeat(20, 1), torch.tensor([0, 1] * 20)
+    row = curvature.Probe(model, data).read()
+    # All is certain: there is no gradient to look along.
+    assert "batch_sharpness" not in row
+    assert row["train_accuracy"] == 1
+    model[0].weight.data.fill_(torch.inf)
+    assert curvature.Probe(model, data).read() == {}
+
+
+def test_labels_that_do_not_count_have_no_part_in_it():
+    model, (x, y) = network(), data()
+    marked, far = torch.cat([y, torch.full((5,), -100)]), torch.cat([x, 1e3 * torch.ones(5, 8)])
+    options = {"measures": ["calibration", "margins", "norms", "gauss_newton"], "tolerance": 1e-6}
+    plain = curvature.Probe(model, (x, y), **options).read()
+    found = curvature.Probe(model, (far, marked), ignore_index=-100, **options).read()
+    assert found == pytest.approx(plain, rel=1e-4)
+
+
+def test_batches_and_compiled_networks_are_taken_as_they_come():
+    model, (x, y) = network(), data()
+    measures = ["calibration", "gauss_newton"]
+    plain = curvature.Probe(model, (x, y), measures=measures).read()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16)
+    assert curvature.Probe(model, loader, measures=measures).read() == pytest.approx(plain)
+    compiled = torch.compile(model, backend="eager")
+    assert curvature.Probe(compiled, (x, y), measures=measures).read() == pytest.approx(plain)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"every": 2.5}, "every must be a whole number, got 2.5"),
+        ({"every": "abc"}, "every must be a whole number, got 'abc'"),
+        ({"products": 1}, "products must be at least 2"),
+        ({"batches": 1}, "batches must be at least 2"),
+        ({"measures": "hessian"}, "measures must be a list of calibration, .*; got 'hessian'"),
+        ({"measures": []}, "measures must be a list"),
+        ({"measures": ["ece"]}, "measures must be one of"),
+        ({"tolerance": "small"}, "tolerance must be a number"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_wrong_settings_are_said_in_one_line_by_both_ways_in(settings, words):
+    for make in (lambda: curvature.Probe(network(), data(), **settings), lambda: Probing(settings)):
+        with pytest.raises(ValueError, match=words) as error:
+            make()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((torch.zeros(10, 8), torch.zeros(3).long()), "10 inputs and 3 labels"),
+        ((torch.zeros(0, 8), torch.zeros(0).long()), "no examples"),
+        ((np.zeros((3, 8)), np.zeros(3)), "each batch must be a pair|data must be"),
+        (torch.zeros(3, 8), "data must be a pair"),
+    ],
+)
+def test_wrong_data_are_said_in_one_line(given, words):
+    with pytest.raises((ValueError, TypeError), match=words) as error:
+        curvature.Probe(network(), given)
+    assert "\n" not in str(error.value)
+
+
+def test_a_network_without_weights_is_refused():
+    with pytest.raises(ValueError, match="no weights that are learnt"):
+        curvature.Probe(nn.Flatten(), data())
+
+
+class Once(torch.autograd.Function):
+    """A square whose gradient cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope):
+        return 2 * slope * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
+def test_an_operation_that_is_differentiable_once_is_refused(matrix):
+    with pytest.raises(ValueError, match="differentiable only once"):
+        curvature.top_eigenvalues(
+            network(), lambda z, y: cross_entropy(Once.apply(z), y), data(), matrix=matrix
+        )
+
+
+def test_the_curvature_of_sure_answers_keeps_its_digits_in_float32():
+    model = nn.Linear(1, 2, bias=False)
+    model.weight.data = torch.tensor([[8.3], [-8.3]])
+    pair = torch.ones(1, 1), torch.tensor([0])
+    found = float(curvature.top_eigenvalues(model, cross_entropy, pair, matrix="gauss_newton")[0])
+    p = 1 / (1 + np.exp(-16.6))
+    assert found == pytest.approx(2 * p * (1 - p), rel=1e-5)
+    norms = curvature.jacobian_norms(model, pair[0])
+    held = Predictions(model(pair[0]).detach(), pair[1])
+    bounds = curvature.population_bounds(held, jacobian=norms, sharpness=found)
+    assert all(bound.holds for bound in bounds)
+
+
+def test_a_loss_that_wants_float32_gets_it():
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    model, (x, y) = network(), data()
+    found = curvature.top_eigenvalues(
+        model, lambda z, t: functional.cross_entropy(z, t, weight=weight), (x, y)
+    )
+    doubled = curvature.top_eigenvalues(
+        model, lambda z, t: functional.cross_entropy(z, t, weight=weight.double()), (x, y)
+    )
+    assert float(found[0]) == pytest.approx(float(doubled[0]), rel=1e-3)
+
+
+def test_one_exact_correlation_does_not_outweigh_the_others():
+    def run(values):
+        return [{"train_ece": float(a), "gauss_newton": float(b)} for a, b in enumerate(values)]
+
+    found = curvature.correlations([run([0, 1, 2, 3]), run([1, 3, 0, 2]), run([2, 0, 3, 1])])
+    assert found.values[0] == pytest.approx(1)
+    assert found.mean.value == pytest.approx(np.mean(found.values))
