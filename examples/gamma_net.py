@@ -36,6 +36,9 @@ def trained(method: GammaNet | None) -> nn.Module:
     return model.eval()
 
 
-for name, method in (("cross entropy", None), ("gamma_net", GammaNet(5, bandwidth=0.01, meta_lr=0.01))):
+for name, method in (
+    ("cross entropy", None),
+    ("gamma_net", GammaNet(5, bandwidth=0.01, meta_lr=0.01)),
+):
     found = Predictions(trained(method)(test).detach(), test_labels)
     print(f"{name:14} accuracy {metrics.accuracy(found):.3f}  ECE {metrics.ece(found):.3f}")

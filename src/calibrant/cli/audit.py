@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.audit_output import default_figure, infinite, show
+from calibrant.cli.audit_output import default_figure, infinite, show, write_page
 
 if TYPE_CHECKING:
     import calibrant.predictions
@@ -73,6 +73,15 @@ def audit(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Also one page of HTML with all of it, to be sent as it is.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
     adaptive: Annotated[
         bool,
         typer.Option(
@@ -126,6 +135,9 @@ def audit(
     record["figure"] = None if figure is None else str(figure)
     record["classwise_figure"] = None if classwise is None else str(classwise)
     record["limit"] = None if max_ece is None else {"max_ece": max_ece, "passed": passed}
+    record["page"] = None if page is None else str(page)
+    if page is not None:
+        write_page(page, predictions, record)
     (screen.show_json if as_json else show)(record)
     if not passed:
         print(f"calibrant: ece {ece:.4f} is above --max-ece {max_ece:g}", file=sys.stderr)

@@ -3,21 +3,20 @@
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import p_text, range_text, say, show_table
 from calibrant.cli.wording import TESTS, hint
 
+if TYPE_CHECKING:
+    from calibrant.predictions import Predictions
+
 
 def show(record: dict[str, Any]) -> None:
     """Print the tables, the verdict, and where the figures are."""
-    say(
-        f"{record['source']}: {record['examples']:,} examples, {record['classes']:,} classes, "
-        f"mean confidence {record['mean_confidence']:.4f}"
-    )
+    say(f"{record['source']}: {facts(record)}")
     say("")
-    interval = [f"{100 * record['level']:g}% interval"] if "verdict" in record else []
-    heads = ["metric", "value", *interval, "what it is; lower is better"]
+    heads = metric_heads(record)
     show_table(heads, metric_rows(record["metrics"]), numbers=["value"])
     if record.get("tests"):
         heads = ["test", "p-value", "asks"]
@@ -28,9 +27,42 @@ def show(record: dict[str, Any]) -> None:
         say(truth_line(record["truth"], record["metrics"]["ece"], record["bins"]))
     if "verdict" in record:
         say(record["verdict"], style="bold")
-    for key in ("figure", "classwise_figure"):
+    for key in ("figure", "classwise_figure", "page"):
         if record[key] is not None:
             say(f"{key.replace('_', ' ')}: {record[key]}")
+
+
+def facts(record: dict[str, Any]) -> str:
+    """How much there is."""
+    return (
+        f"{record['examples']:,} examples, {record['classes']:,} classes, "
+        f"mean confidence {record['mean_confidence']:.4f}"
+    )
+
+
+def metric_heads(record: dict[str, Any]) -> list[str]:
+    """Heads of the table of metrics, with intervals if there are any."""
+    interval = [f"{100 * record['level']:g}% interval"] if "verdict" in record else []
+    return ["metric", "value", *interval, "what it is; lower is better"]
+
+
+def write_page(path: Path, predictions: "Predictions", record: dict[str, Any]) -> None:
+    """Write all of it as one page of HTML, whole or not at all."""
+    from calibrant.files.atomic import replacing
+    from calibrant.report.audit_page import audit_page
+
+    text = audit_page(
+        predictions,
+        name=Path(record["source"]).name,
+        facts=facts(record),
+        heads=metric_heads(record),
+        rows=metric_rows(record["metrics"]),
+        verdict=record.get("verdict", ""),
+        remarks=record["remarks"],
+        bins=record["bins"],
+    )
+    with replacing(path) as handle:
+        handle.write(text.encode())
 
 
 def metric_rows(metrics: dict[str, dict[str, float]]) -> list[list[str]]:

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from calibrant.report.rendering import part, policy
 from calibrant.report.saved import Saved, saved_from
-from calibrant.report.study_page import page, policy
+from calibrant.report.study_page import page
 from calibrant.study.folder import STUDY, gathered, read_study
 from calibrant.study.store import NAME, Store
 
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, "text/html", _index(self.server))
             elif len(parts) == 1 and parts[0] in self.server.studies():
                 saved = _live(self.server.studies()[parts[0]])
-                text = page(saved, scripts=_script(), connects=True)
+                text = page(saved, scripts=part("live.js"), connects=True)
                 self._send(HTTPStatus.OK, "text/html", text)
             elif parts[1:] == ["version"] and parts[0] in self.server.studies():
                 self._send(HTTPStatus.OK, "text/plain", _version(self.server.studies()[parts[0]]))
@@ -142,7 +142,7 @@ def _index(server: Server) -> str:
         numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
         cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
         rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
-    style = (files("calibrant.report") / "web" / "page.css").read_text(encoding="utf-8")
+    style = part("page.css")
     many = f"{len(rows)} stud{'y' if len(rows) == 1 else 'ies'}"
     return INDEX.format(
         policy=policy(style, ""),
@@ -151,7 +151,3 @@ def _index(server: Server) -> str:
         count=many,
         rows="".join(rows),
     )
-
-
-def _script() -> str:
-    return (files("calibrant.report") / "web" / "live.js").read_text(encoding="utf-8")

@@ -1,20 +1,15 @@
 """The page of a study: which method to use, how certain that is, where it fails, and why."""
 
-import base64
-import hashlib
 import math
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calibrant import __version__
-from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
 from calibrant.report.gaps import BETTER, Reading
 from calibrant.report.numbers import digits, name_of, number, shown, spread
+from calibrant.report.rendering import rendered
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
 from calibrant.report.sections.under_way import under_way
@@ -43,42 +38,19 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
         scripts: more of them, for a page that is served.
         connects: whether the page may ask its server for more.
     """
-    jinja = need("jinja2", extra="report", what="the page of a study")
-    setting = jinja.Environment(
-        autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    style, script = _part("page.css"), _part("page.js") + scripts
     done = sum(cell.done for cell in saved.cells)
     found = findings(saved)
-    text: str = setting.from_string(_part("page.html")).render(
+    return rendered(
+        "page.html",
+        scripts=scripts,
+        connects=connects,
         name=saved.name,
         about=saved.about,
         state=f"{done} of {len(saved.cells)} trainings are done.",
-        policy=policy(style, script, connects=connects),
-        style=style,
-        script=script,
         groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
         first=under_way(saved),
         study_panels=_panels(STUDY_PANELS, saved),
-        version=__version__,
     )
-    return text
-
-
-@cache
-def _part(name: str) -> str:
-    return (files("calibrant.report") / "web" / name).read_text(encoding="utf-8")
-
-
-def policy(style: str, script: str, *, connects: bool = False) -> str:
-    """Nothing is loaded, and nothing runs but what is ours: a browser checks the digests."""
-    sums = [
-        base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
-        for each in (style, script)
-    ]
-    rules = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'"
-    more = "; connect-src 'self'" if connects else ""
-    return f"{rules}; img-src data:; base-uri 'none'; form-action 'none'{more}"
 
 
 def _group(key: str, found: Findings) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""Pages from templates: one file each, with style and script inside, named in a policy."""
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from calibrant import __version__
+from calibrant.extras import need
+
+
+def rendered(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:
+    """A page of `web/` as text; all values are escaped unless the template says otherwise.
+
+    Args:
+        template: its name.
+        scripts: more of them, for a page that is served.
+        connects: whether the page may ask its server for more.
+        values: of the template.
+    """
+    jinja = need("jinja2", extra="report", what="the page of a report")
+    setting = jinja.Environment(
+        autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style, script = part("page.css"), part("page.js") + scripts
+    text: str = setting.from_string(part(template)).render(
+        policy=policy(style, script, connects=connects),
+        style=style,
+        script=script,
+        version=__version__,
+        **values,
+    )
+    return text
+
+
+@cache
+def part(name: str) -> str:
+    """A file of `web/`."""
+    return (files("calibrant.report") / "web" / name).read_text(encoding="utf-8")
+
+
+def policy(style: str, script: str, *, connects: bool = False) -> str:
+    """Nothing is loaded, and nothing runs but what is ours: a browser checks the digests."""
+    sums = [
+        base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
+        for each in (style, script)
+    ]
+    rules = f"default-src 'none'; style-src 'sha256-{sums[0]}'; script-src 'sha256-{sums[1]}'"
+    more = "; connect-src 'self'" if connects else ""
+    return f"{rules}; img-src data:; base-uri 'none'; form-action 'none'{more}"
