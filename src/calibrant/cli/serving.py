@@ -1,7 +1,6 @@
 """`calibrant report --serve`: the studies of a folder on a page of this machine, growing live."""
 
 import hashlib
-import html
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
@@ -10,21 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from calibrant.report.rendering import part, policy
+from calibrant.report.rendering import part, rendered
 from calibrant.report.saved import Saved, saved_from
 from calibrant.report.study_page import page
 from calibrant.study.folder import STUDY, gathered, read_study
 from calibrant.study.store import NAME, Store
 
 ADDRESS = "127.0.0.1"
-INDEX = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Studies</title>
-<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{style}</style></head>
-<body><header><div><h1>Studies</h1><p class="about">{where}</p></div></header><main>
-<table class="numbers"><caption>{count}</caption><thead><tr><th scope="col">study</th>
-<th scope="col" class="number">done</th><th scope="col" class="number">running</th>
-<th scope="col" class="number">failed</th></tr></thead><tbody>{rows}</tbody></table></main></body>
-</html>
-"""
 
 
 class Server(ThreadingHTTPServer):
@@ -133,21 +124,17 @@ def _version(folder: Path) -> str:
 
 
 def _index(server: Server) -> str:
-    rows = []
+    studies = []
     for name, folder in server.studies().items():
         with Store.open(folder, create=False) as store:
             counts = store.counts()
-        link = f'<a href="/{quote(name, safe="")}">{html.escape(name)}</a>'
         bad = counts["failed"] + counts["diverged"]
         numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
-        cells = "".join(f'<td class="number">{each}</td>' for each in numbers)
-        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
-    style = part("page.css")
-    many = f"{len(rows)} stud{'y' if len(rows) == 1 else 'ies'}"
-    return INDEX.format(
-        policy=policy(style, ""),
-        style=style,
-        where=html.escape(server.folder.resolve().name),
-        count=many,
-        rows="".join(rows),
+        studies.append({"name": name, "address": quote(name, safe=""), "numbers": numbers})
+    return rendered(
+        "index.html",
+        name="Studies",
+        where=server.folder.resolve().name,
+        caption=f"{len(studies)} stud{'y' if len(studies) == 1 else 'ies'}",
+        studies=studies,
     )

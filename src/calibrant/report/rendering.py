@@ -21,10 +21,14 @@ def rendered(template: str, *, scripts: str = "", connects: bool = False, **valu
     """
     jinja = need("jinja2", extra="report", what="the page of a report")
     setting = jinja.Environment(
-        autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja.FunctionLoader(part),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     style, script = part("page.css"), part("page.js") + scripts
-    text: str = setting.from_string(part(template)).render(
+    text: str = setting.get_template(template).render(
         policy=policy(style, script, connects=connects),
         style=style,
         script=script,
