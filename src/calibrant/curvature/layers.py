@@ -66,8 +66,7 @@ def _normalised(norm: _BatchNorm, x: Maps) -> Maps:
     shift = -mean * scale
     if norm.bias is not None:
         shift = shift + norm.bias
-    broad = (-1, *[1] * (x.ndim - 2))
-    return torch.addcmul(shift.view(broad), x, scale.view(broad))
+    return scaled(x, scale, shift)
 
 
 def _convolved(layer: _ConvNd, twice: bool, x: Tensor) -> Tensor:
@@ -98,7 +97,7 @@ class Convolution(torch.autograd.Function):
             x, weight = x.detach(), weight.detach()
         for_x, for_weight, for_bias = ctx.needs_input_grad[:3]
         found = slopes(slope, x, weight, ctx.how, (for_x, for_weight))
-        total = slope.sum((0, *range(2, slope.ndim))) if for_bias else None
+        total = _per_channel(slope) if for_bias else None
         return found[0], found[1], total, None, None
 
 
@@ -138,6 +137,67 @@ class Slopes(torch.autograd.Function):
         return sum(parts[1:], parts[0]) if parts else None, *found, None, None
 
 
+class Scaled(torch.autograd.Function):
+    """A multiplication and an addition for each channel, whose gradient is `ScaledSlopes`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Multiply and add."""
+        ctx.save_for_backward(x, scale)
+        return torch.addcmul(_broad(shift, x), x, _broad(scale, x))
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients in the input, the scale and the shift."""
+        found = scaled_slopes(slope, *ctx.saved_tensors, ctx.needs_input_grad[:2])
+        return *found, _per_channel(slope) if ctx.needs_input_grad[2] else None
+
+
+class ScaledSlopes(torch.autograd.Function):
+    """The gradients of `Scaled`, each in one pass over the maps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, slope: Tensor, x: Tensor, scale: Tensor, wanted: Sequence[bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Gradients of slope . (x scale) in x and in scale, where wanted."""
+        ctx.save_for_backward(slope, x, scale)
+        ctx.set_materialize_grads(False)
+        for_x, for_scale = wanted
+        return (
+            slope * _broad(scale, x) if for_x else None,
+            _per_channel(slope * x) if for_scale else None,
+        )
+
+    @staticmethod
+    def backward(
+        ctx: Any, along_x: Tensor | None, along_scale: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """The product rule."""
+        slope, x, scale = ctx.saved_tensors
+        for_slope, for_x, for_scale = ctx.needs_input_grad[:3]
+        there = None
+        if for_slope and along_x is not None:
+            there = along_x * _broad(scale, x)
+        if for_slope and along_scale is not None:
+            broad = _broad(along_scale, x)
+            there = x * broad if there is None else torch.addcmul(there, x, broad)
+        return (
+            there,
+            slope * _broad(along_scale, x) if for_x and along_scale is not None else None,
+            _per_channel(slope * along_x) if for_scale and along_x is not None else None,
+            None,
+        )
+
+
+def _broad(channels: Tensor, maps: Tensor) -> Tensor:
+    return channels.view(-1, *[1] * (maps.ndim - 2))
+
+
+def _per_channel(maps: Tensor) -> Tensor:
+    return maps.sum((0, *range(2, maps.ndim)))
+
+
 def _both(
     slope: Tensor, x: Tensor, weight: Tensor, how: Sequence[Any], wanted: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -147,3 +207,5 @@ def _both(
 
 convolution: Callable[..., Tensor] = Convolution.apply
 slopes: Callable[..., tuple[Tensor | None, Tensor | None]] = Slopes.apply
+scaled: Callable[..., Tensor] = Scaled.apply
+scaled_slopes: Callable[..., tuple[Tensor | None, Tensor | None]] = ScaledSlopes.apply

@@ -20,7 +20,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Build: TypeAlias = Callable[[Callable[[Logits], Scalar], Logits, Sequence[Tensor]], Product]
 
 # Bytes of the graph of one piece: small enough for a processor's cache, large enough for its cores.
-PIECE = 32 << 20
+PIECE = 64 << 20
 # Examples that are tried to find out how many bytes one takes.
 TRIED = 4
 
