@@ -7,11 +7,11 @@ import pytest
 
 from calibrant import Predictions, metrics
 from calibrant.cli import options
-from calibrant.cli.audit_output import default_figure, truth_line
+from calibrant.cli.audit_output import default_output, truth_line
 from calibrant.data import SYNTHETIC
 from calibrant.metrics.intervals import METHODS
 
-QUICK = ("--resamples", 20, "--no-figure")
+QUICK = ("--resamples", 20, "--no-figure", "--no-page")
 
 
 def test_prints_every_metric_with_its_interval_the_tests_and_the_verdict(run, file):
@@ -78,12 +78,14 @@ def test_methods_are_those_of_the_library():
 
 
 def test_without_intervals_there_are_values_only(run, file):
-    code, out, _ = run("audit", file.name, "--no-intervals", "--no-figure", "--bins", 5)
+    code, out, _ = run(
+        "audit", file.name, "--no-intervals", "--no-figure", "--no-page", "--bins", 5
+    )
     assert code == 0
     assert "interval" not in out
     assert "p-value" not in out
     assert f"{metrics.ece(Predictions.load(file), bins=5):.4f}" in out
-    _, out, _ = run("audit", file, "--no-intervals", "--no-figure", "--json")
+    _, out, _ = run("audit", file, "--no-intervals", "--no-figure", "--no-page", "--json")
     record = json.loads(out)
     p = Predictions.load(file)
     for name, metric in metrics.METRICS.items():
@@ -97,7 +99,7 @@ def test_names_of_arrays_are_passed_on(run, tmp_path):
     probs = generator.dirichlet(np.ones(3), 50)
     arrays = {"raw": np.log(probs), "p": probs, "y": generator.integers(0, 3, 50)}
     np.savez(tmp_path / "named.npz", **arrays)
-    tail = ("--labels", "y", "--no-intervals", "--no-figure", "--json")
+    tail = ("--labels", "y", "--no-intervals", "--no-figure", "--no-page", "--json")
     _, one, _ = run("audit", "named.npz", "--logits", "raw", *tail)
     _, two, _ = run("audit", "named.npz", "--probs", "p", *tail)
     assert json.loads(one)["metrics"]["nll"]["value"] == pytest.approx(
@@ -112,7 +114,7 @@ def test_how_far_a_file_may_expand_is_passed_on(run, file, monkeypatch):
     seen = {}
     load = Predictions.load
     monkeypatch.setattr(Predictions, "load", lambda path, **given: seen.update(given) or load(path))
-    run("audit", file, "--no-intervals", "--no-figure", "--max-expansion", 7)
+    run("audit", file, "--no-intervals", "--no-figure", "--no-page", "--max-expansion", 7)
     assert seen["max_expansion"] == 7
 
 
@@ -120,38 +122,45 @@ def test_a_pattern_joins_several_files(run, file, tmp_path):
     (tmp_path / "test_more.npz").write_bytes(file.read_bytes())
     _, out, _ = run("audit", "test*.npz", "--no-intervals")
     assert "800 examples" in out
-    assert out.endswith("figure: test.reliability.png\n")
+    assert out.endswith("figure: test.reliability.png\npage: test.audit.html\n")
 
 
-def test_the_figure_goes_to_the_current_folder_unless_told(run, file, tmp_path):
+def test_figure_and_page_go_to_the_current_folder_unless_told(run, file, tmp_path):
     _, out, _ = run("audit", file, "--no-intervals")
-    assert out.endswith("\nfigure: test.reliability.png\n")
+    assert out.endswith("\nfigure: test.reliability.png\npage: test.audit.html\n")
+    assert "test.npz" in (tmp_path / "test.audit.html").read_text()
     written = (tmp_path / "test.reliability.png").read_bytes()
     assert written[:4] == b"\x89PNG"
     assert len(written) > 10_000
-    _, out, _ = run("audit", file, "--no-intervals", "--figure", "deep/a.svg", "--adaptive")
+    tail = ("--figure", "deep/a.svg", "--adaptive", "--no-page")
+    _, out, _ = run("audit", file, "--no-intervals", *tail)
     assert out.endswith("\nfigure: deep/a.svg\n")
     assert b"<svg" in (tmp_path / "deep" / "a.svg").read_bytes()
 
 
 def test_no_figure_writes_none(run, file, tmp_path):
-    run("audit", file, "--no-intervals", "--no-figure")
+    run("audit", file, "--no-intervals", "--no-figure", "--no-page")
     assert list(tmp_path.iterdir()) == [file]
-    code, _, err = run("audit", file, "--figure", "a.png", "--no-figure")
+    code, _, err = run("audit", file, "--figure", "a.png", "--no-figure", "--no-page")
     assert code == 2
     assert "not both" in err
 
 
 def test_classwise_writes_one_more(run, file, tmp_path):
-    _, out, _ = run("audit", file, "--no-intervals", "--no-figure", "--classwise", "classes.png")
+    _, out, _ = run(
+        "audit", file, "--no-intervals", "--no-figure", "--no-page", "--classwise", "classes.png"
+    )
     assert "classwise figure: classes.png\n" in out
     assert (tmp_path / "classes.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("bad", ["a.jpg", "no/such/a.png"])
-def test_a_figure_that_cannot_be_written_stops_before_resampling(run, file, bad, monkeypatch):
+@pytest.mark.parametrize(
+    ("what", "bad"),
+    [("--figure", "a.jpg"), ("--figure", "no/such/a.png"), ("--page", "no/such/a.html")],
+)
+def test_what_cannot_be_written_stops_before_resampling(run, file, what, bad, monkeypatch):
     monkeypatch.setattr(metrics, "summary", lambda *_, **__: pytest.fail("resampled"))
-    code, out, err = run("audit", file, "--figure", bad)
+    code, out, err = run("audit", file, what, bad)
     assert (code, out) == (2, "")
     assert bad in err
 
@@ -195,7 +204,7 @@ def test_an_infinite_score_is_explained(run, tmp_path):
 @pytest.mark.parametrize(("limit", "code"), [(0.5, 0), (0.001, 1)])
 def test_max_ece_decides_the_exit_code(run, file, limit, code):
     ece = metrics.ece(Predictions.load(file))
-    tail = ("--no-intervals", "--no-figure", "--max-ece", limit)
+    tail = ("--no-intervals", "--no-figure", "--no-page", "--max-ece", limit)
     found, _, err = run("audit", file, *tail)
     assert found == code
     assert err == (f"calibrant: ece {ece:.4f} is above --max-ece {limit}\n" if code else "")
@@ -206,7 +215,10 @@ def test_max_ece_decides_the_exit_code(run, file, limit, code):
 
 def test_max_ece_equal_to_the_value_passes(run, file):
     ece = metrics.ece(Predictions.load(file))
-    assert run("audit", file, "--no-intervals", "--no-figure", "--max-ece", repr(ece))[0] == 0
+    assert (
+        run("audit", file, "--no-intervals", "--no-figure", "--no-page", "--max-ece", repr(ece))[0]
+        == 0
+    )
 
 
 @pytest.mark.parametrize("limit", ["-1", "nan"])
@@ -229,7 +241,7 @@ def test_the_example_shows_the_truth_beside_the_estimate(run, tmp_path):
 
 
 def test_an_example_may_be_named(run):
-    tail = ("--no-intervals", "--no-figure", "--bins", 10, "--json")
+    tail = ("--no-intervals", "--no-figure", "--no-page", "--bins", 10, "--json")
     _, out, _ = run("audit", "--example", "tempered", *tail)
     record = json.loads(out)
     assert (record["source"], record["classes"]) == ("tempered", 2)
@@ -289,4 +301,4 @@ def test_remarks_of_the_summary_are_shown_before_the_verdict(run, file, monkeypa
     ],
 )
 def test_figures_are_named_after_their_source(source, name):
-    assert str(default_figure(source)) == f"{name}.reliability.png"
+    assert str(default_output(source, "reliability.png")) == f"{name}.reliability.png"

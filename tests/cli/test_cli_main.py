@@ -102,7 +102,7 @@ def test_other_errors_are_not_hidden(run, file, monkeypatch):
 
     monkeypatch.setattr(audit, "_values", broken)
     with pytest.raises(KeyError):
-        run("audit", file, "--no-intervals", "--no-figure")
+        run("audit", file, "--no-intervals", "--no-figure", "--no-page")
 
 
 def test_ctrl_c_is_quiet(run, file, monkeypatch):
@@ -110,7 +110,7 @@ def test_ctrl_c_is_quiet(run, file, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(audit, "_values", interrupt)
-    assert run("audit", file, "--no-intervals", "--no-figure") == (130, "", "")
+    assert run("audit", file, "--no-intervals", "--no-figure", "--no-page") == (130, "", "")
 
 
 def test_ctrl_c_while_starting_is_quiet(monkeypatch):

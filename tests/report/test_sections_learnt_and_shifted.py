@@ -1,5 +1,7 @@
 """Panels that only some studies have: learnt gammas and multipliers, shifts, maps, many methods."""
 
+import base64
+import io
 import json
 import math
 import shutil
@@ -8,11 +10,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
+from matplotlib.image import imread
 from saved_studies import COUNTS, FOCAL, PLAIN, small_study, write_lines
 
+from calibrant.data import Split
 from calibrant.predictions import Predictions
 from calibrant.report.saved import read_saved
 from calibrant.report.sections import PANELS
+from calibrant.training.results import pixel_runs
 
 BINS = 5
 
@@ -115,38 +121,50 @@ def test_shifted_splits_are_lines_over_severity(place):
     assert lines == [[PLAIN, "0.2500"], [FOCAL, "-"]]
 
 
-def dense(place, size, left_out=()):
-    """Replace the predictions by those of three images, and say what size they were brought to."""
+def dense(place, runs, shape=(5, 6)):
+    """Replace the predictions by those of three images, and say where pixels of two lie."""
     folder = place / "cells" / f"{0:016x}"
     record = json.loads((folder / "result.json").read_text())
-    record["identity"]["dataset.size"] = size
+    record["pixels"] = {"shape": shape, "runs": runs}
     (folder / "result.json").write_text(json.dumps(record))
     logits = np.random.default_rng(0).normal(size=(3, 4, 5, 6)).astype(np.float32)
     labels = np.zeros((3, 5, 6), dtype=np.int64)
-    for image in left_out:
-        labels[image, 0, 0] = 255
+    labels[1, 0, 2:4] = 255
     found = Predictions.from_dense(logits, labels, ignore_index=255)
     found.save(folder / "test.npz")
-    return logits.argmax(1) == labels
+    return np.where(labels == 255, np.nan, logits.argmax(1) == labels)
 
 
-def test_maps_show_images_of_which_every_pixel_is_known(place):
-    right = dense(place, [5, 6], left_out=[1])
+def pixels_of(picture):
+    """Grey values of an embedded picture."""
+    embedded = picture.get("src").removeprefix("data:image/png;base64,")
+    return (255 * imread(io.BytesIO(base64.b64decode(embedded)))).round()
+
+
+def test_maps_put_every_pixel_that_counts_in_its_place(place):
+    right = dense(place, [[30], [2, 2, 26]])
     panel = PANELS["maps"](group_of(place))
     pictures = parsed(f"<div>{panel.html}</div>").findall(".//img")
     assert [(each.get("width"), each.get("height")) for each in pictures] == [("6", "5")] * 4
-    assert tips(panel)[1] == (
-        f"errors of {PLAIN}, image 1, {right[0].mean():.1%} of the pixels right"
-    )
     assert tips(panel)[3] == (
-        f"errors of {PLAIN}, image 3, {right[2].mean():.1%} of the pixels right"
+        f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels right"
     )
+    for image in (0, 1):
+        shown = pixels_of(pictures[2 * image + 1])
+        expected = np.where(np.isnan(right[image]), 255, np.where(right[image] == 1, 215, 25))
+        assert np.array_equal(shown, expected)
 
 
-@pytest.mark.parametrize(("size", "left_out"), [(None, ()), ([5, 6], (0, 1, 2)), (5, ())])
-def test_maps_are_not_made_up(place, size, left_out):
-    dense(place, size, left_out)
+def test_maps_of_images_that_do_not_fit_their_record_are_not_made_up(place):
+    dense(place, [[28, 2], [30]])
     assert PANELS["maps"](group_of(place)) is None
+
+
+def test_a_training_says_where_the_pixels_that_count_lie():
+    labels = torch.tensor([[[255, 1, 1], [255, 255, 0]], [[0, 1, 1], [0, 1, 255]]])
+    split = Split(torch.zeros(2, 3, 2, 3), labels, torch.arange(2))
+    found = pixel_runs(split, 255)
+    assert found == {"shape": [2, 3], "runs": [[0, 1, 2, 2, 1], [5, 1]]}
 
 
 def test_many_methods_stay_readable_and_small(place):

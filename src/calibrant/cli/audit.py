@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.audit_output import default_figure, infinite, show, write_page
+from calibrant.cli.audit_output import default_output, infinite, show, write_page
 
 if TYPE_CHECKING:
     import calibrant.predictions
 
 EXAMPLE, EXAMPLES = "overconfident", 10_000
+# What is written unless told otherwise: the library it takes, and how its name ends.
+OUTPUTS = {"figure": ("matplotlib", "reliability.png"), "page": ("jinja2", "audit.html")}
 
 
 def audit(
@@ -77,11 +79,14 @@ def audit(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Also one page of HTML with all of it, to be sent as it is.",
+            help="All of it as one file of HTML, to be sent as it is. Default: in this folder.",
             show_default=False,
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
+    no_page: Annotated[
+        bool, typer.Option("--no-page", help="Write none.", rich_help_panel=options.OUTPUT)
+    ] = False,
     adaptive: Annotated[
         bool,
         typer.Option(
@@ -101,13 +106,18 @@ def audit(
         ),
     ] = None,
 ) -> None:
-    """Measure how well confidence matches accuracy: metrics, tests, a diagram, a verdict."""
+    """Measure how well confidence matches accuracy: metrics, tests, a diagram, a page."""
     if not example and file is None:
         raise ValueError("give a file to audit, or --example")
     if max_ece is not None and not max_ece >= 0:
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     source = EXAMPLE if file is None else file
-    figure = figure_path(source, figure, wanted=not no_figure)
+    figure = output_path("figure", source, figure, wanted=not no_figure)
+    page = output_path("page", source, page, wanted=not no_page)
+    if page is not None:
+        from calibrant.files.atomic import check_target
+
+        check_target(page)
     if example:
         predictions, truth = load_example(source, bins)
     else:
@@ -144,18 +154,19 @@ def audit(
         raise typer.Exit(1)
 
 
-def figure_path(source: str, figure: Path | None, *, wanted: bool) -> Path | None:
-    """Where the diagram goes; nowhere, with a note, if none was named and none can be drawn."""
+def output_path(what: str, source: str, named: Path | None, *, wanted: bool) -> Path | None:
+    """Where the figure or the page goes; nowhere, with a note, if it cannot be made unasked."""
     if not wanted:
-        if figure is not None:
-            raise ValueError("give --figure or --no-figure, not both")
+        if named is not None:
+            raise ValueError(f"give --{what} or --no-{what}, not both")
         return None
-    if figure is not None:
-        return figure
-    if find_spec("matplotlib") is None:
-        print("note: no figure; it needs pip install 'calibrant[report]'", file=sys.stderr)
+    if named is not None:
+        return named
+    needed, ending = OUTPUTS[what]
+    if find_spec(needed) is None:
+        print(f"note: no {what}; it needs pip install 'calibrant[report]'", file=sys.stderr)
         return None
-    return default_figure(source)
+    return default_output(source, ending)
 
 
 def load_example(

@@ -107,12 +107,14 @@ def truth_line(truth: dict[str, float], ece: dict[str, float], bins: int) -> str
     return f"{line}; the interval of ece {words[held[0], held[1]]}"
 
 
-def default_figure(source: str) -> Path:
-    """Name the figure of a file, a pattern or an example, in the current folder.
+def default_output(source: str, ending: str) -> Path:
+    """Name what is written about a file, a pattern or an example, in the current folder.
 
-    >>> str(default_figure("runs/test.npz")), str(default_figure("parts/*.parquet"))
-    ('test.reliability.png', 'parts.reliability.png')
+    >>> str(default_output("runs/test.npz", "reliability.png"))
+    'test.reliability.png'
+    >>> str(default_output("parts/*.parquet", "audit.html"))
+    'parts.audit.html'
     """
     path = Path(source)
     names = (re.sub(r"[*?!\[\]]", "", name).strip(" -_.") for name in (path.stem, path.parent.name))
-    return Path(f"{next(filter(None, names), 'predictions')}.reliability.png")
+    return Path(f"{next(filter(None, names), 'predictions')}.{ending}")

@@ -20,10 +20,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     After a failure or a kill, `path` is as it was before; after a failure the draft is gone too.
     """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: no folder {path.parent}; create it first")
-    if path.is_dir():
-        raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name")
+    check_target(path)
     # The same folder, since a rename is atomic only within one filesystem.
     draft = path.parent / f".{secrets.token_hex(8)}.tmp.{os.getpid()}"
     fault(path, "before")
@@ -44,6 +41,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def check_target(path: Path) -> None:
+    """Refuse what `replacing` could not write, before the work that it is to hold is done."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: no folder {path.parent}; create it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name")
 
 
 def sweep(folder: Path) -> None:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from calibrant.data import judged_by
+from calibrant.data import Split, judged_by
 from calibrant.data.splits import JOBS
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
@@ -26,6 +27,8 @@ from calibrant.training.progress import measured
 
 # Reported of the final predictions.
 REPORTED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece")
+# Test images of which the record says where the pixels that count lie.
+MAPPED = 2
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         metrics["test against its posterior"] = measured(
             judged_by(test, splits.test.posterior), REPORTED
         )
+    pixels = pixel_runs(splits.test, splits.ignore_index) if splits.test.labels.ndim == 3 else None
     return {
+        **({} if pixels is None else {"pixels": pixels}),
         "epochs": progress.epoch,
         "best_epoch": None if progress.best is None else progress.best["epoch"],
         "class_counts": splits.class_counts.tolist(),
@@ -65,6 +70,16 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "jobs": JOBS,
         "metrics": metrics,
     }
+
+
+def pixel_runs(split: Split, ignore_index: int | None) -> dict[str, Any]:
+    """Size of the images; of the first ones, how many pixels count, do not, count, and so on."""
+    runs = []
+    for labels in split.labels[:MAPPED]:
+        counts = (labels != ignore_index).flatten().numpy()
+        edges = np.flatnonzero(np.diff(counts, prepend=True))
+        runs.append(np.diff(edges, prepend=0, append=len(counts)).tolist())
+    return {"shape": list(split.labels.shape[1:]), "runs": runs}
 
 
 def write_rows(folder: Path, loop: Loop) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, UInt8
 
 from calibrant.predictions import Predictions
 from calibrant.report.charts.png import grey_png
@@ -11,63 +11,66 @@ from calibrant.report.charts.svg import escape, plot
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells, plots
 
-IMAGES, METHODS = 2, 6
-# Grey of a right and of a wrong pixel: dark is bad, as it is for the confidence.
-RIGHT, WRONG = 235, 25
+METHODS = 6
+# Greys of pixels: dark is bad, as it is for the confidence; white does not count.
+RIGHT, WRONG, LEFT_OUT = 215, 25, 255
 # Pixels of a side; of larger images only every so many-th one is shown.
 SIDE = 240
 
 
 def maps(group: Group) -> Panel | None:
-    """Confidence and errors of two images, method by method.
-
-    Saved predictions are rows of pixels, without those that do not count. Where each pixel was is
-    known only for images none of whose pixels were left out, and only if the record has the size
-    that images were brought to; without both there is no panel.
-    """
+    """Confidence and errors of the images whose pixels the record places, method by method."""
     figures = []
     for name, cell in list(first_cells(group).items())[:METHODS]:
-        size = _size(cell)
-        test = None if size is None else cell.test
-        if size is not None and test is not None:
-            figures += _of_images(name, test, size)
+        places = _places(cell)
+        test = cell.test if places else None
+        if test is None or test.groups is None:
+            continue
+        groups = test.groups.numpy()
+        figures += [
+            _of_image(name, test, groups == image, image, counts)
+            for image, counts in enumerate(places)
+            if counts.any() and counts.sum() == (groups == image).sum()
+        ]
     if not figures:
         return None
     about = (
         "Test images of the first seed: left, dark pixels are unsure; right, dark pixels are "
-        "wrong. A calibrated network is wrong where it is unsure."
+        "wrong; white ones do not count. A calibrated network is wrong where it is unsure."
     )
     return Panel("maps", "Maps of confidence and error", about, plots(figures))
 
 
-def _size(cell: SavedCell) -> tuple[int, int] | None:
-    """Height and width of all images, where the data were brought to one size."""
-    size: Any = ((cell.record or {}).get("identity") or {}).get("dataset.size")
-    if isinstance(size, int) and not isinstance(size, bool):
-        size = [size, size]
-    if not isinstance(size, list) or len(size) != 2 or not all(isinstance(n, int) for n in size):
-        return None
-    return (size[0], size[1]) if min(size) > 1 else None
-
-
-def _of_images(name: str, test: Predictions, size: tuple[int, int]) -> list[str]:
-    if test.groups is None:
+def _places(cell: SavedCell) -> list[Bool[np.ndarray, "h w"]]:
+    """Of each image that the record places: which pixels count."""
+    pixels: Any = (cell.record or {}).get("pixels")
+    if pixels is None:
         return []
-    groups = test.groups.numpy()
-    whole = np.flatnonzero(np.bincount(groups) == size[0] * size[1])[:IMAGES]
-    figures = []
-    for image in whole.tolist():
-        at = np.flatnonzero(groups == image)
-        confidence = test.confidence.numpy()[at].reshape(size)
-        right = test.correct.numpy()[at].reshape(size) > 0
-        words = f"image {image + 1}, {right.mean():.1%} of the pixels right"
-        pictures = {
-            "confidence": (255 * confidence).round().clip(0, 255).astype(np.uint8),
-            "errors": np.where(right, RIGHT, WRONG).astype(np.uint8),
-        }
-        shown = [_picture(each, f"{what} of {name}, {words}") for what, each in pictures.items()]
-        figures.append(plot(name, *shown, note=words))
-    return figures
+    return [
+        np.repeat(np.arange(len(runs)) % 2 == 0, runs).reshape(pixels["shape"])
+        for runs in pixels["runs"]
+    ]
+
+
+def _of_image(
+    name: str,
+    test: Predictions,
+    at: Bool[np.ndarray, " n"],
+    image: int,
+    counts: Bool[np.ndarray, "h w"],
+) -> str:
+    right = test.correct.numpy()[at] > 0
+    words = f"image {image + 1}, {right.mean():.1%} of the pixels right"
+    greys = {
+        "confidence": (255 * test.confidence.numpy()[at]).round().clip(0, 255),
+        "errors": np.where(right, RIGHT, WRONG),
+    }
+    shown = []
+    for what, grey in greys.items():
+        pixels = np.full(counts.shape, LEFT_OUT, np.uint8)
+        pixels[counts] = grey
+        shown.append(_picture(pixels, f"{what} of {name}, {words}"))
+    return plot(name, *shown, note=words)
 
 
 def _picture(pixels: UInt8[np.ndarray, "h w"], words: str) -> str:
