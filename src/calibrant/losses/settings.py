@@ -1,7 +1,8 @@
 """Checks of the settings of losses: one line that says what must hold and what came."""
 
 from collections.abc import Collection
-from typing import Literal
+from numbers import Integral, Real
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +12,28 @@ Source = Literal["paper", "public_code"]
 SOURCES = ("paper", "public_code")
 
 
+def number(name: str, value: Any) -> None:
+    """Refuse what is neither a number nor a tensor of them: words, truth values, nothing."""
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def whole(name: str, low: int, value: Any) -> None:
+    """Refuse what is not a whole number, or one below `low`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    at_least(name, low, int(value))
+
+
+def flag(name: str, value: Any) -> None:
+    """Refuse what is neither true nor false: the word "no" would count as true."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false, got {value!r}")
+
+
 def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor holding one, below `low`, NaN or (unless allowed) infinite."""
+    number(name, value)
     held = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
     for bad, must in (
         (~(held >= low), f"be at least {low:g}"),
@@ -24,6 +45,7 @@ def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = F
 
 def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor that holds one, that is not above zero."""
+    number(name, value)
     held = torch.as_tensor(value)
     if not (held > 0).all():
         raise ValueError(f"{name} must be positive, got {held[~(held > 0)][0].item():g}")
@@ -32,6 +54,7 @@ def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> Non
 
 def fraction(name: str, value: float) -> None:
     """Refuse a number outside [0, 1]."""
+    number(name, value)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must lie in [0, 1], got {value:g}")
 

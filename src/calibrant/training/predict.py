@@ -1,6 +1,6 @@
 """What a network says about a split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ def predict(
     split: Split,
     *,
     ignore_index: int | None = None,
+    class_names: Sequence[str] | None = None,
     runtime: Runtime | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> Predictions:
@@ -28,6 +29,7 @@ def predict(
         model: put into evaluation mode for the time being.
         split: as stored; it is scaled batch by batch.
         ignore_index: label of pixels that are left out.
+        class_names: one for each class.
         runtime: processes that share the work; each gets all the answers.
         between: called after every batch.
 
@@ -42,9 +44,15 @@ def predict(
     logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
     if not logits.isfinite().all():
         raise FloatingPointError("the network's logits are not finite")
+    if class_names is not None and logits.shape[1] != len(class_names):
+        raise ValueError(
+            f"the network gives {logits.shape[1]} logits, the data have {len(class_names)} classes"
+        )
     if logits.ndim == 2:
-        return Predictions(logits, split.labels)
-    return Predictions.from_dense(logits, split.labels, ignore_index=ignore_index)
+        return Predictions(logits, split.labels, class_names=class_names)
+    return Predictions.from_dense(
+        logits, split.labels, ignore_index=ignore_index, class_names=class_names
+    )
 
 
 def _logits(

@@ -40,7 +40,7 @@ def landscape(group: Group) -> Panel | None:
         except ValueError:
             return None
     figure, words = _draw(part, fitted, plain, name)
-    many = "" if step == 1 else f", every {step}-th of"
+    many = "" if step == 1 else f" every {step}-th of"
     about = (
         f"NLL of {name}, seed {cell.seed}, on{many} the {len(val):,} val examples, for each "
         "temperature T and gamma: the stronger the colour, the higher. Where it is as low all "

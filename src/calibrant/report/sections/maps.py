@@ -36,7 +36,7 @@ def maps(group: Group) -> Panel | None:
         return None
     about = (
         "Test images of the first seed: left, dark pixels are unsure; right, dark pixels are "
-        "wrong; white ones do not count. A calibrated network is wrong where it is unsure."
+        "wrong, white ones do not count. A calibrated network is wrong where it is unsure."
     )
     return Panel("maps", "Maps of confidence and error", about, plots(figures))
 
