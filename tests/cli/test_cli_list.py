@@ -18,6 +18,7 @@ MEMBERS = {
     "models": MODELS,
     "datasets": DATASETS,
     "measures": MEASURES,
+    "shifts": ["noise", "blur", "contrast", "brightness"],
     "examples": SYNTHETIC,
 }
 

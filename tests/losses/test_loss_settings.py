@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant import losses
+from calibrant.losses.settings import at_least, positive
 
 LOGITS, LABELS = torch.zeros(3, 4), torch.tensor([0, 1, 2])
 REFUSED = [
@@ -67,3 +68,16 @@ def test_the_constraint_refuses_what_cals_refuses():
     with pytest.raises(ValueError, match="margin must be positive, got 0"):
         losses.margin_constraint(LOGITS, margin=0)
     assert losses.margin_constraint(LOGITS, margin=0, normalize=False).shape == (3, 4)
+
+
+class OnGpu(torch.Tensor):
+    """Says of itself that it lies on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize("check", [partial(at_least, "gamma", 0), partial(positive, "gamma")])
+def test_values_are_looked_at_unless_that_would_wait_for_a_gpu(check):
+    with pytest.raises(ValueError, match="gamma must be"):
+        check(torch.tensor([-1.0]))
+    check(torch.tensor([-1.0]).as_subclass(OnGpu))

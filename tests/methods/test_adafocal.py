@@ -58,6 +58,15 @@ def test_a_gamma_near_zero_becomes_negative_and_raises_confidence_and_comes_back
     assert method.gamma.tolist() == [0.2]
 
 
+def test_the_bin_is_that_of_the_logits_of_inference_and_the_loss_that_of_adjusted_ones():
+    method = methods.build("adafocal", classes=2, bins=2, adjust=1.0)
+    method.counts = torch.tensor([90, 10])
+    method.gamma, method.edges = torch.tensor([1.0, 3.0]).double(), torch.tensor([0.5]).double()
+    # 0.4 is below the edge; after the adjustment it would be 6 / 7, above it.
+    p = 0.4 * 9 / (0.4 * 9 + 0.6)
+    assert loss_of(method, [0.4]).item() == pytest.approx(-(1 - p) * math.log(p))
+
+
 def test_gammas_stay_within_their_bounds():
     method = methods.build("adafocal", classes=2, bins=3, rate=50.0, most=7.0)
     for _ in range(5):
@@ -97,5 +106,9 @@ def test_a_state_is_taken_up_and_wrong_settings_and_states_are_refused():
         methods.build("adafocal", classes=2, bins=3).load_state_dict(method.state_dict())
     with pytest.raises(ValueError, match="not a state of AdaFocal"):
         other.load_state_dict({})
-    with pytest.raises(ValueError, match="least must be at most"):
+    with pytest.raises(ValueError, match=r"edges must be for 2 bins, \(1,\); got \(4,\)"):
+        other.load_state_dict({**method.state_dict(), "edges": torch.zeros(4)})
+    with pytest.raises(ValueError, match="must be of 3 classes, as the method is; got 2"):
+        methods.build("adafocal", classes=3).after_epoch(predictions([0.6, 0.9], [0, 1]))
+    with pytest.raises(ValueError, match="least must be finite and at most"):
         methods.build("adafocal", classes=2, least=0.5)

@@ -1,5 +1,7 @@
 """Logit adjustment: the shares of the classes are added in training, and composes with all."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -43,6 +45,20 @@ def test_the_margins_of_cals_stay_those_of_the_logits_of_inference():
     price = losses.cals(z, y, margin=0.5) - losses.cross_entropy(z, y)
     expected = price + loss("balanced_softmax")
     torch.testing.assert_close(method.loss(nn.Identity(), batch()), expected)
+
+
+@pytest.mark.parametrize("name", ["cals", "acls", "margin_smoothing"])
+def test_margins_of_a_plain_loss_stay_those_of_the_logits_of_inference(name):
+    z, y = batch().inputs, batch().labels
+    usual = losses.LOSSES[name]
+    price = partial(usual, margin=0.5)(z, y) - losses.cross_entropy(z, y)
+    expected = price + loss("balanced_softmax")
+    torch.testing.assert_close(loss(name, margin=0.5, adjust=1.0), expected)
+    # As the base of a statistic, too, which is one of the adjusted answers.
+    plain = usual(z, y) - losses.cross_entropy(z, y) + loss("balanced_softmax")
+    shares = COUNTS.double().log()
+    statistic = losses.mmce(z + shares - shares.mean(), y)
+    torch.testing.assert_close(loss("mmce", base=name, adjust=1.0), plain + 4 * statistic)
 
 
 def test_the_loop_counts_the_classes_and_pixels_that_count():

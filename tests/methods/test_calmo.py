@@ -13,6 +13,7 @@ from calibrant.curvature.attacks import dual_norm
 from calibrant.data import Batch, Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
+from calibrant.methods.surroundings import first_images
 from calibrant.predictions import Predictions
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
@@ -225,7 +226,8 @@ def masks() -> Batch:
 @pytest.mark.parametrize("smooth_by", BOTH)
 def test_a_mask_has_the_slope_of_the_mean_margin_of_its_pixels(smooth_by):
     model, batch = nn.Conv2d(3, 4, 1, dtype=torch.float64), masks()
-    method = built(robust=0.0, smooth=2.0, tail=0.3, smooth_by=smooth_by, difference=1e-4)
+    settings = {"robust": 0.0, "smooth": 2.0, "tail": 0.3, "difference": 1e-4}
+    method = built(smooth_by=smooth_by, space="normalized", **settings)
     method.ignore_index = 9
     kept = batch.labels != 9
     rows = model(batch.inputs).movedim(1, -1)[kept]
@@ -249,7 +251,7 @@ def test_a_mask_has_the_slope_of_the_mean_margin_of_its_pixels(smooth_by):
 
 def test_pixels_that_do_not_count_change_nothing():
     model, batch = nn.Conv2d(3, 4, 1, dtype=torch.float64), masks()
-    method = built(smooth=1.0, tail=0.3, epsilon=0.3, step_size=0.2)
+    method = built(smooth=1.0, tail=0.3, epsilon=0.3, step_size=0.2, space="normalized")
     method.ignore_index = 9
     other = batch.inputs.clone()
     other[(batch.labels == 9)[:, None].expand_as(other)] += 3.0
@@ -278,6 +280,40 @@ def test_terms_of_a_part_of_the_batch_are_those_of_it_alone():
     each = method.loss(model, batch)
     assert torch.equal(each[3:], alone.loss(model, batch)[3:])
     torch.testing.assert_close(each.mean(), alone.loss(model, batch).mean() + terms)
+
+
+def test_of_masks_the_mean_of_a_part_is_over_its_pixels_that_count():
+    model, batch = nn.Conv2d(3, 4, 1, dtype=torch.float64), masks()
+    alone = methods.build("cross_entropy", classes=4)
+    part, whole = (built(part=each, smooth=2.0, space="normalized") for each in (1 / 3, 1.0))
+    for method in (alone, part, whole):
+        method.ignore_index = 9
+    # The first image has 12 pixels that count, all together have 32.
+    first = batch.take(slice(0, 1))
+    terms = (whole.loss(model, first) - alone.loss(model, first)).mean()
+    found = part.loss(model, batch).mean() - alone.loss(model, batch).mean()
+    torch.testing.assert_close(found, terms)
+    row = part.after_epoch(Predictions(torch.randn(4, 4), torch.arange(4)))
+    assert sum(row.values()) == pytest.approx(terms.item())
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize("part", [0.25, 0.4, 0.5, 1.0])
+@pytest.mark.parametrize("size", [8, 25, 50])
+def test_all_processes_together_take_the_images_that_one_would(processes, part, size):
+    model, taken = nn.Linear(2, 2), []
+    for rank in range(processes):
+        count = first_images(model, size, part, rank=rank, processes=processes)
+        taken += range(rank, processes * size, processes)[:count]
+    alone = first_images(model, processes * size, part, rank=0, processes=1)
+    assert sorted(taken) == list(range(alone))
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_batch_norm_sees_two_images_of_a_small_batch(n):
+    model, batch = tanh(norm=True), vectors(n=n)
+    assert gradient(built(smooth_part=0.25, part=0.1), model, batch).isfinite().all()
+    assert first_images(model, 1, 0.25, rank=0, processes=1) == 1
 
 
 def test_the_two_terms_may_have_parts_of_their_own():
@@ -311,6 +347,34 @@ def test_terms_come_every_few_steps_with_their_weight_and_a_state_goes_on_in_tim
         method.load_state_dict({"epoch": 1})
 
 
+@pytest.mark.parametrize("gradients", [1, 2])
+def test_a_batch_that_is_used_again_has_the_terms_as_often_as_others(gradients):
+    model, batch = tanh(), vectors()
+    method, plain = built(every=4), methods.build("cross_entropy", classes=4)
+    bare = plain.loss(model, batch)
+    added = []
+    for _ in range(16):
+        added.append(not torch.equal(method.loss(model, batch), bare))
+        if gradients == 1:
+            # An epoch of one step: what comes next is another.
+            method.after_epoch(Predictions(torch.randn(4, 4), torch.arange(4)))
+    # Once in four steps, with one gradient each or, as sharpness-aware descent takes them, two.
+    steps = [True, False, False, False] * (16 // (4 * gradients))
+    assert added == [due for due in steps for _ in range(gradients)]
+
+
+def test_a_step_does_not_wait_for_the_values_of_its_terms(monkeypatch):
+    model, batch, method = tanh(), vectors(), built(tail=0.1)
+    method.loss(model, batch)
+
+    def waits(_):
+        raise AssertionError("a GPU would have to finish first")
+
+    for name in ("__float__", "item", "tolist"):
+        monkeypatch.setattr(torch.Tensor, name, waits)
+    method.loss(model, batch).mean().backward()
+
+
 def test_the_mean_of_each_term_is_reported_after_an_epoch_and_survives_a_resume():
     model, batches = tanh(), [vectors() for _ in range(3)]
     val = Predictions(torch.randn(4, 4), torch.arange(4))
@@ -339,8 +403,11 @@ def test_half_precision_keeps_the_direction_of_the_gradient_or_is_refused():
     expected = gradient(method, model, batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = gradient(method, model, batch)
-        with pytest.raises(ValueError, match="too few digits for finite differences"):
+        with pytest.raises(ValueError, match="bfloat16 has too few digits for finite diff"):
             differing.loss(model, batch)
+    refused = pytest.raises(ValueError, match=r"^float16 has too few digits")
+    with torch.autocast("cpu", dtype=torch.float16), refused:
+        differing.loss(model, batch)
     assert functional.cosine_similarity(found, expected, dim=0) > 0.98
 
 
@@ -375,6 +442,33 @@ def test_token_numbers_without_one_embedding_are_refused(as_a_user_runs_it):
     batch = Batch(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2).long(), torch.arange(2))
     with pytest.raises(ValueError, match=r"must have exactly one, .*; it has 2"):
         built().loss(model, batch)
+
+
+def test_images_of_unknown_scale_are_warned_of_once_and_only_if_pixels_were_asked_for():
+    model, batch = nn.Sequential(nn.Flatten(), nn.Linear(48, 4)).double(), images()
+    method = built()
+    with pytest.warns(UserWarning, match=r"set method.scale .* or give space=\"normalized\""):
+        method.loss(model, batch)
+    known = built()
+    known.scale = SCALE
+    # None of these warns, which would be an error here.
+    for quiet in (method, known, built(space="normalized"), built(robust=0.0, smooth=0.0)):
+        quiet.loss(model, images())
+
+
+def test_what_a_loop_of_ones_own_forgot_is_said_in_one_line(as_a_user_runs_it):
+    model, batch = nn.Conv2d(3, 4, 1, dtype=torch.float64), masks()
+    for label in (255, -100):
+        marked = replace(batch, labels=torch.where(batch.labels == 9, label, batch.labels))
+        with pytest.raises(ValueError, match=rf"set method.ignore_index = {label}$"):
+            built(space="normalized").loss(model, marked)
+    stored = Batch(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2).long(), batch.index)
+    with pytest.raises(TypeError, match=r"images must be floating point .* got torch.uint8"):
+        built().loss(model, stored)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"call loss outside of torch.no_grad"):
+        built().loss(tanh(), vectors())
+    with pytest.raises(ValueError, match="seen must be 3 numbers"):
+        built().load_state_dict({"step": 1, "seen": torch.zeros(2)})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Multipliers of the augmented Lagrangian: golden values, integral action, bounds, order."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,3 +101,41 @@ def test_a_state_goes_on_where_it_was():
     for name, value in one.state_dict().items():
         held = other.state_dict()[name]
         assert torch.equal(value, held) if isinstance(value, torch.Tensor) else value == held
+
+
+def test_twelve_epochs_follow_the_rules_written_as_a_loop():
+    draw = np.random.default_rng(0)
+    spreads = (3.0, 5.0, 2.0, 0.4, 0.3, 0.7, 4.0, 4.0, 3.9, 0.1, 6.0, 7.0)
+    method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=3, multiplier_step=2)
+    multipliers, rho, last = np.full(3, 1e-6), np.ones(3), np.zeros(3)
+    ways = set()
+    for epoch, spread in enumerate(spreads, 1):
+        z = spread * draw.normal((0.0, 1.0, 2.0), size=(7, 3))
+        method.after_epoch(predictions(torch.from_numpy(z)))
+        h = (z.max(1, keepdims=True) - z - 2.0) / 2.0
+        mean = h.mean(0)
+        if epoch % 2 == 0:
+            terms = np.clip(np.maximum(0, multipliers + rho * h), 1e-6, 1e6)
+            multipliers = terms.mean(0)
+        if epoch % 3 == 0:
+            for k in range(3):
+                ways.add("negative" if max(mean[k], last[k]) < 0 else np.sign(mean[k] - last[k]))
+                if mean[k] > 0.9 * max(0, last[k]):
+                    rho[k] = min(1.2 * rho[k], 10)
+        last = mean
+        np.testing.assert_allclose(method.multipliers.numpy(), multipliers, rtol=1e-12)
+        np.testing.assert_allclose(method.rho.numpy(), rho, rtol=1e-12)
+        np.testing.assert_allclose(method.last.numpy(), last, rtol=1e-12)
+    assert ways == {"negative", 1.0, -1.0}
+    assert len(set(rho)) > 1
+
+
+def test_a_state_of_other_classes_and_validation_of_other_classes_are_refused():
+    method = methods.build("cals_alm", classes=3, margin=2.0)
+    method.after_epoch(predictions())
+    for name in ("multipliers", "rho", "last"):
+        state = {**method.state_dict(), name: torch.ones(4)}
+        with pytest.raises(ValueError, match=rf"{name} must be for 3 classes, got shape \(4,\)"):
+            method.load_state_dict(state)
+    with pytest.raises(ValueError, match="must have the 3 classes of the method, got 4"):
+        method.after_epoch(predictions(torch.zeros(2, 4)))

@@ -1,10 +1,13 @@
 """Margin smoothing with schedules, and the rule that moves a price for each class."""
 
+import json
+import math
+
 import pytest
 import torch
 from torch import nn
 
-from calibrant import losses, methods
+from calibrant import data, losses, methods, models, training
 from calibrant.data import Batch
 from calibrant.predictions import Predictions
 
@@ -104,3 +107,28 @@ def test_a_state_is_taken_up_and_one_of_another_shape_refused(name):
         methods.build(name, classes=4, **settings).load_state_dict(method.state_dict())
     with pytest.raises(ValueError, match="not a state of"):
         other.load_state_dict({"alpha": method.alpha})
+
+
+def test_scores_and_validation_of_other_classes_are_refused():
+    method = methods.build("cals_hr", classes=3)
+    with pytest.raises(ValueError, match=r"scores must be for 3 classes, got shape \(4,\)"):
+        method.load_state_dict({**method.state_dict(), "scores": torch.ones(4)})
+    with pytest.raises(ValueError, match="must have the 3 classes of the method, got 4"):
+        method.after_epoch(val(torch.zeros(2, 4)))
+
+
+def test_an_infinite_margin_is_cross_entropy_and_a_run_with_it_can_be_kept(tmp_path):
+    batch = Batch(TOY, LABELS, torch.arange(4))
+    method = methods.build("margin_smoothing", classes=3, margin=math.inf)
+    expected = losses.cross_entropy(TOY, LABELS)
+    torch.testing.assert_close(method.loss(nn.Identity(), batch), expected)
+    splits = data.load("blobs", 0, limit=60)
+    for _ in range(2):
+        # The second time, it is done already: what was written is what is asked for.
+        model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[4])
+        method = methods.build("margin_smoothing", classes=splits.classes, margin=math.inf)
+        config = {"method.margin": math.inf}
+        recipe = training.Recipe(epochs=1, batch=10)
+        training.train(model, method, splits, recipe, folder=tmp_path, config=config)
+    kept = json.loads((tmp_path / "config.json").read_text())
+    assert kept["method.margin"] == "inf"

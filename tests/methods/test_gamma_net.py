@@ -1,6 +1,9 @@
 """A gamma for each example, learnt on held-out data: what moves, what must not, what it does."""
 
+import math
+from copy import deepcopy
 from dataclasses import replace
+from inspect import signature
 
 import pytest
 import torch
@@ -10,7 +13,9 @@ from calibrant import Predictions, data, losses, methods, models
 from calibrant.data import Batch
 from calibrant.losses import focal
 from calibrant.methods.gamma_history import WINDOW, GammaHistory
+from calibrant.methods.gamma_inputs import fed
 from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork
+from calibrant.methods.heads import look
 from calibrant.training import Recipe, train
 
 K, D = 3, 6
@@ -47,7 +52,7 @@ def made(**settings) -> methods.GammaNet:
 
 def predictions(accuracy: float = 0.5, n: int = 100) -> Predictions:
     labels = torch.arange(n) >= accuracy * n
-    return Predictions(torch.tensor([[1.0, 0.0]]).repeat(n, 1), labels.long())
+    return Predictions(torch.tensor([[1.0, 0.0, -1.0]]).repeat(n, 1), labels.long())
 
 
 def settings_of_maps():
@@ -71,15 +76,32 @@ def test_gamma_is_positive_bounded_starts_at_one_and_does_not_mind_the_order(set
     assert network.top == (settings["tau"] if bounded else 20.0)
 
 
+@pytest.mark.parametrize("settings", settings_of_maps(), ids=str)
+@pytest.mark.parametrize("away", [-200.0, 0.0, 200.0])
+def test_gamma_stays_above_zero_and_comes_back_from_either_end(settings, away):
+    network = GammaNetwork(D, hidden=16, attention=False, most=6.0, seed=0, **settings)
+    torch.nn.init.zeros_(network.last.weight)
+    torch.nn.init.constant_(network.last.bias, away)
+    gamma = network(torch.ones(4, D))
+    assert (gamma > 0).all()
+    assert (gamma <= network.top).all()
+    (slope,) = torch.autograd.grad(gamma.sum(), network.last.bias)
+    # In the middle of "tanh" neither side is the way up.
+    assert slope.abs().item() > 1e-7 or (settings["positivity"], away) == ("tanh", 0.0)
+
+
 def learnt_by(derivative: str, settings: dict) -> list[torch.Tensor]:
     """The gradient that the gamma network was moved with."""
     method, model = made(derivative=derivative, **settings), Small()
+    method.counts = torch.tensor([70, 25, 5])
     method.before_step(model, batch_of(12, 0), batch_of(40, 1), 0.5)
     method.loss(model, batch_of(12, 0))
     return [each.grad for each in method.learner[0].parameters()]
 
 
-@pytest.mark.parametrize("settings", [*settings_of_maps(), {"attention": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [*settings_of_maps(), {"attention": True}, {"adjust": 1.0}], ids=str
+)
 def test_both_derivatives_move_the_gamma_network_alike(settings):
     both = [learnt_by(name, settings) for name in ("closed_form", "double_backward")]
     for one, other in zip(*both, strict=True):
@@ -259,6 +281,34 @@ def test_pixels_are_examples_also_while_learning():
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("inputs", ["features", "noise", "random_features", "intermediate"])
+def test_what_lies_in_pixels_that_do_not_count_changes_nothing(inputs):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 5, 1), nn.Tanh(), nn.Conv2d(5, K, 1)).double()
+    images, labels = torch.randn(2, 4, 6, 5).double(), torch.randint(K, (2, 6, 5))
+    labels[0, :3] = 9
+    found = []
+    for fill in (0.0, 100.0):
+        method = made(inputs=inputs, meta_lr=0.1)
+        method.ignore_index = 9
+        batch = Batch(images.clone(), labels, torch.arange(2))
+        batch.inputs[0, :, :3] = fill
+        method.before_step(model, batch, batch, 0.5)
+        found.append((method.loss(model, batch).detach(), method.learner[0].first.weight.detach()))
+    torch.testing.assert_close(*found)
+
+
+def test_a_smaller_layer_is_fed_to_the_pixels_it_lies_under_and_one_without_places_refused():
+    model = nn.Sequential(nn.Conv2d(4, 5, 2, stride=2), nn.Upsample(scale_factor=2))
+    model.append(nn.Conv2d(5, K, 1))
+    images = torch.randn(2, 4, 6, 4)
+    seen = look(model, images, inner=model[0])
+    expected = model[1](model[0](images)).detach()
+    torch.testing.assert_close(fed("intermediate", seen, images, seed=0), expected)
+    with pytest.raises(ValueError, match=r"must give \(n, c, ...\) with 4 axes, got \(2, 5\)"):
+        fed("intermediate", replace(seen, inner=torch.zeros(2, 5)), images, seed=0)
+
+
 def test_of_many_pixels_a_tried_step_sees_some_of_every_image(monkeypatch):
     monkeypatch.setattr("calibrant.methods.meta_learning.PIXELS", 10)
     method = made()
@@ -311,6 +361,48 @@ def test_a_state_is_taken_up_before_the_first_batch_and_goes_on_alike():
     assert torch.equal(step(one), step(other))
 
 
+def test_a_state_does_not_change_when_training_goes_on():
+    method, model, batch = made(meta_lr=0.1), Small(), batch_of(12, 0)
+
+    def step() -> None:
+        method.before_step(model, batch, batch_of(40, 1), 0.5)
+        method.loss(model, batch)
+
+    step()
+    state = method.state_dict()
+    before = deepcopy(state)
+    step()
+    after = method.state_dict()
+    for name in ("network", "optimizer", "history"):
+        torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
+
+
+def test_examples_are_counted_once_a_step_and_only_in_training():
+    method, model, batch = made(), Small(), batch_of(12, 0)
+
+    def counted() -> float:
+        row = method.after_epoch(predictions())
+        return sum(row["count_right"] + row["count_wrong"])
+
+    method.loss(model.eval(), batch)
+    assert counted() == 0
+    # Sharpness-aware descent asks twice in a step, for the same batch.
+    for each in (batch, batch_of(12, 1)):
+        method.loss(model.train(), each)
+        method.loss(model, each)
+    assert counted() == 24
+    # The one batch of all the data comes again in the next step, or the next epoch.
+    for _ in range(3):
+        method.before_step(model, batch, batch, 0.5)
+        method.loss(model, batch)
+        method.loss(model, batch)
+    assert counted() == 36
+    method.loss(model, batch)
+    assert counted() == 12
+
+
 def test_the_first_weights_depend_on_the_seed_alone():
     def first(seed: int) -> torch.Tensor:
         method = made(seed=seed)
@@ -334,6 +426,18 @@ def test_a_state_or_network_of_another_kind_is_refused(as_a_user_runs_it):
         method.load_state_dict({})
     with pytest.raises(ValueError, match="other settings than these"):
         made(hidden=9).load_state_dict(method.state_dict())
+    for other in (
+        {"objective": "dece"},
+        {"positivity": "tanh"},
+        {"tau": 4.0},
+        {"most": 3.0},
+        {"inputs": "intermediate"},
+    ):
+        (name,) = other
+        with pytest.raises(ValueError, match=f"other settings than these: {name} must be"):
+            made(**other).load_state_dict(method.state_dict())
+    with pytest.raises(ValueError, match="must be of 3 classes, as the method is; got 2"):
+        method.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
     with pytest.raises(ValueError, match="made for inputs of width 6, got 8"):
         method.loss(nn.Linear(8, K).double(), batch_of(12, 0))
     bare = nn.Identity()
@@ -380,12 +484,12 @@ def test_the_history_holds_means_spread_and_gamma_by_confidence():
     assert history.row(0.1, 0.5, 100)["gamma_mean"] == 0
 
 
-def rows_of(gammas, objectives, accuracies) -> list[dict]:
-    history = GammaHistory(top=5.0)
+def rows_of(gammas, objectives, accuracies, *, examples=1000, history=None) -> list[dict]:
+    history = history or GammaHistory(top=5.0)
     found = []
     for gamma, objective, accuracy in zip(gammas, objectives, accuracies, strict=True):
         history.add(gamma, torch.full((len(gamma),), 0.5), torch.ones(len(gamma)))
-        found.append(history.row(objective, accuracy, 1000))
+        found.append(history.row(objective, accuracy, examples))
     return found
 
 
@@ -399,6 +503,8 @@ STEADY, GOOD = [0.1] * LONG, [0.6] * LONG
     [
         ("gamma_collapsed", ([torch.full((50,), 2.0)] * LONG, STEADY, GOOD)),
         ("gamma_collapsed", ([torch.linspace(4.96, 5, 50)] * LONG, STEADY, GOOD)),
+        ("gamma_collapsed", ([torch.zeros(50)] * LONG, STEADY, GOOD)),
+        ("gamma_collapsed", ([torch.linspace(8e-5, 1.2e-4, 50)] * LONG, STEADY, GOOD)),
         ("meta_oscillates", (SPREAD, [0.1, 0.2] * WINDOW, GOOD)),
         ("accuracy_fell", (SPREAD, STEADY, [0.6] * WINDOW + [0.5] * WINDOW)),
     ],
@@ -416,6 +522,26 @@ def test_without_a_sign_of_failure_nothing_is_said():
     found = rows_of(SPREAD, [0.1, 0.11] * WINDOW, noisy)
     assert not any(found[-1][sign] for sign in ("gamma_collapsed", "meta_oscillates"))
     assert found[-1]["accuracy_fell"] == 0
+    # An epoch without examples has no gamma that could have collapsed.
+    assert rows_of([torch.zeros(0)] * LONG, STEADY, GOOD)[-1]["gamma_collapsed"] == 0
+
+
+def test_accuracy_has_not_fallen_as_long_as_it_may_be_chance():
+    # Of 50 examples, 0.1 is one deviation of the difference; of 1000, more than four.
+    fallen = [0.6] * WINDOW + [0.5] * WINDOW
+    assert rows_of(SPREAD, STEADY, fallen, examples=50)[-1]["accuracy_fell"] == 0
+    with pytest.warns(UserWarning, match="stays clearly below its best"):
+        assert rows_of(SPREAD, STEADY, fallen)[-1]["accuracy_fell"] == 1
+
+
+def test_a_warning_is_not_given_again_when_a_training_goes_on():
+    one, other = GammaHistory(top=5.0), GammaHistory(top=5.0)
+    with pytest.warns(UserWarning, match="nearly the same for all"):
+        rows_of([torch.full((50,), 2.0)] * LONG, STEADY, GOOD, history=one)
+    other.load_state_dict(one.state_dict())
+    # Warnings are errors here.
+    (row,) = rows_of([torch.full((50,), 2.0)], [0.1], [0.6], history=other)
+    assert row["gamma_collapsed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -435,6 +561,30 @@ def test_without_a_sign_of_failure_nothing_is_said():
 def test_a_wrong_setting_is_refused(settings, message, as_a_user_runs_it):
     with pytest.raises(ValueError, match=message):
         made(**settings)
+
+
+# Values that no setting may have, but for a few.
+NONSENSE = ("x", None, [1.0], math.nan, True, -1, 2.5)
+GOOD_AFTER_ALL = [("layer", "x"), ("meta_batch", None), ("attention", True), ("least", -1)]
+KINDS = {name: methods.METHODS[name] for name in ("gamma_net", "meta_smoothing", "adafocal")}
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [(name, each) for name, kind in KINDS.items() for each in kind.settings if each != "adjust"],
+)
+def test_nonsense_is_refused_at_once_and_by_the_name_of_the_setting(
+    method, setting, as_a_user_runs_it
+):
+    is_number = isinstance(
+        signature(methods.METHODS[method].make).parameters[setting].default, float
+    )
+    for value in NONSENSE:
+        if (setting, value) in GOOD_AFTER_ALL or (is_number and value == 2.5):
+            continue
+        with pytest.raises((TypeError, ValueError), match=f"^{setting} must be") as caught:
+            methods.build(method, classes=K, **{setting: value})
+        assert "\n" not in str(caught.value)
 
 
 def test_attention_over_pixels_is_refused(as_a_user_runs_it):

@@ -1,5 +1,6 @@
 """Label smoothing learnt on held-out data: three forms, their bounds, and what must not move."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,23 @@ def test_a_state_goes_on_alike_and_that_of_another_form_is_refused():
         made().load_state_dict(one.state_dict())
     with pytest.raises(ValueError, match="not a state of MetaSmoothing"):
         made().load_state_dict({})
+    with pytest.raises(ValueError, match="objective must be 'sece', got 'dece"):
+        made(form="matrix", objective="sece").load_state_dict(one.state_dict())
+    with pytest.raises(ValueError, match="must be of 3 classes, as the method is; got 2"):
+        one.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
+
+
+def test_a_state_does_not_change_when_training_goes_on():
+    method = made()
+    set_to(method, 0.2)
+    learnt(method, head(), steps=3)
+    state = method.state_dict()
+    before = deepcopy(state)
+    learnt(method, head(), steps=3)
+    for name in ("smoothing", "optimizer"):
+        torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(method.state_dict()[name], before[name], rtol=0, atol=0)
 
 
 def test_a_form_that_does_not_exist_is_refused(as_a_user_runs_it):

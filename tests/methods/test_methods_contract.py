@@ -145,8 +145,9 @@ def test_a_term_of_mixed_images_takes_the_label_of_the_larger_part():
         ("cross_entropy", {"gamma": 1}, "has no setting 'gamma'; expected one of adjust"),
         ("balanced_softmax", {"tau": 1}, "has no setting 'tau'; it takes none"),
         ("focal", {"gamma": -1.0}, "gamma must be at least 0"),
-        ("mmce", {"base": "dca"}, "base must be a loss of each example"),
-        ("mmce", {"weight": -1.0}, "weight must be at least 0 and finite, got -1.0"),
+        ("mmce", {"base": "dca"}, "base must be one of"),
+        ("mmce", {"weight": -1.0}, "weight must be at least 0, got -1"),
+        ("mmce", {"weight": float("inf")}, "weight must be finite, got inf"),
         ("cals_alm", {"margin": 0.0}, "margin must be positive"),
         ("cals_alm", {"penalty": "p4"}, "penalty must be one of"),
         ("cals_alm", {"rho_most": 0.5}, "rho_most must be at least 1"),
@@ -157,6 +158,32 @@ def test_a_wrong_name_or_value_is_refused_before_training(
 ):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         methods.build(name, classes=4, **settings)
+
+
+# Whole numbers, flags and lists; all other settings are numbers or names.
+WHOLE = {"steps", "every", "step", "multiplier_step", "rho_step", "bins"}
+FLAGS = {"normalize", "detach_clean", "detach_weight"}
+# Checked by tests of their own.
+ELSEWHERE = {"gamma_net", "meta_smoothing", "adafocal"}
+
+
+def nonsense():
+    for name in METHODS.keys() - ELSEWHERE:
+        for setting in METHODS[name].settings:
+            for value in ("x", "no", None, float("nan"), [None]):
+                # No weight is the usual weight.
+                if (setting, value) != ("weight", None):
+                    yield name, setting, value
+            if setting in WHOLE | FLAGS:
+                yield name, setting, 1.5
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(("name", "setting", "value"), sorted(nonsense(), key=str))
+def test_nonsense_is_refused_when_a_method_is_made_in_one_line_that_names_it(name, setting, value):
+    with pytest.raises((TypeError, ValueError), match=rf"^{setting} ") as caught:
+        methods.build(name, classes=4, **{setting: value})
+    assert "\n" not in str(caught.value)
 
 
 def test_a_method_that_learns_nothing_refuses_the_state_of_another():

@@ -85,6 +85,19 @@ def small_study(
     return folder
 
 
+def many_cells(folder: Path, *, methods: int, seeds: tuple[int, ...]) -> Path:
+    """A study whose methods differ in name only; its cells share their files."""
+    small_study(folder, methods=(HOSTILE,), seeds=seeds, failed=(), examples=400)
+    names = [f"method {at}" for at in range(methods)]
+    cells = json.loads((folder / "cells.json").read_text())["cells"]
+    cells = [{**cell, "method": name} for name in names for cell in cells]
+    (folder / "cells.json").write_text(json.dumps({"cells": cells}))
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    rows = [{**json.loads(line), "method": name} for name in names for line in lines]
+    write_lines(folder / "rows.jsonl", rows)
+    return folder
+
+
 def predictions_of(method: str, seed: int, split: int, examples: int) -> Predictions:
     """Logits of one training; methods with the same seed see the same examples."""
     _, sharpness, noise = METHODS[method]

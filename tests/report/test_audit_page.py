@@ -8,6 +8,7 @@ from browser import Browser, chromium
 
 from calibrant.cli import main
 from calibrant.predictions import Predictions
+from calibrant.report.audit_page import audit_page
 
 
 @pytest.fixture
@@ -43,6 +44,14 @@ def test_without_intervals_there_is_a_page_without_a_verdict(file, tmp_path, cap
     page = tmp_path / "page.html"
     assert audited(file, page, "--no-intervals") == 0
     assert 'class="verdict"' not in page.read_text()
+
+
+def test_remarks_are_below_the_metrics_with_a_verdict_or_without():
+    found = Predictions(np.eye(3)[[0, 1, 2, 0] * 5], [0, 1, 2, 1] * 5)
+    given = {"name": "n", "facts": "f", "heads": ["metric", "value", "what"], "rows": []}
+    for verdict in ("", "over-confident"):
+        text = audit_page(found, **given, verdict=verdict, remarks=["nll is <infinite>"])
+        assert text.index("Every metric") < text.index("nll is &lt;infinite&gt;")
 
 
 def test_a_page_that_cannot_be_written_is_one_line(file, tmp_path, capsys):

@@ -76,9 +76,10 @@ def test_a_band_leaves_out_bins_with_few_examples():
     assert re.findall(r"[M ]([\d.]+),", shade.get("d")) == ["443.8", "488", "488", "443.8"]
 
 
-def test_many_diagrams_have_no_bands():
-    drawn = overlay({str(at): SUMS for at in range(6)}, title="t")
-    assert "band" not in drawn
+def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
+    drawn = overlay({str(at): SUMS for at in range(6)}, title="t", chosen="2")
+    shades = [g for g in parsed(drawn).iter("g") if "band" in (g[0].get("class") or "")]
+    assert [g.get("class") for g in shades] == [None if at == 2 else "spare" for at in range(6)]
 
 
 def test_right_answers_stand_on_wrong_ones():
@@ -99,11 +100,20 @@ def test_the_shade_of_a_field_is_its_number():
     shades = [each.get("fill-opacity") for each in parsed(drawn).iter("rect")]
     assert shades == ["0.33", "0.65", "0"]
     assert [each.get("data-tip") for each in marks(drawn)] == [
-        "a, class x: 0.1000",
-        "a, class y: 0.2000",
-        "b, class x: no value",
-        "b, class y: 0",
+        "a, x: 0.1000",
+        "a, y: 0.2000",
+        "b, x: no value",
+        "b, y: 0",
     ]
+
+
+def test_classes_that_are_only_numbered_are_said_to_be_classes():
+    drawn = table_map([[0.1, NAN]], rows=["a"], columns=["0", "1"], highest=1, title="t")
+    assert [each.get("data-tip") for each in marks(drawn)] == [
+        "a, class 0: 0.1000",
+        "a, class 1: no value",
+    ]
+    assert next(parsed(drawn).iter("text")).text == "class"
 
 
 def test_names_that_are_too_wide_are_turned():
@@ -124,14 +134,11 @@ def test_a_surface_fills_its_axes_without_a_gap():
     )
     fields = list(parsed(drawn).iter("rect"))
     assert [each.get("data-tip") for each in fields] == ["0 0", "0 1", "0 2", "1 0", "1 1", "1 2"]
-    assert [each.get("fill-opacity") for each in fields] == [
-        "0",
-        "0.22",
-        "0.43",
-        "0.65",
-        "0.65",
-        "0.33",
+    # Opaque: shades that overlap on paper would add up.
+    assert [re.findall(r"heat\) (\d+)%", each.get("fill")) for each in fields] == [
+        [part] for part in ("0", "22", "43", "65", "65", "33")
     ]
+    assert {each.get("fill-opacity") for each in fields} == {None}
     area = sum(float(each.get("width")) * float(each.get("height")) for each in fields)
     assert area == pytest.approx(100 * 50)
 

@@ -218,6 +218,7 @@ def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
     assert str(found.baseline) == "cross_entropy with temperature"
     assert (found.kind, found.certainty) == ("usual", "certain")
     assert found.headline == "Use a without a calibrator"
+    assert found.is_clear
     text = " ".join(found.sentences)
     assert "b without a calibrator has a lower one, but less accuracy" in text
     assert "its NLL is 0.19997 (18.2 %) lower [-0.20011, -0.19982]" in text
@@ -276,6 +277,7 @@ def test_the_verdict_that_the_baseline_wins_says_exactly_that():
     assert found.baseline is found.line
     assert found.gains == {}
     assert found.headline == "Use cross_entropy with temperature"
+    assert found.is_clear
     assert "That is the usual baseline: no other combination comes before it." in found.sentences
 
 
@@ -283,10 +285,14 @@ def test_a_winner_that_is_not_certainly_better_is_not_said_to_be():
     nll = {"cross_entropy+temperature": [1.0, 1.2, 1.1], "a+none": [1.1, 0.9, 1.09]}
     found = study_of(nll, half=0.2)
     assert found.certainty == "open"
-    assert found.headline.endswith("not certainly before cross_entropy with temperature")
+    assert found.headline == "No clear winner; a without a calibrator has the lowest NLL"
+    assert not found.is_clear
     text = " ".join(found.sentences)
     assert "includes zero, paired over 3 seeds: the study does not show that it is better" in text
-    assert "the simplest near it is cross_entropy with temperature, NLL 1.10" in text
+    assert text.endswith(
+        "The other one is not significantly worse in NLL; "
+        "the simplest near the best is cross_entropy with temperature, NLL 1.10 [0.82, 1.38]."
+    )
     assert [str(line) for line in found.ties] == ["cross_entropy with temperature"]
 
 
@@ -308,6 +314,8 @@ def test_a_difference_that_many_lines_explain_is_only_likely():
     gap = found.gains["nll"]
     assert gap.p_value < 0.05 < gap.adjusted
     assert found.certainty == "likely"
+    assert found.headline == "Probably best without a calibrator"
+    assert not found.is_clear
     assert "but not after a correction for 31 comparisons" in " ".join(found.sentences)
 
 
@@ -377,6 +385,28 @@ def test_one_line_and_no_line_have_words_too():
         "No training has finished: there is nothing to compare yet.",
         "2 of 2 trainings have no result.",
     )
+
+
+def test_a_first_method_without_cross_entropy_is_advised_only_if_the_others_are_worse():
+    near = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [1.1, 1.15, 1.2]})
+    assert near.baseline is near.line
+    assert near.headline == "No clear winner; a without a calibrator has the lowest NLL"
+    far = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [2.1, 2.31, 2.2]})
+    assert far.headline == "Use a without a calibrator"
+
+
+def test_trainings_that_all_failed_are_not_waited_for():
+    found = verdict(compared([]), cells=[cell("a", 0, "failed"), cell("a", 1, "diverged")])
+    assert found.headline == "Every training failed"
+    assert found.sentences == (
+        "No training has finished: all of them failed, the reasons are below.",
+    )
+
+
+def test_without_accuracy_nothing_is_said_about_it_but_that():
+    found = study_of({"cross_entropy+temperature": [1.0, 1.2], "a+none": [1.1, 1.3001]})
+    assert "Its accuracy was not measured: it may be worse than that of others." in found.sentences
+    assert found.sentences[-1] == "The other one is significantly worse in NLL."
 
 
 def test_a_winner_with_fewer_seeds_says_so():
@@ -458,4 +488,5 @@ def test_findings_are_made_of_each_group_of_a_study(tmp_path):
 
 def test_a_change_too_small_for_its_interval_is_the_same():
     text = said_more("nll", Interval(0.0001, -0.02, 0.0202))
-    assert text == "the same to the digits that it has [-0.020, +0.020]"
+    assert text == "about the same [-0.020, +0.020]"
+    assert said_more("nll", Interval(0.0, 0.0, 0.0)) == "the same"

@@ -3,22 +3,29 @@
 import csv
 import io
 import json
+import re
 import shutil
 
 import pytest
 from browser import Browser, chromium
-from saved_studies import small_study
+from saved_studies import small_study, write_lines
 
 from calibrant.report.findings import findings
 from calibrant.report.saved import read_saved
-from calibrant.report.study_page import page, study_page
+from calibrant.report.study_page import study_page
 
+# Columns that a full study has beside those of the small one.
+MORE = ("mce", "rmsce", "ks")
 ROWS = "[...document.querySelector('table.compare').tBodies[0].rows]"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return small_study(tmp_path_factory.mktemp("study"))
+    made = small_study(tmp_path_factory.mktemp("study"))
+    rows = [json.loads(line) for line in (made / "rows.jsonl").read_text().splitlines()]
+    wider = [{**row, "metric": name} for name in MORE for row in rows if row["metric"] == "ece"]
+    write_lines(made / "rows.jsonl", rows + wider)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +133,14 @@ def test_downloads_hold_the_table(opened, folder):
     assert len(table) == 1 + len(found.table.lines)
     assert "\\toprule" in opened.run(code % "tex")
     assert opened.run(code % "md").startswith("|")
+    # All digits, and of each seed.
+    rows = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
+    readings = {(line.name, line.calibrator): line.readings["nll"] for line in found.table.lines}
+    for row in rows:
+        reading = readings[row["method"].lstrip("'"), row["calibrator"]]
+        assert float(row["nll"]) == reading.interval.value
+        own = {s: float(row[f"nll seed {s}"]) for s in (0, 1) if row[f"nll seed {s}"]}
+        assert own == reading.values
     # The button makes a file of it.
     made = opened.run(
         "new Promise((done) => { HTMLAnchorElement.prototype.click = function () {"
@@ -133,6 +148,41 @@ def test_downloads_hold_the_table(opened, folder):
         " document.querySelector('[data-download=csv]').click() })"
     )
     assert made == ["group-1.csv", "blob:"]
+
+
+def test_what_is_shown_is_copied_and_a_row_is_pasted_as_one_line(opened):
+    box = "{const b = document.querySelector('[data-filter]'); b.value = 'focal';"
+    opened.run(box + "b.dispatchEvent(new Event('input', {bubbles: true}))}")
+    copied = opened.run(
+        "new Promise((done) => {"
+        " Object.defineProperty(navigator, 'clipboard', {value: {writeText: done}});"
+        " document.querySelector('[data-copy]').click() })"
+    )
+    head, *lines = [line.split("\t") for line in copied.splitlines()]
+    assert head[:4] == ["method", "calibrator", "accuracy", "NLL"]
+    assert sorted(line[:2] for line in lines) == [["focal 3", "none"], ["focal 3", "temperature"]]
+    assert re.fullmatch(r"0\.\d+ \[0\.\d+, 0\.\d+\]", lines[0][2])
+    row = f"{ROWS}.find((row) => !row.hidden)"
+    selected = opened.run(f"getSelection().selectAllChildren({row}), getSelection().toString()")
+    assert selected.strip().split("\t") == lines[0]
+
+
+def test_arrow_keys_walk_over_the_table_and_values_are_said(opened):
+    assert opened.run("document.getElementById('said').getAttribute('aria-live')") == "polite"
+    cells = "document.querySelectorAll('td[tabindex=\"0\"]')"
+    assert opened.run(f"{cells}.length") == 1
+    opened.run(f"{cells}[0].focus()")
+    said = "document.getElementById('said').textContent"
+    first = opened.run(said)
+    assert "seed 0:" in first
+    for key in ("ArrowRight", "ArrowDown"):
+        pressed = f"new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})"
+        opened.run(f"document.activeElement.dispatchEvent({pressed})")
+    assert opened.run(f"{cells}.length") == 1
+    place = "[document.activeElement.parentElement.rowIndex, document.activeElement.cellIndex]"
+    assert opened.run(place) == [2, 3]
+    assert opened.run(said) != first
+    assert opened.run("document.getElementById('tip').hidden") is False
 
 
 def test_hover_and_arrow_keys_show_exact_values(opened):
@@ -146,7 +196,11 @@ def test_hover_and_arrow_keys_show_exact_values(opened):
     opened.run(f"document.querySelector('svg.chart').dispatchEvent({key})")
     first = opened.run(f"{tip}.textContent")
     opened.run(f"document.querySelector('svg.chart').dispatchEvent({key})")
-    assert opened.run(f"{tip}.textContent") not in ("", first)
+    second = opened.run(f"{tip}.textContent")
+    assert second not in ("", first)
+    assert opened.run("document.getElementById('said').textContent") == second
+    described = "document.querySelector('svg.chart').getAttribute('aria-describedby')"
+    assert "arrow keys" in opened.run(f"document.getElementById({described}).textContent")
     opened.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
 
 
@@ -163,9 +217,24 @@ def test_light_dark_and_paper_differ_and_the_switch_works(opened, tmp_path):
     opened.run("document.getElementById('theme').click()")
     opened.look(dark=True, media="print")
     assert opened.run(ground) == "rgb(255, 255, 255)"
-    assert opened.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
-    opened.look()
     opened.run("localStorage.clear()")
+
+
+# Pixels between the margins of A4 and of Letter.
+@pytest.mark.parametrize("width", [703, 725])
+def test_paper_has_the_whole_table_and_no_buttons(opened, width):
+    opened.resize(width, 900)
+    opened.look(media="print")
+    display = "getComputedStyle(document.querySelector('%s')).display"
+    for gone in (".tools", "nav", "#theme"):
+        assert opened.run(display % gone) == "none", gone
+    assert opened.run(display % ".compare thead") == "table-header-group"
+    # Browsers leave out buttons from heads that are repeated on the next sheet.
+    assert opened.run(display % ".compare th button") == "contents"
+    edge = "Math.max(...[...document.querySelectorAll('.compare, .numbers, figure')]"
+    assert opened.run(edge + ".map((each) => each.getBoundingClientRect().right))") <= width + 1
+    # Neither screen nor print is pretended: paper is what printing makes of it.
+    opened.look(media="")
     assert opened.printed().startswith(b"%PDF")
 
 
@@ -173,6 +242,23 @@ def test_light_dark_and_paper_differ_and_the_switch_works(opened, tmp_path):
 def test_nothing_is_wider_than_the_window(opened, width):
     opened.resize(width, 900)
     assert opened.run("document.documentElement.scrollWidth") <= width
+    box = "document.querySelector('.scroll:has(.compare)')"
+    fits = opened.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert fits or width < 1280
+    if not fits:
+        # Names stay where they are while the numbers move, and a narrow page says that they do.
+        opened.run(f"{box}.scrollLeft = 10000")
+        left = f"{box}.getBoundingClientRect().left"
+        assert opened.run(f"{ROWS}[0].cells[0].getBoundingClientRect().left - {left}") == 0
+    hint = opened.run("getComputedStyle(document.querySelector('.more')).display")
+    assert (hint == "block") == (width == 360)
+
+
+def test_every_panel_has_a_link_to_it(opened):
+    code = "[...document.querySelectorAll('nav a')].map((a) => a.getAttribute('href'))"
+    linked = opened.run(code)
+    panels = opened.run("[...document.querySelectorAll('.panel')].map((each) => '#' + each.id)")
+    assert sorted(linked) == sorted(panels)
 
 
 def test_readers_find_names_for_everything(opened):
@@ -187,13 +273,23 @@ def test_readers_find_names_for_everything(opened):
     assert opened.run("[...document.querySelectorAll('table')].every(t => t.caption)")
 
 
-def test_without_a_script_everything_can_still_be_read(browser, address, folder):
+def test_without_a_script_all_is_read_and_nothing_pretends_to_work(browser, address):
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(address)
-        given = browser.call("DOM.getDocument", depth=-1)
-        assert "table" in json.dumps(given)
+        for domain in ("DOM", "CSS"):
+            browser.call(f"{domain}.enable")
+        root = browser.call("DOM.getDocument")["root"]["nodeId"]
+
+        def display(selector):
+            node = browser.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+            style = browser.call("CSS.getComputedStyleForNode", nodeId=node)["computedStyle"]
+            return next(each["value"] for each in style if each["name"] == "display")
+
+        assert display("table.compare") == "table"
+        assert display("svg.chart") == "block"
+        assert [display(each) for each in (".tools", "#theme", "#tip")] == ["none"] * 3
     finally:
+        for domain in ("CSS", "DOM"):
+            browser.call(f"{domain}.disable")
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
-    text = page(read_saved(folder))
-    assert text.index('<table class="compare"') < text.index("<script>")

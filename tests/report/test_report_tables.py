@@ -26,16 +26,17 @@ def table_of(*names, metrics=("nll", "my_metric")):
     return Table("method", metrics, (*lines, Line("last", "none", own)), (0,))
 
 
-def test_csv_has_value_ends_and_mark_of_each_metric():
+def test_csv_has_value_ends_mark_and_seeds_of_each_metric_with_all_digits():
     found = list(csv.reader(io.StringIO(as_csv(table_of("a", "b")))))
     ends = [f"{name}{part}" for name in ("nll", "my_metric") for part in ("", *PARTS)]
     assert found[0] == ["method", "calibrator", *ends]
-    assert found[1] == ["a", "none", "1.235", "1.200", "1.270", "best", "", "", "", ""]
-    assert found[2] == ["b", "a|b", "1.5000", "", "", "equal", "", "", "", ""]
-    assert found[3][2:] == ["2.0", "1.0", "3.0", "worse", "-0.10", "-0.20", "0.00", "best"]
+    assert found[1] == ["a", "none", "1.23456", "1.2", "1.27", "best", "1.23456", *[""] * 5]
+    assert found[2] == ["b", "a|b", "1.5", "", "", "equal", "1.5", *[""] * 5]
+    assert found[3][2:7] == ["2.0", "1.0", "3.0", "worse", "2.0"]
+    assert found[3][7:] == ["-0.1", "-0.2", "0.0", "best", "-0.1"]
 
 
-PARTS = (" low", " high", " mark")
+PARTS = (" low", " high", " mark", " seed 0")
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", " \t=1", "\n=1", "\x00=1"])
@@ -44,7 +45,7 @@ def test_csv_has_no_formula_for_a_name(name):
     assert cell.startswith("'")
     assert cell[1:] == name.strip(" \t\n\x00")
     heads = next(csv.reader(io.StringIO(as_csv(table_of("a", metrics=("nll", name))))))
-    assert heads[6].startswith("'")
+    assert heads[7].startswith("'")
 
 
 def test_csv_keeps_every_other_name():

@@ -103,7 +103,7 @@ def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(fol
         read_saved("nowhere")
     for name in ("rows.jsonl", "cells.json"):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=f"no {name} yet.*calibrant report {folder}"):
+        with pytest.raises(FileNotFoundError, match=f"has no {name}: run it again"):
             read_saved(folder)
 
 

@@ -80,6 +80,35 @@ def test_a_learnt_gamma_is_drawn_along_training_and_against_confidence(place):
         "confidence 0.9000\nright: 4\nwrong: 1",
     ]
     assert PANELS["prices"](group_of(place)) is None
+    for word in ("collapsed", "oscillates", "fell", "no line"):
+        assert word not in panel.html
+
+
+def test_signs_that_learning_gamma_failed_are_told_with_their_number_and_meaning(place):
+    change_history(
+        place,
+        lambda epoch: {
+            **dict.fromkeys(("gamma_q05", "gamma_q50", "gamma_q95", "gamma_mean"), 5.0),
+            "gamma_std": 0.0,
+            "gamma_right": [5.0] * BINS,
+            "count_right": [50] * BINS,
+            "gamma_wrong": [5.0] * BINS,
+            "count_wrong": [9] * BINS,
+            "gamma_collapsed": float(epoch > 1),
+            "meta_oscillates": 0.0,
+            "accuracy_fell": float(epoch == 3),
+        },
+    )
+    panel = PANELS["gamma"](group_of(place))
+    root = parsed(f"<div>{panel.html}</div>")
+    (note,) = [each.text for each in root.iter("small")]
+    assert "gamma_collapsed in 2 of 4 epochs: gamma is nearly the same for all examples" in note
+    assert "accuracy_fell in 1 of 4 epochs: validation accuracy stays" in note
+    assert "oscillates" not in note
+    # Too few wrong examples for a line: the legend does not promise one, and the note says why.
+    assert "no line of wrong examples: fewer than 10 of them at every confidence" in note
+    assert "wrong" not in "".join(root.find("ul").itertext())
+    assert "right" in "".join(root.find("ul").itertext())
 
 
 @pytest.mark.parametrize(("column", "word"), [("multipliers", "multiplier"), ("alpha", "price")])
@@ -146,6 +175,8 @@ def test_maps_put_every_pixel_that_counts_in_its_place(place):
     panel = PANELS["maps"](group_of(place))
     pictures = parsed(f"<div>{panel.html}</div>").findall(".//img")
     assert [(each.get("width"), each.get("height")) for each in pictures] == [("6", "5")] * 4
+    # All of a method stands together.
+    assert panel.html.count("<figure") == 1
     assert tips(panel)[3] == (
         f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels right"
     )

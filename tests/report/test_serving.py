@@ -2,13 +2,16 @@
 
 import http.client
 import json
+import shutil
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from browser import Browser, chromium
 
-from calibrant.cli import main
+from calibrant.cli import main, serving
 from calibrant.cli.serving import Server
 from calibrant.study.folder import write_study
 from calibrant.study.spec import parse
@@ -120,6 +123,86 @@ def test_reading_writes_nothing(server, runs):
     assert files() == before
 
 
+def changed(folder):
+    """Make the study of a folder count other cells, as another version of the package would."""
+    held = json.loads((folder / "study.json").read_text())
+    held["study"]["recipe"] = {**held["study"].get("recipe", {}), "epochs": 7}
+    (folder / "study.json").write_text(json.dumps(held))
+    return folder
+
+
+def test_a_study_is_read_by_the_cells_that_it_was_run_with(runs, tmp_path, capsys):
+    folder = changed(Path(shutil.copytree(runs / "tiny & co", tmp_path / "older")))
+    with Server(tmp_path, 0) as made:
+        assert "2 of 2 trainings are done." in made.page(folder).text
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
+    assert main(["report", str(folder), "--text"]) == 0
+    assert "focal" in capsys.readouterr().out
+    after = {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
+    assert after == before
+    assert main(["report", str(folder)]) == 0
+    assert "2 of 2 trainings are done." in (folder / "report.html").read_text()
+
+
+def test_a_damaged_cell_does_not_keep_the_others_from_being_reported(runs, tmp_path, capsys):
+    folder = Path(shutil.copytree(runs / "tiny & co", tmp_path / "damaged"))
+    next(folder.glob("cells/*/weights.pt")).unlink()
+    next(folder.glob("cells/*/test.npz")).unlink()
+    assert main(["report", str(folder)]) == 0
+
+
+def test_a_study_that_cannot_be_read_does_not_hide_the_others(runs, tmp_path):
+    shutil.copytree(runs / "waiting", tmp_path / "waiting")
+    shutil.copytree(runs / "waiting", tmp_path / "broken")
+    (tmp_path / "broken" / "store.sqlite").write_text("no database, but long enough to be read")
+    shutil.copytree(runs / "waiting", tmp_path / "empty")
+    (tmp_path / "empty" / "study.json").write_text("{}")
+    with Server(tmp_path, 0) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        code, text, _ = asked(made, "/")
+        assert code == 200
+        assert "0 of 2" in text
+        assert "cannot be read: " in text
+        for name in ("broken", "empty"):
+            code, text, _ = asked(made, f"/{name}")
+            assert code == 503
+            assert "\n" not in text
+        assert asked(made, "/waiting")[0] == 200
+        made.shutdown()
+
+
+def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(runs / "waiting", tmp_path / "waiting"))
+    with Server(tmp_path, 0) as made:
+        first = made.page(folder)
+        with Store.open(folder) as store:
+            store.claim("somebody", lease=600)
+        assert made.page(folder) is first
+        monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: first.until + 1))
+        assert made.page(folder).version != first.version
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda where: begun(where / "a"), "is no study but has some, a: name one"),
+        (lambda where: (where / "study.json").write_text("{}"), "run it again"),
+        (lambda where: None, "run one with calibrant study"),
+    ],
+)
+def test_what_is_not_a_study_is_said_in_one_line(tmp_path, capsys, make, said):
+    make(tmp_path)
+    assert main(["report", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(server, runs, capsys):
+    assert main(["report", str(runs), "--serve", "--port", str(server.server_port)]) == 2
+    assert capsys.readouterr().err.endswith(": try --port 0\n")
+
+
 def test_a_missing_folder_is_said_in_one_line(tmp_path, capsys):
     assert main(["report", str(tmp_path / "none"), "--serve"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -142,16 +225,22 @@ def test_the_page_follows_a_running_study(server, runs, tmp_path):
             more = json.dumps({**row, "epoch": 1, "val_nll": 0.4321})
             (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n" + more + "\n")
             assert wait_for(browser, "0.4321")
-        assert browser.complaints == []
+            # What cannot be read for a while is said, and forgotten once it can.
+            (claim.folder / "history.jsonl").write_text("{\n")
+            assert wait_for(browser, "is damaged", where="#state")
+            assert wait_for(browser, "0.4321")
+            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n" + more + "\n")
+            assert wait_for(browser, "0 of 4", where="#state")
+        assert all("503" in each for each in browser.complaints)
         assert all(url.startswith(server.url) for url in browser.requests)
     finally:
         browser.close()
 
 
-def wait_for(browser, words):
+def wait_for(browser, words, where="main"):
     """Whether the page shows some words before long."""
-    for _ in range(60):
-        if words in browser.run("document.querySelector('main').innerText"):
+    for _ in range(160):
+        if words in browser.run(f"document.querySelector('{where}').innerText"):
             return True
         time.sleep(0.25)
     return False

@@ -20,6 +20,13 @@ gamma = 2
 METHOD = '[[method]]\nname = "focal"\ngamma = 3\n'
 
 WRONG = [
+    # Shifts.
+    ("shifts = ['blurr 3']", TABLES, "shifts[0]: no shift 'blurr 3'; did you mean blur 3?"),
+    (
+        "shifts = ['blur 3']",
+        TABLES,
+        "shifts: they change images, and dataset[0] blobs has vectors",
+    ),
     # Unknown keys.
     ("nmae = 'x'", TABLES, "nmae: unknown; did you mean name?"),
     ("", TABLES + METHOD + "gama = 3", "method[1].gama: unknown; did you mean gamma?"),
@@ -167,7 +174,7 @@ WRONG = [
     (
         "",
         TABLES + '[[method]]\nname = "mmce"\nbase = "dca"',
-        "method[1].base: must be a loss of each example, one of ",
+        "method[1].base: must be one of ",
     ),
     (
         "",

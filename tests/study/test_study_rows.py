@@ -5,10 +5,15 @@ import pytest
 import torch
 
 from calibrant import metrics
+from calibrant.calibrators import TemperatureScaling
+from calibrant.data import shifted
 from calibrant.predictions import Predictions
+from calibrant.report.study_page import study_page
 from calibrant.study import runner
 from calibrant.study.rows import measured_rows
 from calibrant.study.spec import parse
+from calibrant.training.building import built
+from calibrant.training.predict import predict
 
 LABELS = {"dataset": "d", "model": "m", "optimizer": "o", "method": "x"}
 
@@ -71,3 +76,36 @@ def test_a_study_of_long_tailed_data_writes_them(alone, tmp_path):
     assert {"test: head", "test: tail"} <= {row.split for row in rows}
     values = [row.value for row in rows if row.metric.startswith("classwise_ece: ")]
     assert np.isfinite(values).all()
+
+
+def test_a_study_measures_shifted_test_images_after_calibrators_of_plain_ones(alone, tmp_path):
+    study = {
+        "name": "shifted",
+        "calibrators": ["temperature"],
+        "metrics": ["accuracy", "nll", "ece"],
+        "resamples": 10,
+        "recipe": {"epochs": 3},
+        "dataset": [{"name": "digits", "limit": 600}],
+        "model": [{"name": "mlp", "hidden": [32]}],
+        "method": [{"name": "cross_entropy"}],
+    }
+    runner.run(parse(study), tmp_path)
+    before = (tmp_path / "rows.jsonl").read_text()
+    # What is asked for later is measured with the trained network.
+    chosen = parse({**study, "shifts": ["noise 1", "noise 5"]})
+    assert parse(chosen.as_dict()) == chosen
+    rows = runner.run(chosen, tmp_path)
+    assert (tmp_path / "rows.jsonl").read_text().startswith(before)
+    found = {(row.calibrator, row.split, row.metric): row.value for row in rows}
+    (cell,) = chosen.cells()
+    (folder,) = (tmp_path / "cells").iterdir()
+    config = cell.config()
+    splits, model, _ = built(config["dataset"], config["model"], config["method"], seed=0)
+    model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    noisy = predict(model, shifted(splits.test, "noise 5"))
+    assert found["none", "shift: noise 5", "nll"] == metrics.nll(noisy)
+    warm = TemperatureScaling.fit(Predictions.load(folder / "val.npz"))
+    assert found["temperature", "shift: noise 5", "ece"] == metrics.ece(noisy.map(warm))
+    assert found["none", "shift: noise 5", "nll"] > found["none", "test", "nll"]
+    assert {row.low for row in rows if row.split.startswith("shift")} == {None}
+    assert "Under shift" in study_page(tmp_path).read_text()

@@ -51,6 +51,18 @@ def test_twenty_kills_at_random_instants_change_no_byte(undisturbed, tmp_path):
     assert not list((tmp_path / "run").glob(".*.tmp.*"))
 
 
+@pytest.mark.parametrize("method", ["gamma_net", "calmo"])
+def test_kills_of_a_method_that_learns_or_counts_between_steps_change_no_byte(method, tmp_path):
+    draw = np.random.default_rng(1)
+    plan = [{"kill_after": draw.uniform(0.02, 0.1), "save_every": 0.02} for _ in range(8)]
+    ends = launched(tmp_path / "run", method, [*plan, {}])
+    assert [end["ended"] for end in ends[:-1]].count("killed") >= 6
+    assert ends[-1]["ended"] == "exit 0"
+    assert not [end["unreadable"] for end in ends if end["unreadable"]]
+    # The run that was timed to plan the kills is one to which nothing happened.
+    assert contents(tmp_path / "run") == contents(tmp_path / "run-timed")
+
+
 def test_a_kill_before_inside_and_after_every_write_changes_no_byte(undisturbed, tmp_path):
     method, expected = undisturbed
     points = [f"{name}.{stage}:{count}" for name, count in WRITES.items() for stage in STAGES]

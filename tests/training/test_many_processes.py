@@ -35,10 +35,13 @@ def test_two_processes_equal_one(together, name):
         torch.testing.assert_close(two, one, rtol=0, atol=1e-8)
 
 
-def test_two_processes_with_unequal_numbers_of_pixels_equal_one(together):
-    alone = two_ranks.dense(Runtime("cpu"))
+@pytest.mark.parametrize("name", two_ranks.DENSE)
+def test_two_processes_with_unequal_numbers_of_pixels_equal_one(together, name):
+    alone, two = two_ranks.dense(name, Runtime("cpu")), together["dense"][name]
     for key in ("weights", "logits"):
-        torch.testing.assert_close(together["dense"][key], alone[key], rtol=0, atol=1e-10)
+        torch.testing.assert_close(two[key], alone[key], rtol=0, atol=1e-10)
+    for first, second in zip(two["rows"], alone["rows"], strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=1e-8)
 
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all(together):

@@ -21,7 +21,12 @@ CASES = {
     "cals_hr": {"margin": 0.5, "adjust": 1.0},
     "adafocal": {},
     "gamma_net": {"every": 1, "bandwidth": 0.1, "attention": True, "meta_lr": 0.01},
-    "calmo": {"tail": 0.1, "part": 0.4, "smooth": 0.1, "epsilon": 0.1, "step_size": 0.05},
+    "calmo": {"tail": 0.1, "part": 0.5, "smooth": 0.1, "epsilon": 0.1, "step_size": 0.05},
+}
+# On masks, where the processes hold unequal numbers of pixels.
+DENSE = {
+    "mmce": {},
+    "calmo": {"tail": 0.1, "part": 0.75, "smooth_part": 0.5, "smooth": 0.1, "epsilon": 0.1},
 }
 RECIPE = Recipe(epochs=3, batch=50, lr=0.05, precision="float64", clip=1.0)
 
@@ -49,12 +54,12 @@ def computed(name: str, runtime: Runtime) -> dict:
     return outcome(trained, method)
 
 
-def dense(runtime: Runtime) -> dict:
+def dense(name: str, runtime: Runtime) -> dict:
     splits = masks()
     model = torch.nn.Conv2d(3, 2, 3, padding=1)
     torch.nn.init.constant_(model.weight, 0.1)
     torch.nn.init.zeros_(model.bias)
-    method = methods.build("mmce", classes=2)
+    method = methods.build(name, classes=2, **DENSE[name])
     recipe = Recipe(epochs=2, batch=4, lr=0.05, precision="float64")
     return outcome(train(model, method, splits, recipe, runtime=runtime), method)
 
@@ -92,7 +97,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runtime = start("cpu")
     found = {name: computed(name, runtime) for name in CASES}
-    found["dense"] = dense(runtime)
+    found["dense"] = {name: dense(name, runtime) for name in DENSE}
     agreed = runtime.states(diverges(runtime))
     if runtime.rank == 0:
         torch.save({**found, "diverged": agreed}, Path(sys.argv[1]) / "two.pt")

@@ -63,6 +63,15 @@ def _measures() -> dict[str, str]:
     return {name: first_line(measure) for name, measure in MEASURES.items()}
 
 
+def _shifts() -> dict[str, tuple[str, str]]:
+    from calibrant.data.shifts import KINDS
+
+    return {
+        change.__name__: (f"1 to {len(strengths)}", first_line(change))
+        for change, strengths in KINDS.items()
+    }
+
+
 FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "metrics": _metrics,
     "losses": _losses,
@@ -71,6 +80,7 @@ FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
     "models": _models,
     "datasets": _datasets,
     "measures": _measures,
+    "shifts": _shifts,
     "examples": _examples,
 }
 # Columns between the name and the meaning.
@@ -79,6 +89,7 @@ COLUMNS = {
     "methods": ("settings",),
     "models": ("inputs",),
     "datasets": ("inputs",),
+    "shifts": ("strengths",),
 }
 
 
@@ -87,7 +98,7 @@ def listing(
         str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")
     ] = None,
 ) -> None:
-    """List metrics, losses, calibrators, methods, models, datasets and measures of a probe."""
+    """List metrics, losses, calibrators, methods, models, datasets, measures and shifts."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"no family {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:

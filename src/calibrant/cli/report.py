@@ -37,30 +37,30 @@ def report(
     if serve:
         _serve(folder, port)
         return
-    from calibrant.report.study_page import study_page
-    from calibrant.study.folder import collect, read_study
-    from calibrant.study.store import NAME, Store
-
-    if (folder / NAME).exists():
-        # Rows are put together at the end of a run: one under way, or killed, has only parts.
-        with Store.open(folder, create=False) as store:
-            collect(read_study(folder), store)
     if text:
         from calibrant.cli.report_output import show_report
-        from calibrant.report.saved import read_saved
+        from calibrant.cli.standing import standing
 
-        show_report(read_saved(folder))
+        show_report(standing(folder))
         return
+    from calibrant.cli.standing import brought_up_to_date
+    from calibrant.report.study_page import study_page
+
+    brought_up_to_date(folder)
     say(f"written: {study_page(folder)}")
 
 
 def _serve(folder: Path, port: int) -> None:
-    from calibrant.cli.serving import Server
+    from calibrant.cli.serving import Server, counted
 
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}: name one with studies in it")
-    with Server(folder, port) as server:
-        say(f"{server.url} shows {len(server.studies())} studies; end it with Ctrl-C")
+    try:
+        server = Server(folder, port)
+    except OSError as error:
+        raise ValueError(f"port {port} cannot be had ({error.strerror}): try --port 0") from error
+    with server:
+        say(f"{server.url} shows {counted(len(server.studies()))}; end it with Ctrl-C")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

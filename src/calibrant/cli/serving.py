@@ -1,21 +1,34 @@
 """`calibrant report --serve`: the studies of a folder on a page of this machine, growing live."""
 
 import hashlib
+import threading
+import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from calibrant.cli.standing import standing
 from calibrant.report.rendering import part, rendered
-from calibrant.report.saved import Saved, saved_from
 from calibrant.report.study_page import page
-from calibrant.study.folder import STUDY, gathered, read_study
+from calibrant.study.folder import STUDY
 from calibrant.study.store import NAME, Store
 
 ADDRESS = "127.0.0.1"
+# A page is made anew only after this many times what making it took: training needs the cores.
+REST = 20
+
+
+@dataclass(frozen=True)
+class Made:
+    """A page, what it was made from, and until when it will do."""
+
+    version: str
+    text: str
+    until: float
 
 
 class Server(ThreadingHTTPServer):
@@ -30,6 +43,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
+        self.made: dict[Path, Made] = {}
+        self.lock = threading.Lock()
         super().__init__((ADDRESS, port), Handler)
 
     @property
@@ -46,6 +61,20 @@ class Server(ThreadingHTTPServer):
         """Folders of studies by their names in addresses."""
         return {path.name: path for path in _studies(self.folder)}
 
+    def page(self, folder: Path) -> Made:
+        """The page of a study: the last one as long as it will do and what it shows is there."""
+        with self.lock:
+            last, now = self.made.get(folder), time.monotonic()
+            if last is not None and now < last.until:
+                return last
+            version = _version(folder)
+            if last is None or last.version != version:
+                text = page(standing(folder), scripts=part("live.js"), connects=True)
+                done = time.monotonic()
+                last = Made(version, text, until=done + REST * (done - now))
+                self.made[folder] = last
+            return last
+
 
 class Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD."""
@@ -60,17 +89,21 @@ class Handler(BaseHTTPRequestHandler):
             return
         parts = [unquote(part) for part in self.path.partition("?")[0].strip("/").split("/")]
         try:
+            studies = self.server.studies()
             if parts == [""]:
-                self._send(HTTPStatus.OK, "text/html", _index(self.server))
-            elif len(parts) == 1 and parts[0] in self.server.studies():
-                saved = _live(self.server.studies()[parts[0]])
-                text = page(saved, scripts=part("live.js"), connects=True)
-                self._send(HTTPStatus.OK, "text/html", text)
-            elif parts[1:] == ["version"] and parts[0] in self.server.studies():
-                self._send(HTTPStatus.OK, "text/plain", _version(self.server.studies()[parts[0]]))
+                self._send(HTTPStatus.OK, "text/html", _index(self.server, studies))
+            elif len(parts) == 1 and parts[0] in studies:
+                self._send(HTTPStatus.OK, "text/html", self.server.page(studies[parts[0]]).text)
+            elif parts[1:] == ["version"] and parts[0] in studies:
+                made = self.server.page(studies[parts[0]])
+                self._send(HTTPStatus.OK, "text/plain", made.version)
             else:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is no such study")
-        except (OSError, ValueError) as error:
+        except ConnectionError:
+            # Whoever asked has gone.
+            return
+        except Exception as error:
+            # Whatever is wrong with one study, the others are still to be seen.
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
 
     def do_HEAD(self) -> None:
@@ -104,14 +137,6 @@ def _studies(folder: Path) -> Iterator[Path]:
     yield from (path.parent for path in found if (path.parent / NAME).exists())
 
 
-def _live(folder: Path) -> Saved:
-    """A study as it stands this moment."""
-    study = read_study(folder)
-    with Store.open(folder, create=False) as store:
-        rows, cells = gathered(study, store)
-    return saved_from(folder, cells, [asdict(row) for row in rows])
-
-
 def _version(folder: Path) -> str:
     """Changes when the page would: a cell ends or begins, or an epoch does."""
     digest = hashlib.sha256()
@@ -123,18 +148,27 @@ def _version(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _index(server: Server) -> str:
+def _index(server: Server, folders: dict[str, Path]) -> str:
     studies = []
-    for name, folder in server.studies().items():
-        with Store.open(folder, create=False) as store:
-            counts = store.counts()
-        bad = counts["failed"] + counts["diverged"]
-        numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
+    for name, folder in folders.items():
+        try:
+            with Store.open(folder, create=False) as store:
+                counts = store.counts()
+        except (OSError, ValueError) as error:
+            numbers: tuple[object, ...] = (f"cannot be read: {error}", "", "")
+        else:
+            bad = counts["failed"] + counts["diverged"]
+            numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
         studies.append({"name": name, "address": quote(name, safe=""), "numbers": numbers})
     return rendered(
         "index.html",
         name="Studies",
         where=server.folder.resolve().name,
-        caption=f"{len(studies)} stud{'y' if len(studies) == 1 else 'ies'}",
+        caption=counted(len(studies)),
         studies=studies,
     )
+
+
+def counted(number: int) -> str:
+    """How many studies there are, in words."""
+    return f"{number} stud{'y' if number == 1 else 'ies'}"

@@ -4,11 +4,13 @@ from calibrant.data.augment import Augmentation
 from calibrant.data.family import DATASETS, Dataset, load
 from calibrant.data.judged import judged_by
 from calibrant.data.long_tail import frequency_groups, tail_groups
+from calibrant.data.shifts import SHIFTS, shifted
 from calibrant.data.splits import Batch, Scale, Split, Splits
 from calibrant.data.synthetic import SYNTHETIC, Sample, Synthetic
 
 __all__ = [
     "DATASETS",
+    "SHIFTS",
     "SYNTHETIC",
     "Augmentation",
     "Batch",
@@ -21,5 +23,6 @@ __all__ = [
     "frequency_groups",
     "judged_by",
     "load",
+    "shifted",
     "tail_groups",
 ]

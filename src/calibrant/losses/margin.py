@@ -4,7 +4,7 @@ from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import of_label, without_label
 from calibrant.losses.penalties import PerClass, checked_per_class
-from calibrant.losses.settings import at_least, positive
+from calibrant.losses.settings import at_least, flag, positive
 from calibrant.shapes import Labels, Logits, PerExample
 
 
@@ -28,6 +28,7 @@ def margin_constraint(logits: Logits, *, margin: float, normalize: bool = True) 
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
+    flag("normalize", normalize)
     if normalize:
         positive("margin", margin)
     else:

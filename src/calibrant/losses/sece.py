@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.log_probs import top_class
-from calibrant.losses.settings import at_least
+from calibrant.losses.settings import at_least, one_of, positive
 from calibrant.shapes import Labels, Logits, PerExample, Scalar
 
 Form = Literal["points", "leave_one_out", "grid"]
@@ -95,9 +95,7 @@ def grid_points(bandwidth: float) -> Tensor:
     return torch.linspace(0, 1, steps + 1, dtype=torch.float64)
 
 
-def check_kernel(bandwidth: float, form: str) -> None:
-    """Refuse a bandwidth that is not positive and a form that does not exist."""
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth must be positive, got {bandwidth}")
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
+def check_kernel(bandwidth: float, form: str, *, name: str = "form") -> None:
+    """Refuse a bandwidth that is not positive and a form, by its name, that does not exist."""
+    positive("bandwidth", bandwidth, infinite=True)
+    one_of(name, form, FORMS)

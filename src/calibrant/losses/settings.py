@@ -34,6 +34,8 @@ def flag(name: str, value: Any) -> None:
 def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor holding one, below `low`, NaN or (unless allowed) infinite."""
     number(name, value)
+    if _on_gpu(value):
+        return
     held = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
     for bad, must in (
         (~(held >= low), f"be at least {low:g}"),
@@ -46,10 +48,17 @@ def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = F
 def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor that holds one, that is not above zero."""
     number(name, value)
+    if _on_gpu(value):
+        return
     held = torch.as_tensor(value)
     if not (held > 0).all():
         raise ValueError(f"{name} must be positive, got {held[~(held > 0)][0].item():g}")
     at_least(name, 0, value, infinite=infinite)
+
+
+def _on_gpu(value: float | Tensor) -> bool:
+    """Whether looking at the values would wait for a GPU, in every step."""
+    return isinstance(value, Tensor) and value.is_cuda
 
 
 def fraction(name: str, value: float) -> None:
@@ -59,9 +68,9 @@ def fraction(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie in [0, 1], got {value:g}")
 
 
-def one_of(name: str, value: str, names: Collection[str]) -> None:
+def one_of(name: str, value: Any, names: Collection[str]) -> None:
     """Refuse a name that does not exist, and list those that do."""
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} must be one of {list(names)}, got {value!r}")
 
 

@@ -1,5 +1,6 @@
 """Focal loss whose gamma follows the calibration of bins of the validation data."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import focal, inverse_focal
-from calibrant.losses.settings import at_least, positive
-from calibrant.methods.base import Method, mixed
+from calibrant.losses.settings import at_least, number, positive, whole
+from calibrant.methods.base import Method, mixed, same_classes
 from calibrant.predictions import Predictions
 
 
@@ -57,10 +58,14 @@ class AdaFocal(Method):
         positive("switch", switch)
         at_least("gamma", switch, gamma)
         at_least("rate", 0, rate)
-        at_least("bins", 1, bins)
+        whole("bins", 1, bins)
         at_least("most", gamma, most)
-        if not least <= -switch:
-            raise ValueError(f"least must be at most -switch = {-switch:g}, got {least:g}")
+        number("least", least)
+        if not -math.inf < least <= -switch:
+            raise ValueError(
+                f"least must be finite and at most -switch = {-switch:g}, got {least:g}"
+            )
+        self.classes = classes
         self.rate, self.least, self.most, self.switch = rate, least, most, switch
         self.gamma = torch.full((bins,), float(gamma), dtype=torch.float64)
         # Upper ends of all bins but the last.
@@ -68,19 +73,22 @@ class AdaFocal(Method):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, (n,)."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels)
+        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
         return mixed(self._each, batch, logits, labels)
 
     def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
             own = logits.double().softmax(1).gather(1, labels[:, None])[:, 0]
+            # Bins are of validation data: by the logits of inference.
             gamma = self.gamma[torch.bucketize(own, self.edges)]
+        logits = self.adjusted(logits)
         down = focal(logits, labels, gamma=gamma.clamp(min=0))
         up = inverse_focal(logits, labels, gamma=(-gamma).clamp(min=0))
         return torch.where(gamma >= 0, down, up)
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
         """Cut validation into bins, and move the gamma of each by its gap."""
+        same_classes(val, self.classes)
         confidence, correct = val.confidence.numpy(), val.correct.numpy()
         bins = len(self.gamma)
         ends = np.array_split(np.sort(confidence), bins)[:-1]
@@ -108,10 +116,12 @@ class AdaFocal(Method):
         """Go on from a state."""
         if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of AdaFocal: it holds {sorted(state)}")
-        if state["gamma"].shape != self.gamma.shape:
-            raise ValueError(
-                f"gamma must be for {len(self.gamma)} bins, got {tuple(state['gamma'].shape)}"
-            )
+        for name, own in self.state_dict().items():
+            if state[name].shape != own.shape:
+                raise ValueError(
+                    f"{name} must be for {len(self.gamma)} bins, {tuple(own.shape)}; "
+                    f"got {tuple(state[name].shape)}"
+                )
         device = self.gamma.device
         self.gamma, self.edges = state["gamma"].to(device), state["edges"].to(device)
 

@@ -160,3 +160,18 @@ def mixed(
         return loss(logits, labels)
     share = batch.share.to(logits.dtype)
     return share * loss(logits, labels) + (1 - share) * loss(logits, batch.other_labels)
+
+
+def larger_part(batch: Batch) -> Tensor:
+    """One label for each example: of two mixed images, that of the larger part."""
+    if batch.other_labels is None or batch.share is None:
+        return batch.labels
+    return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)
+
+
+def same_classes(val: Predictions, classes: int) -> None:
+    """Refuse predictions of other classes than the method was made for."""
+    if val.classes != classes:
+        raise ValueError(
+            f"predictions must be of {classes} classes, as the method is; got {val.classes}"
+        )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,9 +14,18 @@ from calibrant.data import Batch
 from calibrant.losses import cross_entropy
 from calibrant.losses.log_probs import log_probs
 from calibrant.losses.margin import margin
-from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.methods.base import Method, mixed
-from calibrant.methods.surroundings import Space, Surroundings, random_draws, repeated
+from calibrant.losses.settings import at_least, flag, number, one_of, positive, whole
+from calibrant.methods.base import Method, larger_part, mixed
+from calibrant.methods.surroundings import (
+    Around,
+    Space,
+    Surroundings,
+    check_labels,
+    first_images,
+    random_draws,
+    shares,
+    warn_of_images,
+)
 from calibrant.networks import bare, evaluating
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, PerExample
@@ -67,9 +76,11 @@ class Calmo(Method):
         tail: $\lambda_t$.
         tail_temperature: t.
         part: part of each batch, its first images, that KL is computed on, with passes of their
-            own; its mean is over it.
+            own; its mean is over them (of masks, over their pixels that count). Every process
+            takes at least one image, with batch norm two.
         smooth_part: the same for the terms with the gradient.
-        every: steps from one with the terms to the next; their weights are multiplied by it.
+        every: steps from one with the terms to the next; their weights are multiplied by it. The
+            same `Batch` object twice in a row is one step with two gradients.
 
     References:
         arXiv:2604.20614, 2026.
@@ -102,13 +113,15 @@ class Calmo(Method):
         for name, value in weights.items():
             at_least(name, 0, value)
         for name, count in {"steps": steps, "every": every}.items():
-            at_least(name, 1, count)
+            whole(name, 1, count)
         for name, value in {"step_size": step_size, "tail_temperature": tail_temperature}.items():
             positive(name, value)
         positive("difference", difference)
         for name, value in {"part": part, "smooth_part": smooth_part}.items():
+            number(name, value)
             if not 0 < value <= 1:
                 raise ValueError(f"{name} must lie in (0, 1], got {value:g}")
+        flag("detach_clean", detach_clean)
         one_of("attack_norm", attack_norm, ("linf", "l2"))
         one_of("space", space, ("pixel", "normalized"))
         one_of("batch_norm", batch_norm, ("eval", "train"))
@@ -119,19 +132,29 @@ class Calmo(Method):
         self.detach_clean, self.smooth_by, self.difference = detach_clean, smooth_by, difference
         self.tail_temperature, self.every = tail_temperature, every
         self.part, self.smooth_part = part, smooth_part
-        self.step = 0
-        # Of this epoch: how often the terms were added, and their sums.
+        self.classes, self.step = classes, 0
+        # Of this epoch: how often the terms were added, and the sums of their means.
         self.seen = torch.zeros(3, dtype=torch.float64)
         self._last: Batch | None = None
+        self._processes = 0
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross entropy of each example, with the terms added, (n,)."""
-        if batch is not self._last:
-            # The same batch again is the same step: sharpness-aware descent takes two gradients.
-            self.step, self._last = self.step + 1, batch
+        again = batch is self._last
+        self.step += not again
+        # The same batch once more is the same step: sharpness-aware descent takes two gradients.
+        self._last = None if again else batch
+        check_labels(batch, classes=self.classes, ignore_index=self.ignore_index)
         due = (self.step - 1) % self.every == 0
         if not due or not (self.robust or self.smooth or self.tail):
             return mixed(cross_entropy, batch, *self.rows(model(batch.inputs), batch.labels))
+        if not torch.is_grad_enabled():
+            raise ValueError(
+                "CalMO's terms need gradients, which are switched off: call loss outside of "
+                "torch.no_grad(), or measure with losses.cross_entropy"
+            )
+        if self.step == 1 and self.scale is None and self.space == "pixel":
+            warn_of_images(batch)
         network, draws = bare(model), random_draws(batch.inputs.device)
         slopes = bool(self.smooth or self.tail)
         first = self._around(network, batch, self.part, draws)
@@ -145,38 +168,51 @@ class Calmo(Method):
         answer = second.near.logits(model, zero) if shared else model(batch.inputs)
         each = mixed(cross_entropy, batch, *self.rows(answer, batch.labels))
 
-        def clean(around: _Around) -> tuple[Tensor, Tensor]:
+        def clean(around: Around) -> tuple[Tensor, Tensor]:
             # Batch norm sees the part only, here as nearby, or the two would differ everywhere.
             if around.count == len(batch):
                 return self.rows(answer, around.labels, adjusted=False)
             return around.nearby(zero if around is second else around.near.zero)
 
-        seen = [1.0, 0.0, 0.0]
+        kl = slope = each.new_zeros((), dtype=torch.float64)
         if worst is not None:
             terms = self.robust * self._divergence(clean(first)[0], first.nearby(worst)[0])
-            each = self._added(each, terms, len(batch) / first.count)
-            seen[1] = float(terms.detach().mean())
+            each, kl = self._added(each, terms)
         if slopes:
             terms = self._of_slopes(margin(*clean(second)), zero, second)
-            each = self._added(each, terms, len(batch) / second.count)
-            seen[2] = float(terms.detach().mean())
-        self.seen += torch.tensor(seen, dtype=torch.float64)
+            each, slope = self._added(each, terms)
+        # A tensor until the end of the epoch: a number would have to wait for the device.
+        self.seen = self.seen.to(each.device) + torch.stack([torch.ones_like(kl), kl, slope])
         return each
 
     def _around(
         self, network: nn.Module, batch: Batch, part: float, draws: tuple[Tensor, ...]
-    ) -> "_Around":
-        count = max(1, round(part * len(batch)))
+    ) -> Around:
+        if not self._processes:
+            ones = torch.ones((), device=batch.inputs.device)
+            self._processes = round(float(self.ranks.total(ones)))
+        count = first_images(
+            network, len(batch), part, rank=self.ranks.rank, processes=self._processes
+        )
         some = batch if count >= len(batch) else batch.take(slice(0, count))
         near = Surroundings.of(network, some.inputs, scale=self.scale, space=self.space)
-        return _Around(self, network, near, _larger(some), draws)
+        rows = partial(self.rows, adjusted=False)
+        return Around(network, near, larger_part(some), draws, rows)
 
-    def _added(self, each: Tensor, terms: Tensor, weight: float) -> Tensor:
-        """Add terms of the first rows to the losses of all."""
-        sums = each[: len(terms)] + self.every * weight * terms
-        return torch.cat([sums, each[len(terms) :]])
+    def _added(self, each: Tensor, terms: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses of all rows with terms added to the first, and the mean of the terms.
 
-    def _worst(self, around: "_Around") -> Tensor:
+        Weights make the mean of the losses hold the mean of the terms, over all processes.
+        """
+        sums = terms.detach().sum(dtype=torch.float64)
+        counts = [sums.new_full((), len(rows)) for rows in (each, terms)]
+        total, rows, some = self.ranks.total(torch.stack([sums, *counts])).unbind()
+        some = some.clamp(min=1)
+        weighted = (self.every * rows / some).to(terms.dtype) * terms
+        first = each[: len(terms)] + weighted
+        return torch.cat([first, each[len(terms) :]]), total / some
+
+    def _worst(self, around: Around) -> Tensor:
         """Shift of the inputs that makes the cross entropy large."""
         near = around.near
         with evaluating(around.network) if self.batch_norm == "eval" else nullcontext():
@@ -196,15 +232,16 @@ class Calmo(Method):
         log_p = log_probs(clean.detach() if self.detach_clean else clean)
         return (log_p.exp() * (log_p - log_probs(shifted))).sum(1)
 
-    def _of_slopes(self, margins: PerExample, zero: Tensor, around: "_Around") -> PerExample:
+    def _of_slopes(self, margins: PerExample, zero: Tensor, around: Around) -> PerExample:
         """Terms that hold the gradient of the margin in the inputs, one for each row."""
         exact = self.smooth_by == "double_backward"
-        if not exact and torch.is_autocast_enabled(zero.device.type):
+        kind = zero.device.type
+        if not exact and torch.is_autocast_enabled(kind):
             raise ValueError(
-                "bfloat16 has too few digits for finite differences: take "
-                'smooth_by="double_backward" or another precision'
+                f"{str(torch.get_autocast_dtype(kind))[6:]} has too few digits for finite "
+                'differences: take smooth_by="double_backward" or another precision'
             )
-        image, share = _shares(around.labels, margins, self.ignore_index)
+        image, share = shares(around.labels, margins, self.ignore_index)
         total = (share * margins).sum()
         (slopes,) = torch.autograd.grad(total, zero, retain_graph=True, create_graph=exact)
         if exact:
@@ -232,13 +269,13 @@ class Calmo(Method):
         # Images without a pixel that counts have no margin.
         counts = torch.bincount(image, minlength=len(slopes)) > 0
         held = self.ranks.gather(robust[counts]) / -self.tail_temperature
-        together = held.logsumexp(0) - math.log(len(held))
+        together = held.logsumexp(0) - math.log(max(1, len(held)))
         return priced + self.tail * self.tail_temperature * together
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
         """Report the mean of each term over the steps that had it, with its weight."""
-        times, robust, slopes = self.ranks.total(self.seen).tolist()
-        self.seen = torch.zeros_like(self.seen)
+        times, robust, slopes = self.seen.tolist()
+        self.seen, self._last = torch.zeros_like(self.seen), None
         row: dict[str, float | list[float]] = {}
         if self.robust and times:
             row["robust_term"] = robust / times
@@ -254,43 +291,6 @@ class Calmo(Method):
         """Go on from a state."""
         if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of Calmo: it holds {sorted(state)}")
+        if state["seen"].shape != self.seen.shape:
+            raise ValueError(f"seen must be 3 numbers, got shape {tuple(state['seen'].shape)}")
         self.step, self.seen, self._last = int(state["step"]), state["seen"].cpu(), None
-
-
-@dataclass(frozen=True, eq=False)
-class _Around:
-    """The first images of a batch, and what the network says where they are shifted."""
-
-    method: Calmo
-    network: nn.Module
-    near: Surroundings
-    labels: Tensor
-    draws: tuple[Tensor, ...]
-
-    @property
-    def count(self) -> int:
-        """How many images."""
-        return len(self.labels)
-
-    def nearby(self, shift: Tensor, *, learns: bool = True) -> tuple[Tensor, Tensor]:
-        """Logits and labels of the rows that count, with the same dropout; statistics stay."""
-        with repeated(self.draws, shift.device):
-            answer = self.near.quiet_logits(self.network, shift, learns=learns)
-        return self.method.rows(answer, self.labels, adjusted=False)
-
-
-def _larger(batch: Batch) -> Tensor:
-    """Labels; of mixed images, that of the larger part."""
-    if batch.other_labels is None or batch.share is None:
-        return batch.labels
-    return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)
-
-
-def _shares(labels: Tensor, like: Tensor, ignore_index: int | None) -> tuple[Tensor, PerExample]:
-    """Which image each row belongs to, and what part of the image's rows it is."""
-    counts = torch.ones_like(labels, dtype=torch.bool)
-    if labels.ndim > 1 and ignore_index is not None:
-        counts = labels != ignore_index
-    held = counts.reshape(len(labels), -1).sum(1)
-    image = torch.arange(len(labels), device=labels.device).repeat_interleave(held)
-    return image, (1 / held.to(like.dtype))[image]

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import PENALTIES, cals, margin_constraint
-from calibrant.losses.settings import at_least, one_of, positive
+from calibrant.losses.settings import at_least, one_of, positive, whole
 from calibrant.methods.base import Method, mixed
+from calibrant.methods.class_margins import check_per_class, constraints
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
-
-# Validation rows worked on together; their constraints stay in cache.
-CHUNK = 1 << 16
 
 
 class CalsAlm(Method):
@@ -71,8 +69,9 @@ class CalsAlm(Method):
         at_least("most", least, most)
         at_least("rho_most", rho, rho_most)
         at_least("rho_growth", 1, rho_growth)
-        for name, value in (("multiplier_step", multiplier_step), ("rho_step", rho_step)):
-            at_least(name, 1, value)
+        at_least("decrease", 0, decrease)
+        for name, count in (("multiplier_step", multiplier_step), ("rho_step", rho_step)):
+            whole(name, 1, count)
         margin_constraint(torch.zeros(1, 2), margin=margin, normalize=normalize)
         self.margin, self.penalty, self.normalize = margin, penalty, normalize
         self.least, self.most = least, most
@@ -106,9 +105,7 @@ class CalsAlm(Method):
         slope = PENALTIES[self.penalty].derivative
         multipliers, rho = self.multipliers.cpu(), self.rho.cpu()
         moved, broken = torch.zeros_like(multipliers), torch.zeros_like(multipliers)
-        for start in range(0, len(val), CHUNK):
-            part = val.logits[start : start + CHUNK].double()
-            h = margin_constraint(part, margin=self.margin, normalize=self.normalize)
+        for h in constraints(val, classes=len(rho), margin=self.margin, normalize=self.normalize):
             moved += slope(h, multipliers, rho).clamp(self.least, self.most).sum(0)
             broken += h.sum(0)
         self.epoch += 1
@@ -142,12 +139,8 @@ class CalsAlm(Method):
         """Go on from a state."""
         if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of CalsAlm: it holds {sorted(state)}")
-        for name in ("multipliers", "rho"):
-            if state[name].shape != self.multipliers.shape:
-                raise ValueError(
-                    f"{name} must be for {len(self.multipliers)} classes, "
-                    f"got {tuple(state[name].shape)}"
-                )
+        names = ("multipliers", "rho", *(() if state["last"] is None else ("last",)))
+        check_per_class(state, *names, classes=len(self.rho))
         device = self.rho.device
         self.multipliers, self.rho = state["multipliers"].to(device), state["rho"].to(device)
         self.last = None if state["last"] is None else state["last"].to(device)

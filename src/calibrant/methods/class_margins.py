@@ -1,6 +1,6 @@
 """Margin smoothing whose price moves between epochs: by a schedule, or for each class by a rule."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -8,13 +8,35 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import margin_constraint, margin_smoothing
-from calibrant.losses.settings import at_least, one_of, positive
+from calibrant.losses.settings import at_least, one_of, positive, whole
 from calibrant.methods.base import Method, mixed
 from calibrant.predictions import Predictions
 
 # Validation rows worked on together; their distances stay in cache.
 CHUNK = 1 << 16
 SCHEDULES = ("constant", "add", "multiply", "step")
+
+
+def constraints(
+    val: Predictions, *, classes: int, margin: float, normalize: bool
+) -> Iterator[Tensor]:
+    """By how much the logits of validation break the rule of the margin, some rows at a time."""
+    if val.logits.shape[1] != classes:
+        raise ValueError(
+            f"validation must have the {classes} classes of the method, got {val.logits.shape[1]}"
+        )
+    for start in range(0, len(val), CHUNK):
+        part = val.logits[start : start + CHUNK].double()
+        yield margin_constraint(part, margin=margin, normalize=normalize)
+
+
+def check_per_class(state: Mapping[str, Any], *names: str, classes: int) -> None:
+    """Refuse a state whose tensors are not one number for each class."""
+    for name in names:
+        if tuple(state[name].shape) != (classes,):
+            raise ValueError(
+                f"{name} must be for {classes} classes, got shape {tuple(state[name].shape)}"
+            )
 
 
 class _Margins(Method):
@@ -46,10 +68,7 @@ class _Margins(Method):
         """Go on from a state."""
         if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of {type(self).__name__}: it holds {sorted(state)}")
-        if state["alpha"].shape != self.alpha.shape:
-            raise ValueError(
-                f"alpha must be for {len(self.alpha)} classes, got {tuple(state['alpha'].shape)}"
-            )
+        check_per_class(state, *(state.keys() - {"epoch"}), classes=len(self.alpha))
         self.alpha = state["alpha"].to(self.alpha.device)
         self.epoch = int(state["epoch"])
 
@@ -92,7 +111,7 @@ class MarginSmoothing(_Margins):
         super().__init__(classes, margin, alpha)
         one_of("schedule", schedule, SCHEDULES)
         at_least("change", 0, change)
-        at_least("every", 1, every)
+        whole("every", 1, every)
         at_least("most", alpha, most)
         if schedule in ("multiply", "step") and change == 0:
             raise ValueError(f"schedule {schedule!r} needs a change above 0, a factor such as 1.1")
@@ -147,7 +166,7 @@ class CalsHr(_Margins):
         super().__init__(classes, margin, alpha)
         at_least("factor", 1, factor)
         at_least("tolerance", 1, tolerance)
-        at_least("step", 1, step)
+        whole("step", 1, step)
         positive("least", least)
         at_least("alpha", least, alpha)
         at_least("most", alpha, most)
@@ -177,9 +196,8 @@ class CalsHr(_Margins):
     def _excess(self, val: Predictions) -> Tensor:
         """Mean over examples of how far each class's logit lies beyond the margin, (k,)."""
         total = torch.zeros_like(self.scores)
-        for start in range(0, len(val), CHUNK):
-            part = val.logits[start : start + CHUNK].double()
-            beyond = margin_constraint(part, margin=self.margin, normalize=False)
+        classes = len(self.scores)
+        for beyond in constraints(val, classes=classes, margin=self.margin, normalize=False):
             total += beyond.relu().sum(0)
         return total / len(val)
 

@@ -14,8 +14,8 @@ QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
 # Epochs that a sign of failure looks back on; before them there is none.
 WINDOW = 6
 SIGNS = {
-    "gamma_collapsed": "gamma is nearly the same for all examples: a focal loss with that gamma "
-    "does as well; lower meta_lr, or raise tau if gamma is at its top",
+    "gamma_collapsed": "gamma is nearly the same for all examples, or at an end of its range: a "
+    "focal loss with that gamma does as well; lower meta_lr, or raise tau if gamma is at its top",
     "meta_oscillates": "the objective on held-out data goes up and down from epoch to epoch: "
     "raise meta_batch or bandwidth, or lower meta_lr",
     "accuracy_fell": "validation accuracy stays clearly below its best: lower tau, "
@@ -67,7 +67,8 @@ class GammaHistory:
         self.accuracies.append(accuracy)
         signs = {
             "gamma_collapsed": len(self.objectives) >= WINDOW
-            and (spread < 1e-3 * mean or mean > 0.99 * self.top),
+            and count > 0
+            and (spread <= 1e-3 * mean or not 0.01 < mean / self.top < 0.99),
             "meta_oscillates": _oscillates(self.objectives[-WINDOW:]),
             "accuracy_fell": _fell(self.accuracies, examples),
         }
@@ -103,8 +104,8 @@ class GammaHistory:
     def state_dict(self) -> dict[str, Any]:
         """Sums, and what earlier epochs came to."""
         return {
-            "cells": self.cells,
-            "sums": self.sums,
+            "cells": self.cells.clone(),
+            "sums": self.sums.clone(),
             "objectives": list(self.objectives),
             "accuracies": list(self.accuracies),
             "warned": list(self.warned),

@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from calibrant.checks import raised
 from calibrant.methods.heads import Seen
@@ -19,8 +20,8 @@ def fed(kind: str, seen: Seen, inputs: Tensor, *, seed: int) -> Tensor:
 
     Args:
         kind: "features" is what the head sees. "random_features" is a fixed random layer of the
-            inputs (of each pixel where pixels are examples). "intermediate" is the mean over
-            places of what an inner layer gave.
+            inputs (of each pixel where pixels are examples). "intermediate" is what an inner
+            layer gave: its mean over places, or where pixels are examples, that at the place.
         seen: what the network saw.
         inputs: of the network.
         seed: of what is random.
@@ -30,8 +31,16 @@ def fed(kind: str, seen: Seen, inputs: Tensor, *, seed: int) -> Tensor:
     like = raised(seen.logits.detach())
     places = like.shape[2:]
     if seen.inner is not None:
-        pooled = raised(seen.inner)
-        return pooled.reshape(*pooled.shape, *[1] * len(places)).expand(-1, -1, *places)
+        inner = raised(seen.inner)
+        if not places:
+            return inner.flatten(2).mean(2) if inner.ndim > 2 else inner
+        if inner.ndim != like.ndim:
+            raise ValueError(
+                f"an intermediate layer of pixels must give (n, c, ...) with {like.ndim} axes, "
+                f"got {tuple(inner.shape)}: name another layer"
+            )
+        # No mean over places: pixels that do not count would be in it.
+        return functional.interpolate(inner, size=places)
     if not inputs.is_floating_point():
         raise ValueError(
             f"random_features are of images or vectors, the inputs are {inputs.dtype}: use noise"

@@ -13,8 +13,8 @@ from calibrant.data import Batch
 from calibrant.losses import focal
 from calibrant.losses.log_probs import log_probs, of_label, of_others, top_class
 from calibrant.losses.sece import Form
-from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.methods.base import mixed
+from calibrant.losses.settings import flag, one_of, positive, whole
+from calibrant.methods.base import larger_part, mixed, same_classes
 from calibrant.methods.gamma_history import GammaHistory
 from calibrant.methods.gamma_inputs import INPUTS, Inputs, fed, noise
 from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, Positivity
@@ -25,7 +25,6 @@ from calibrant.methods.meta_learning import (
     Objective,
     Pending,
     exact,
-    larger_part,
 )
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, PerExample
@@ -111,24 +110,31 @@ class GammaNet(MetaLearner):
             every=every,
             meta_lr=meta_lr,
         )
-        one_of("positivity", positivity, POSITIVITY)
+        one_of("positivity", positivity, tuple(POSITIVITY))
         one_of("inputs", inputs, INPUTS)
         positive("tau", tau)
         positive("most", most)
-        at_least("hidden", 1, hidden)
-        self.inputs, self.layer, self.attention, self.seed = inputs, layer, attention, int(seed)
+        whole("hidden", 1, hidden)
+        whole("seed", 0, seed)
+        flag("attention", attention)
+        if not isinstance(layer, str):
+            raise TypeError(f"layer must be the dotted name of a layer, got {layer!r}")
+        self.classes, self.inputs, self.layer = classes, inputs, layer
+        self.attention, self.seed = attention, seed
+        self.settings |= {"positivity": positivity, "tau": tau, "most": most, "inputs": inputs}
         self._make = partial(
             GammaNetwork,
-            hidden=int(hidden),
+            hidden=hidden,
             attention=attention,
             positivity=positivity,
             tau=tau,
             most=most,
-            seed=self.seed,
+            seed=seed,
         )
         self.device: torch.device | None = None
         self.learner: tuple[GammaNetwork, torch.optim.Adam] | None = None
         self.history = GammaHistory(self._make(1).top)
+        self._noted: Batch | None = None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Focal loss of each example with its own gamma; learns first if there is what from."""
@@ -142,7 +148,9 @@ class GammaNet(MetaLearner):
         with exact(given):
             # A network that has diverged is for whoever trains to find: its loss is not finite.
             gamma = self.gamma(given).nan_to_num()
-        if model.training:
+        if model.training and (pending is not None or batch is not self._noted):
+            # The same batch again is the same step: sharpness-aware descent takes two gradients.
+            self._noted = batch
             self._note(gamma, seen, batch)
         return mixed(partial(focal, gamma=gamma), batch, logits, labels)
 
@@ -218,6 +226,8 @@ class GammaNet(MetaLearner):
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
         """How gamma is spread and how it goes with confidence; warns where learning went wrong."""
+        same_classes(val, self.classes)
+        self._noted = None
         row = self.meta_row()
         accuracy = float(val.correct.float().mean())
         return {**row, **self.history.row(self.means["meta_objective"], accuracy, len(val))}
@@ -226,18 +236,17 @@ class GammaNet(MetaLearner):
         """The gamma network and its optimizer, None before the first batch, and all sums."""
         network, optimizer = self.learner or (None, None)
         return {
-            "network": None if network is None else network.state_dict(),
-            "optimizer": None if optimizer is None else optimizer.state_dict(),
+            **super().state_dict(),
+            "network": None if network is None else deepcopy(network.state_dict()),
+            "optimizer": None if optimizer is None else deepcopy(optimizer.state_dict()),
             "history": self.history.state_dict(),
-            "tally": dict(self.tally),
-            "means": dict(self.means),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, also before the first batch."""
         self.checked(state)
         self.history.load_state_dict(state["history"])
-        self.learner = None
+        self.learner, self._noted = None, None
         if state["network"] is None:
             return
         held: Tensor = state["network"]["first.weight"]

@@ -11,6 +11,8 @@ from torch.nn import functional
 from calibrant.shapes import PerExample
 
 Positivity = Literal["sigmoid", "softplus", "softplus_sharp", "softplus_scaled", "tanh"]
+# Further out float32 soon rounds a sigmoid to its limit: no gamma above zero, and no slope.
+FLAT = 12.0
 
 
 class Map(NamedTuple):
@@ -25,26 +27,42 @@ def _inverse_softplus(value: float) -> float:
     return value + math.log(-math.expm1(-value))
 
 
+def _within(value: Tensor, low: float, high: float) -> Tensor:
+    """Clamp, with the slope of the value itself: what left the range can come back."""
+    return value.clamp(low, high).detach() + (value - value.detach())
+
+
+def _sigmoid(u: Tensor) -> Tensor:
+    return torch.sigmoid(_within(u, -FLAT, FLAT))
+
+
+def _softplus(u: Tensor) -> Tensor:
+    return functional.softplus(_within(u, -FLAT, math.inf))
+
+
+def _tanh(u: Tensor) -> Tensor:
+    # As flat as a sigmoid of twice the number.
+    return _within(torch.tanh(_within(u, -FLAT / 2, FLAT / 2)).abs(), math.exp(-FLAT), 1)
+
+
 POSITIVITY = {
-    "sigmoid": Map(
-        lambda u, tau: tau * torch.sigmoid(u), lambda g, tau: math.log(g / (tau - g)), True
-    ),
+    "sigmoid": Map(lambda u, tau: tau * _sigmoid(u), lambda g, tau: math.log(g / (tau - g)), True),
     "softplus": Map(
-        lambda u, tau: functional.softplus(u / tau),
+        lambda u, tau: _softplus(u / tau),
         lambda g, tau: tau * _inverse_softplus(g),
         False,
     ),
     "softplus_sharp": Map(
-        lambda u, tau: functional.softplus(tau * u) / tau,
+        lambda u, tau: _softplus(tau * u) / tau,
         lambda g, tau: _inverse_softplus(tau * g) / tau,
         False,
     ),
     "softplus_scaled": Map(
-        lambda u, tau: functional.softplus(u) / tau,
+        lambda u, tau: _softplus(u) / tau,
         lambda g, tau: _inverse_softplus(tau * g),
         False,
     ),
-    "tanh": Map(lambda u, tau: tau * torch.tanh(u).abs(), lambda g, tau: math.atanh(g / tau), True),
+    "tanh": Map(lambda u, tau: tau * _tanh(u), lambda g, tau: math.atanh(g / tau), True),
 }
 
 
@@ -53,6 +71,7 @@ class GammaNetwork(nn.Module):
 
     The order of the examples does not matter. With attention, the gamma of an example depends on
     who else is in the batch. At the start gamma is about 1, or half of `tau` where that is less.
+    It never reaches zero, and at the ends of its range it keeps a slope, so that it can come back.
 
     Args:
         width: of what it is fed.
@@ -102,4 +121,4 @@ class GammaNetwork(nn.Module):
         if self.attend is not None:
             query, key, value = self.attend(out)[None].chunk(3, 2)
             out = out + functional.scaled_dot_product_attention(query, key, value)[0]
-        return self.map.forward(self.last(out)[:, 0], self.tau).clamp(max=self.most)
+        return _within(self.map.forward(self.last(out)[:, 0], self.tau), 0, self.most)

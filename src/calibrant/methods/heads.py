@@ -23,7 +23,7 @@ class Seen:
         logits: (n, k) or (n, k, ...), with their gradient.
         features: what the head saw, (n, d) or (n, d, ...), detached; the logits if there is none.
         head: the last linear layer; None if the network has none.
-        inner: mean over places of what an inner layer gave, (n, c), detached; None if not asked.
+        inner: what an inner layer gave, (n, c) or (n, c, ...), detached; None if not asked.
     """
 
     logits: Tensor
@@ -74,9 +74,9 @@ def look(model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None) ->
             hook.remove()
     if not isinstance(logits, Tensor):
         raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")
-    pooled = None if inner is None else _pooled(inner, inside)
+    given = None if inner is None else _given(inner, inside)
     if head is None:
-        return Seen(logits, logits.detach(), None, pooled)
+        return Seen(logits, logits.detach(), None, given)
     if not at_head:
         raise ValueError(
             "the last linear layer of the network took no part: keep the one that makes the "
@@ -90,7 +90,7 @@ def look(model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None) ->
             "the logits must be what the last linear layer gives, and nothing may come after it; "
             "keep the layer that makes them in an attribute named head"
         )
-    return Seen(logits, features.detach(), head, pooled)
+    return Seen(logits, features.detach(), head, given)
 
 
 def _is_linear(module: object) -> TypeGuard[Head]:
@@ -109,14 +109,12 @@ def _has_weights(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.ndim > 1
 
 
-def _pooled(layer: nn.Module, answers: list[Tensor]) -> Tensor:
-    """Mean over all places, (n, c)."""
+def _given(layer: nn.Module, answers: list[Tensor]) -> Tensor:
+    """What a layer gave last, channels first."""
     if not answers or not isinstance(answers[-1], Tensor) or answers[-1].ndim < 2:
         raise ValueError(f"the inner layer {layer} gave no (n, c, ...) tensor; name another one")
     out = answers[-1].detach()
-    if isinstance(layer, CHANNELS_LAST):
-        out = out.movedim(-1, 1)
-    return out.flatten(2).mean(2) if out.ndim > 2 else out
+    return out.movedim(-1, 1) if isinstance(layer, CHANNELS_LAST) else out
 
 
 def _same(answer: Tensor, logits: Tensor) -> bool:

@@ -11,7 +11,7 @@ from calibrant.checks import raised
 from calibrant.data import Batch, Splits
 from calibrant.losses import cross_entropy, dece, sece
 from calibrant.losses.sece import Form, check_kernel
-from calibrant.losses.settings import at_least, one_of
+from calibrant.losses.settings import at_least, one_of, whole
 from calibrant.methods.base import Method, Ranks
 from calibrant.methods.heads import Seen, look
 from calibrant.methods.lookahead import Loss, Slopes, View, closed_form, double_backward
@@ -62,14 +62,17 @@ class MetaLearner(Method):
         one_of("objective", objective, OBJECTIVES)
         one_of("derivative", derivative, DERIVATIVES)
         at_least("weight", 0, weight)
-        check_kernel(bandwidth, estimator)
+        check_kernel(bandwidth, estimator, name="estimator")
         at_least("meta_lr", 0, meta_lr)
-        at_least("every", 1, every)
-        at_least("meta_batch", 0, meta_batch or 0)
+        whole("every", 1, every)
+        if meta_batch is not None:
+            whole("meta_batch", 0, meta_batch)
         self.objective, self.weight, self.derivative = objective, weight, derivative
         self.bandwidth, self.estimator = bandwidth, estimator
-        self.asked, self.meta_every, self.meta_lr = meta_batch, int(every), meta_lr
-        self.meta_batch = self.usual_batch if meta_batch is None else int(meta_batch)
+        self.asked, self.meta_every, self.meta_lr = meta_batch, every, meta_lr
+        self.meta_batch = self.usual_batch if meta_batch is None else meta_batch
+        # What a state must agree in, beside the shapes in it.
+        self.settings: dict[str, Any] = {"objective": objective}
         self.pending: Pending | None = None
         # Sums over the meta steps of an epoch, and their means in the last one that had any.
         self.tally = {"steps": 0.0, "objective": 0.0, "gradient": 0.0}
@@ -168,20 +171,27 @@ class MetaLearner(Method):
         self.tally = dict.fromkeys(self.tally, 0.0)
         return dict(self.means)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Settings, and the sums of the epoch."""
+        return {
+            "settings": dict(self.settings),
+            "tally": dict(self.tally),
+            "means": dict(self.means),
+        }
+
     def checked(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of another method; take over what all such states hold."""
         if set(state) != set(self.state_dict()):
             raise ValueError(f"not a state of {type(self).__name__}: it holds {sorted(state)}")
+        for name, own in self.settings.items():
+            if state["settings"].get(name) != own:
+                raise ValueError(
+                    f"the state is of other settings than these: {name} must be {own!r}, "
+                    f"got {state['settings'].get(name)!r}"
+                )
         self.tally, self.means = dict(state["tally"]), dict(state["means"])
 
 
 def exact(like: Tensor) -> torch.autocast:
     """What is learnt beside the weights is learnt in full precision."""
     return torch.autocast(like.device.type, enabled=False)
-
-
-def larger_part(batch: Batch) -> Tensor:
-    """One label for each example: of two mixed images, that of the larger part."""
-    if batch.other_labels is None or batch.share is None:
-        return batch.labels
-    return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)

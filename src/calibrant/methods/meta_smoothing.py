@@ -13,7 +13,7 @@ from calibrant.data import Batch
 from calibrant.losses.log_probs import column, log_probs
 from calibrant.losses.sece import Form
 from calibrant.losses.settings import one_of
-from calibrant.methods.base import mixed
+from calibrant.methods.base import larger_part, mixed, same_classes
 from calibrant.methods.heads import Seen, look
 from calibrant.methods.meta_learning import (
     Derivative,
@@ -21,7 +21,6 @@ from calibrant.methods.meta_learning import (
     Objective,
     Pending,
     exact,
-    larger_part,
 )
 from calibrant.predictions import Predictions
 from calibrant.shapes import Labels, Logits, PerExample
@@ -150,6 +149,7 @@ class MetaSmoothing(MetaLearner):
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
         """What is taken from each label, on average and, if they differ, class by class."""
+        same_classes(val, self.classes)
         held = self.smoothing.detach()
         taken = held.sum(1) if self.form == "matrix" else held
         row = {"smoothing_mean": float(taken.mean()), "smoothing_max": float(taken.max())}
@@ -159,10 +159,9 @@ class MetaSmoothing(MetaLearner):
     def state_dict(self) -> dict[str, Any]:
         """The smoothing, its optimizer, and the sums of the epoch."""
         return {
-            "smoothing": self.smoothing.detach(),
-            "optimizer": self.optimizer.state_dict(),
-            "tally": dict(self.tally),
-            "means": dict(self.means),
+            **super().state_dict(),
+            "smoothing": self.smoothing.detach().clone(),
+            "optimizer": deepcopy(self.optimizer.state_dict()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

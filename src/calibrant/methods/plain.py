@@ -1,7 +1,8 @@
 """Methods that minimise a fixed loss: nothing is learnt beside the weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import LOSSES
-from calibrant.losses.settings import at_least
-from calibrant.methods.base import Method, mixed
+from calibrant.losses.settings import at_least, flag, number, one_of, whole
+from calibrant.methods.base import Method, larger_part, mixed
 
 # Statistics of a batch, each with the weight its authors add it to a loss with.
 TERMS = {
@@ -21,6 +22,8 @@ TERMS = {
     "dece": 0.5,
     "sece": 0.5,
 }
+# Cross entropy plus a price of distances between logits, which are those of inference.
+MARGINS = ("margin_smoothing", "cals", "acls")
 Loss = Callable[..., Tensor]
 
 
@@ -30,13 +33,12 @@ class Plain(Method):
     per_example = True
 
     def __init__(self, name: str, classes: int, **settings: Any) -> None:
-        self.each: Loss = partial(LOSSES[name], **settings)
-        _tried(self.each, classes)
+        self.name, self.each = name, _tried(name, classes, settings)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, mixed as the images are."""
-        logits = model(batch.inputs)
-        return mixed(self.each, batch, *self.rows(logits, batch.labels))
+        rows = self.rows(model(batch.inputs), batch.labels, adjusted=False)
+        return mixed(partial(_of_each, self, self.name, self.each), batch, *rows)
 
 
 class WithTerm(Method):
@@ -55,30 +57,47 @@ class WithTerm(Method):
         weight: float | None = None,
         **settings: Any,
     ) -> None:
-        if base not in LOSSES or base in TERMS:
-            known = ", ".join(each for each in LOSSES if each not in TERMS)
-            raise ValueError(f"base must be a loss of each example, one of {known}; got {base!r}")
+        one_of("base", base, [each for each in LOSSES if each not in TERMS])
         self.weight = TERMS[name] if weight is None else weight
-        if not 0 <= self.weight < float("inf"):
-            raise ValueError(f"weight must be at least 0 and finite, got {self.weight}")
-        self.each: Loss = LOSSES[base]
-        self.term: Loss = partial(LOSSES[name], **settings)
-        _tried(self.term, classes)
+        at_least("weight", 0, self.weight)
+        self.base, self.term = base, _tried(name, classes, settings)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, with the weighted statistic added to each."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels)
-        each = mixed(self.each, batch, logits, labels)
-        if batch.other_labels is not None and batch.share is not None:
-            # A statistic needs one answer for each image: that of the larger part.
-            labels = torch.where(batch.share >= 0.5, labels, batch.other_labels)
+        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
+        each = mixed(partial(_of_each, self, self.base, LOSSES[self.base]), batch, logits, labels)
+        if batch.other_labels is not None:
+            # A statistic needs one answer for each image.
+            labels = larger_part(batch)
+        logits = self.adjusted(logits)
         together = self.term(self.ranks.gather(logits), self.ranks.gather(labels))
         return each + self.weight * together
 
 
-def _tried(loss: Loss, classes: int) -> None:
-    """Refuse a wrong value of a setting now, and not in the middle of a run."""
+def _of_each(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss of logits of inference, (n, k), that are adjusted where the method is."""
+    if name in MARGINS:
+        return method.readjusted(loss(logits, labels), logits, labels)
+    return loss(method.adjusted(logits), labels)
+
+
+def _tried(name: str, classes: int, settings: Mapping[str, Any]) -> Loss:
+    """A loss with its settings; a wrong value is refused now, and not in the middle of a run."""
+    usual = signature(LOSSES[name]).parameters
+    for key, value in settings.items():
+        # A loss takes what counts as true, or as a number, without a word.
+        if isinstance(usual[key].default, bool):
+            flag(key, value)
+        elif isinstance(usual[key].default, int):
+            whole(key, 0, value)
+        elif isinstance(usual[key].default, tuple):
+            if not isinstance(value, list | tuple):
+                raise TypeError(f"{key} must be a list of numbers, got {value!r}")
+            for each in value:
+                number(key, each)
+    loss: Loss = partial(LOSSES[name], **settings)
     loss(torch.zeros(2, classes), torch.zeros(2, dtype=torch.int64))
+    return loss
 
 
 def logit_adjustment(classes: int, *, tau: float = 1.0) -> Plain:

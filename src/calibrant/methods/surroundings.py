@@ -1,6 +1,8 @@
 """What a network says around a batch, in passes that leave no trace in it."""
 
-from collections.abc import Iterator
+import math
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -8,8 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from calibrant.data import Scale
+from calibrant.data import Batch, Scale
+from calibrant.shapes import PerExample
 
 Space = Literal["pixel", "normalized"]
 
@@ -45,6 +49,11 @@ class Surroundings:
         Where it is known how images became inputs, bounds keep pixel values within [0, 1].
         """
         if not inputs.is_floating_point():
+            if inputs.ndim == 4:
+                raise TypeError(
+                    f"images must be floating point numbers to be shifted, got {inputs.dtype}: "
+                    "make inputs of them first, with a calibrant.data.Scale"
+                )
             layer = _only_embedding(network)
             rows = inputs.shape if isinstance(layer, nn.Embedding) else inputs.shape[:1]
             zero = layer.weight.new_zeros(*rows, layer.embedding_dim)
@@ -88,6 +97,28 @@ class Surroundings:
                 handle.remove()
 
 
+@dataclass(frozen=True, eq=False)
+class Around:
+    """The first images of a batch, and what the network says where they are shifted."""
+
+    network: nn.Module
+    near: Surroundings
+    labels: Tensor
+    draws: tuple[Tensor, ...]
+    rows: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+    @property
+    def count(self) -> int:
+        """How many images."""
+        return len(self.labels)
+
+    def nearby(self, shift: Tensor, *, learns: bool = True) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the rows that count, with the same dropout; statistics stay."""
+        with repeated(self.draws, shift.device):
+            answer = self.near.quiet_logits(self.network, shift, learns=learns)
+        return self.rows(answer, self.labels)
+
+
 def _only_embedding(network: nn.Module) -> nn.Embedding | nn.EmbeddingBag:
     kinds = (nn.Embedding, nn.EmbeddingBag)
     found = [each for each in network.modules() if isinstance(each, kinds)]
@@ -114,3 +145,58 @@ def repeated(draws: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
         if device.type == "cuda":
             torch.cuda.set_rng_state(draws[1], device)
         yield
+
+
+def first_images(network: nn.Module, size: int, part: float, *, rank: int, processes: int) -> int:
+    """How many of a process's images belong to the first part of the batch of all processes.
+
+    They take turns: the first process has image 0 of that batch, the second image 1.
+
+    Args:
+        network: with batch norm, which knows no variance of one vector, at least 2 are taken.
+        size: images of this process.
+        part: part of the whole batch.
+        rank: of this process.
+        processes: how many there are.
+    """
+    first = round(part * size * processes)
+    mine = math.ceil((first - rank) / processes)
+    least = 2 if any(isinstance(each, _BatchNorm) for each in network.modules()) else 1
+    return min(max(mine, least), size)
+
+
+def shares(labels: Tensor, like: Tensor, ignore_index: int | None) -> tuple[Tensor, PerExample]:
+    """Which image each row belongs to, and what part of the image's rows it is."""
+    counts = torch.ones_like(labels, dtype=torch.bool)
+    if labels.ndim > 1 and ignore_index is not None:
+        counts = labels != ignore_index
+    held = counts.reshape(len(labels), -1).sum(1)
+    image = torch.arange(len(labels), device=labels.device)
+    image = image.repeat_interleave(held, output_size=len(like))
+    return image, (1 / held.to(like.dtype))[image]
+
+
+def check_labels(batch: Batch, *, classes: int, ignore_index: int | None) -> None:
+    """Refuse masks with a label that is no class while nothing says that it does not count."""
+    # On a GPU looking at the values would wait for it.
+    known = batch.labels.ndim == 1 or ignore_index is not None
+    if known or batch.labels.is_cuda or not batch.labels.numel():
+        return
+    low, high = (int(each) for each in batch.labels.aminmax())
+    if low < 0 or high >= classes:
+        bad = low if low < 0 else high
+        raise ValueError(
+            f"label {bad} is no class: labels lie in [0, {classes - 1}]; if its pixels do not "
+            f"count, set method.ignore_index = {bad}"
+        )
+
+
+def warn_of_images(batch: Batch) -> None:
+    """Say what happens to images of which it is not known how they became inputs."""
+    if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
+        warnings.warn(
+            "how images became inputs is not known, so they are shifted in their own units and "
+            "without bounds: set method.scale to a calibrant.data.Scale, or give "
+            'space="normalized"',
+            stacklevel=3,
+        )

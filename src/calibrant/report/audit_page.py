@@ -8,14 +8,16 @@ from calibrant.metrics import BinSums
 from calibrant.predictions import Predictions
 from calibrant.report.charts.histograms import stacked
 from calibrant.report.charts.reliability import overlay, pair
-from calibrant.report.charts.svg import key, plot
+from calibrant.report.charts.svg import escape, key, plot
 from calibrant.report.charts.tables import table
+from calibrant.report.numbers import class_name
 from calibrant.report.rendering import rendered
+from calibrant.report.sections.firsts import FINE
 from calibrant.report.sections.panel import Panel, plots
 from calibrant.report.sections.reliability import KEY
 
-# Bins of the histogram of confidence, and classes that are listed.
-FINE, LISTED = 20, 30
+# Classes that are listed.
+LISTED = 30
 
 
 def audit_page(
@@ -38,12 +40,13 @@ def audit_page(
         heads: of the table of metrics.
         rows: of that table.
         verdict: in words; none without intervals.
-        remarks: what else is to be said.
+        remarks: about metrics, below their table.
         bins: of the diagram.
     """
     # Words beside the name, numbers behind.
     top, *lines = [(row[0], row[-1], *row[1:-1]) for row in (heads, *rows)]
     measured = table(top, lines, caption="Every metric", texts=2)
+    measured += "".join(f'<p class="note">{escape(remark)}</p>' for remark in remarks)
     panels = [
         _diagrams(predictions, bins),
         Panel("metrics", "Metrics", "Lower is better unless said.", measured, wide=False),
@@ -54,7 +57,6 @@ def audit_page(
         name=name,
         facts=facts,
         verdict=verdict,
-        remarks=list(remarks),
         panels=[panel for panel in panels if panel is not None],
     )
 
@@ -64,7 +66,7 @@ def _diagrams(predictions: Predictions, bins: int) -> Panel:
     sums, fine = BinSums.of(predictions, bins), BinSums.of(predictions, FINE)
     words = f"ECE {sums.ece:.4f}"
     line = overlay({"top label": sums}, title="Reliability", about=words, size=380)
-    gaps = pair([("gaps", sums)], title="Gaps of each bin", about=words)
+    gaps = pair([("gaps", sums)], title="Gaps of each bin", about=words, side=270)
     right = fine.correct.tolist()
     wrong = (fine.count - fine.correct).tolist()
     highest = 1.05 * float(fine.share.max())
@@ -84,7 +86,7 @@ def _classes(predictions: Predictions) -> Panel | None:
     if predictions.classes < 2:
         return None
     errors = metrics.per_class_ece(predictions)
-    names = predictions.class_names or [str(each) for each in range(len(errors))]
+    names = [class_name(each) for each in predictions.class_names or map(str, range(len(errors)))]
     # Classes that never occur have no error.
     known = [at for at in range(len(errors)) if math.isfinite(errors[at])]
     order = sorted(known, key=lambda at: -errors[at])

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
 
@@ -28,9 +29,10 @@ LEGEND = "best in bold, not significantly worse in italics"
 
 
 def as_csv(table: Table) -> str:
-    """One line for each method and calibrator; value, ends and mark of each metric in columns.
+    """One line for each method and calibrator.
 
-    Numbers have the digits that their intervals carry. A name that begins with `=`, `+`, `-` or
+    Of each metric there are the mean, the ends of its interval, its mark, and the value of each
+    seed, with all digits: the numbers are for programs. A name that begins with `=`, `+`, `-` or
     `@` gets an apostrophe before it, so that no program takes it for a formula.
     """
     text = io.StringIO()
@@ -38,12 +40,18 @@ def as_csv(table: Table) -> str:
     heads = [table.axis, "calibrator"]
     for metric in table.metrics:
         heads += [metric, f"{metric} low", f"{metric} high", f"{metric} mark"]
+        heads += [f"{metric} seed {seed}" for seed in table.seeds]
     writer.writerow(map(_harmless, heads))
     for line in table.lines:
         cells = [_harmless(line.name), _harmless(line.calibrator)]
         for metric in table.metrics:
             reading = line.readings.get(metric)
-            cells += [""] * 4 if reading is None else [*_numbers(reading), reading.mark]
+            if reading is None:
+                cells += [""] * (4 + len(table.seeds))
+                continue
+            mean = reading.interval
+            cells += [*map(_exact, (mean.value, mean.low, mean.high)), reading.mark]
+            cells += [_exact(reading.values.get(seed, math.nan)) for seed in table.seeds]
         writer.writerow(cells)
     return text.getvalue()
 
@@ -52,7 +60,7 @@ def as_latex(table: Table) -> str:
     """A `tabular` for the package booktabs, with T1 fonts."""
 
     def cell(reading: Reading) -> str:
-        value, _, _ = _numbers(reading)
+        value = _rounded(reading)
         styles = {"best": r"\textbf", "equal": r"\textit"}
         styled = f"{styles[reading.mark]}{{{value}}}" if reading.mark in styles else value
         ends = spread(reading.interval)
@@ -76,7 +84,7 @@ def as_markdown(table: Table) -> str:
     """A table of pipes, and a line that says what its letters mean."""
 
     def cell(reading: Reading) -> str:
-        value, _, _ = _numbers(reading)
+        value = _rounded(reading)
         style = {"best": "**", "equal": "*"}.get(reading.mark, "")
         return f"{style}{value}{style} {spread(reading.interval)}".strip()
 
@@ -107,12 +115,15 @@ def _cells(
     ]
 
 
-def _numbers(reading: Reading) -> list[str]:
-    """Value, low and high; empty where there is no number."""
+def _rounded(reading: Reading) -> str:
+    """The mean with the digits that its interval carries."""
     interval = reading.interval
-    places = digits(interval.low, interval.high)
-    found = [number(each, places) for each in (interval.value, interval.low, interval.high)]
-    return ["" if each == "-" else each for each in found]
+    return number(interval.value, digits(interval.low, interval.high))
+
+
+def _exact(value: float) -> str:
+    """All digits of a number; empty where there is none."""
+    return repr(float(value)) if math.isfinite(value) else ""
 
 
 def _one_line(name: str) -> str:

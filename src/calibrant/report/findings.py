@@ -47,12 +47,13 @@ def verdict(
         cells: the trainings, to count those without a result.
     """
     missing = sum(not cell.done for cell in cells)
+    ended = sum(cell.status in ("failed", "diverged") for cell in cells)
     for proper in PROPER:
         whole = [x for x in table.lines if proper in x.readings and not x.readings[proper].missing]
         if whole:
             break
     else:
-        return Verdict(table, missing, len(cells))
+        return Verdict(table, missing, len(cells), ended)
     fair = [line for line in whole if not _less_accurate(line)] or whole
     line = min(fair, key=lambda each: each.readings[proper].cost)
     best = line.readings[proper]
@@ -68,6 +69,7 @@ def verdict(
         table,
         missing,
         len(cells),
+        ended,
         line=line,
         proper=proper,
         baseline=baseline if len(table.lines) > 1 else None,

@@ -97,17 +97,22 @@ def said_more(metric: str, change: Interval, *, relative: float | None = None) -
         '0.100 (8.0 %) lower [-0.150, -0.050]'
         >>> said_more("accuracy", Interval(0.012, -0.01, 0.034))
         '1.2 points higher [-1.0, +3.4]'
+        >>> said_more("nll", Interval(-0.11, -0.22, 0.003))
+        '0.110 lower [-0.220, +0.003]'
     """
     percent = metric in PERCENT
     scaled = _scaled(change) if percent else change
     places = digits(scaled.low, scaled.high)
+    # An end that is rounded to zero would hide whether the interval includes it.
+    while places < MOST and any(e and not round(e, places) for e in (scaled.low, scaled.high)):
+        places += 1
     ends = ", ".join(
         ("+" if round(end, places) > 0 else "") + number(end, places)
         for end in (scaled.low, scaled.high)
     )
     size = number(abs(scaled.value), places)
     if not float(size):
-        return f"the same to the digits that it has [{ends}]"
+        return "the same" if scaled.low == scaled.high else f"about the same [{ends}]"
     unit = (" point" if size == "1" else " points") if percent else ""
     part = "" if relative is None else f" ({number(100 * abs(relative), 1)} %)"
     return f"{size}{unit}{part} {'higher' if scaled.value > 0 else 'lower'} [{ends}]"
@@ -121,6 +126,16 @@ def name_of(metric: str) -> str:
         ('NLL', 'accuracy')
     """
     return NAMES.get(metric, metric)
+
+
+def class_name(name: str) -> str:
+    """A class in a sentence; one that is only numbered is said to be a class.
+
+    Examples:
+        >>> class_name("8"), class_name("horse")
+        ('class 8', 'horse')
+    """
+    return f"class {name}" if name.isdigit() else name
 
 
 def _scaled(interval: Interval) -> Interval:

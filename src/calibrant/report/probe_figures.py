@@ -9,7 +9,7 @@ from calibrant.report.panels import INK, OVER, SERIES, SOFT, UNDER, dress, legen
 from calibrant.report.probe_panels import (
     Rows,
     along,
-    column,
+    array_of,
     fit,
     named,
     numbers,
@@ -130,7 +130,7 @@ def _draw(axes: "matplotlib.axes.Axes", rows: Rows, parts: Parts) -> dict[str, A
     """Lines of some columns, by label; nothing for those without a number."""
     steps, drawn = steps_of(rows), {}
     for name, (label, hue) in parts.items():
-        values, error = column(rows, name), column(rows, f"{name}_error")
+        values, error = array_of(rows, name), array_of(rows, f"{name}_error")
         if np.isfinite(values).any():
             mark = "o" if len(rows) < 30 else ""
             (drawn[label],) = axes.plot(steps, values, color=hue, marker=mark, markersize=3.5)
@@ -143,7 +143,7 @@ def _draw(axes: "matplotlib.axes.Axes", rows: Rows, parts: Parts) -> dict[str, A
 def _draw_edge(axes: "matplotlib.axes.Axes", rows: Rows) -> dict[str, Any]:
     """The edge of stability, which moves with the learning rate."""
     steps, wide = _widened(rows)
-    edge = column(wide, "edge")
+    edge = array_of(wide, "edge")
     if not np.isfinite(edge).any():
         return {}
     (line,) = axes.plot(steps, edge, color=INK, linewidth=1.15, linestyle=DASHES)
@@ -155,7 +155,7 @@ def _draw_margins(axes: "matplotlib.axes.Axes", rows: Rows) -> dict[str, Any]:
     steps, wide = _widened(rows)
     drawn = {}
     for label, (low, high, hue) in BANDS.items():
-        ends = column(wide, low), column(wide, high)
+        ends = array_of(wide, low), array_of(wide, high)
         if np.isfinite(ends).all(0).any():
             drawn[label] = axes.fill_between(steps, *ends, color=hue, linewidth=0)
     drawn |= _draw(axes, rows, {"margin_50": ("median", UNDER), "margin_0": ("smallest", PINK)})

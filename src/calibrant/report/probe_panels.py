@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.report.charts.scales import LOG_FROM
 from calibrant.report.panels import INK, dress, head, new_figure, shorten
 from calibrant.shapes import Values
 
@@ -16,8 +17,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 # Panels beside one another.
 COLUMNS = 3
-# A scale is logarithmic where the largest number is more than this many times the smallest.
-LOG_FROM = 30
 
 
 def named(rows: Rows | Mapping[str, Rows], columns: Sequence[str]) -> dict[str, Rows]:
@@ -29,14 +28,14 @@ def named(rows: Rows | Mapping[str, Rows], columns: Sequence[str]) -> dict[str, 
     return runs
 
 
-def column(rows: Rows, name: str) -> Values:
+def array_of(rows: Rows, name: str) -> Values:
     """Readings of one name, NaN where a row has none."""
     return np.array([row.get(name, np.nan) for row in rows], dtype=np.float64)
 
 
 def steps_of(rows: Rows) -> Values:
     """Steps at which was read, or the number of the reading where rows have none."""
-    steps = column(rows, "step")
+    steps = array_of(rows, "step")
     return steps if np.isfinite(steps).all() else np.arange(len(rows), dtype=np.float64)
 
 
@@ -70,7 +69,7 @@ def fit(
 
 def numbers(runs: Iterable[Rows], columns: Iterable[str]) -> Values:
     """All finite numbers in some columns."""
-    found = np.concatenate([column(rows, name) for rows in runs for name in columns])
+    found = np.concatenate([array_of(rows, name) for rows in runs for name in columns])
     return np.asarray(found[np.isfinite(found)])
 
 
@@ -102,7 +101,7 @@ def places(
 
 def along(axes: "matplotlib.axes.Axes", rows: Rows) -> None:
     """The axis of steps."""
-    has_steps = np.isfinite(column(rows, "step")).all()
+    has_steps = np.isfinite(array_of(rows, "step")).all()
     axes.set_xlabel("step" if has_steps else "reading", color=INK)
     axes.locator_params(axis="x", integer=True, nbins=6)
     if len(rows) == 1:
@@ -113,7 +112,7 @@ def along(axes: "matplotlib.axes.Axes", rows: Rows) -> None:
 
 def facts(rows: Rows) -> str:
     """How many readings there are, and of what learning rate."""
-    rates = column(rows, "lr")
+    rates = array_of(rows, "lr")
     rates = np.unique(rates[np.isfinite(rates)])
     text = f"{len(rows)} reading{'s' if len(rows) != 1 else ''}"
     if rates.size:

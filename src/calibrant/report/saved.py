@@ -175,8 +175,7 @@ def read_saved(folder: str | Path) -> Saved:
     for name in (CELLS, ROWS):
         if not (where / name).exists():
             raise FileNotFoundError(
-                f"the study in {where} has no {name} yet: collect what is finished with "
-                f"calibrant report {where}, or run the study again to go on"
+                f"the study in {where} has no {name}: run it again, finished trainings are kept"
             )
     held = _record(where / CELLS).get("cells")
     if not isinstance(held, list):

@@ -20,7 +20,7 @@ from calibrant.report.panels import (
     new_figure,
     shorten,
 )
-from calibrant.report.probe_panels import Rows, column, fit, named, steps_of
+from calibrant.report.probe_panels import Rows, array_of, fit, named, steps_of
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -87,13 +87,13 @@ def scatter_figure(
 def _pairs(runs: Iterable[Rows], name: str, against: str) -> Float64[np.ndarray, "2 n"]:
     """Sharpness and error of all readings that have both."""
     rows = [row for each in runs for row in each]
-    pairs = np.stack([column(rows, against), column(rows, name)])
+    pairs = np.stack([array_of(rows, against), array_of(rows, name)])
     return pairs[:, np.isfinite(pairs).all(0)]
 
 
 def _draw_path(axes: "matplotlib.axes.Axes", rows: Rows, name: str, against: str, at: int) -> Any:
     """One training: points coloured by step, joined in their order."""
-    x, y = column(rows, against), column(rows, name)
+    x, y = array_of(rows, against), array_of(rows, name)
     axes.plot(x, y, color=SOFT, linewidth=0.7, alpha=0.5, zorder=2)
     steps = steps_of(rows)
     look: dict[str, Any] = {"s": 24, "zorder": 3, "edgecolors": INK, "linewidths": 0.3}
@@ -109,7 +109,7 @@ def _draw_points(axes: "matplotlib.axes.Axes", rows: Rows, name: str, against: s
     fade: Any = np.linspace(0.25, 1, len(rows))
     look: dict[str, Any] = {"color": hue, "marker": mark, "linewidths": 0, "zorder": 3}
     if len(rows):
-        axes.scatter(column(rows, against), column(rows, name), s=18, alpha=fade, **look)
+        axes.scatter(array_of(rows, against), array_of(rows, name), s=18, alpha=fade, **look)
     # For the legend, which would take the faintest.
     return axes.scatter([], [], s=24, **look)
 

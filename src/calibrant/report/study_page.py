@@ -1,6 +1,7 @@
 """The page of a study: which method to use, how certain that is, where it fails, and why."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from calibrant.report.numbers import digits, name_of, number, shown, spread
 from calibrant.report.rendering import rendered
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
+from calibrant.report.sections.reliability import reliability
 from calibrant.report.sections.under_way import under_way
 from calibrant.report.table import Line, Table
 
@@ -77,7 +79,10 @@ def _group(key: str, found: Findings) -> dict[str, Any]:
             for place in order
         ],
         "downloads": [(kind, f"{key}.{kind}", make(table)) for kind, make in DOWNLOADS.items()],
-        "panels": _panels(PANELS, found.group),
+        "panels": _panels(
+            {**PANELS, "reliability": partial(reliability, chosen=chosen.name if chosen else "")},
+            found.group,
+        ),
     }
 
 

@@ -21,6 +21,7 @@ class Verdict:
         table: what all this was found in.
         unfinished: trainings without a result.
         trainings: all of them; 0 if not known.
+        ended: trainings that failed or diverged, so that waiting will not help.
         line: the one found; None if no proper score was measured.
         proper: the score it was found by.
         baseline: what it is compared with, perhaps itself; None if there is no other line.
@@ -41,6 +42,7 @@ class Verdict:
     table: Table
     unfinished: int = 0
     trainings: int = 0
+    ended: int = 0
     line: Line | None = None
     proper: str | None = None
     baseline: Line | None = None
@@ -57,20 +59,36 @@ class Verdict:
     def headline(self) -> str:
         """The shortest answer to which one to use."""
         if not self.table.lines:
-            return "Nothing has finished yet"
-        if self.line is None:
+            return "Every training failed" if self._all_failed else "Nothing has finished yet"
+        if self.line is None or self.proper is None:
             return "No proper score, no recommendation"
         if self.baseline is None:
             return f"Only {self.line} was measured"
-        if self.baseline is self.line or self.certainty in ("certain", "likely"):
+        if self.is_clear:
             return f"Use {self.line}"
-        return f"{self.line} comes first, but not certainly before {self.baseline}"
+        if self.certainty == "likely":
+            return f"Probably {self.line}"
+        first = "comes first" if self.better else f"has the lowest {name_of(self.proper)}"
+        return f"No clear winner; {self.line} {first}"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the advice holds: certainly better, or nothing is better than cross entropy."""
+        if self.line is None or self.baseline is not self.line:
+            return self.certainty == "certain"
+        return self.kind != "first" or not (self.ties or self.unknown)
+
+    @property
+    def _all_failed(self) -> bool:
+        return 0 < self.trainings == self.ended
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The verdict in words."""
         if not self.table.lines:
             found = ["No training has finished: there is nothing to compare yet."]
+            if self._all_failed:
+                return ("No training has finished: all of them failed, the reasons are below.",)
         elif self.line is None or self.proper is None:
             found = [
                 "Neither NLL nor the Brier score was measured with a finite value: no proper score "
@@ -107,7 +125,10 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     if "ece" in line.readings:
         its = "its" if parts else "Its"
         parts.append(f"{its} ECE is {said('ece', line.readings['ece'].interval)}")
-    return [first, f"{'; '.join(parts)}."] if parts else [first]
+    found = [first, f"{'; '.join(parts)}."] if parts else [first]
+    if accuracy is None and count > 1:
+        found.append("Its accuracy was not measured: it may be worse than that of others.")
+    return found
 
 
 def _beside_the_highest(table: Table, accuracy: Reading) -> str:
@@ -186,20 +207,25 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Which others are as good, as far as can be told."""
     found, others = [], len(verdict.table.lines) - 1
     count, score = len(verdict.ties), name_of(proper)
+    what = f"{score} or accuracy" if "accuracy" in verdict.table.metrics else score
     if count:
-        first = f"{count} of {others} others {'is' if count == 1 else 'are'} not significantly "
-        first += f"worse in {score} or accuracy; "
+        who = "The other one" if others == 1 else f"{count} of {others} others"
+        first = f"{who} {'is' if count == 1 else 'are'} not significantly worse in {what}; "
         simplest = verdict.simplest
         if simplest is None or simplest is line:
-            found.append(f"{first}none of them is both simpler and near it.")
+            none = "none of them is" if count > 1 else "it is not"
+            found.append(f"{first}{none} both simpler and near the best.")
         else:
             value = said(proper, simplest.readings[proper].interval)
-            found.append(f"{first}the simplest near it is {simplest}, {score} {value}.")
+            found.append(f"{first}the simplest near the best is {simplest}, {score} {value}.")
         if len(verdict.table.seeds) == 2:
             found.append("Two seeds can hardly show a difference.")
     elif others > len(verdict.unknown):
-        all_ = "All others" if not verdict.unknown else "The others"
-        found.append(f"{all_} are significantly worse in {score} or accuracy, each taken alone.")
+        all_ = "All others are" if not verdict.unknown else "The others are"
+        each = ", each taken alone"
+        if others == 1:
+            all_, each = "The other one is", ""
+        found.append(f"{all_} significantly worse in {what}{each}.")
     if verdict.unknown:
         found.append(
             f"Nothing can be said about {_listed(verdict.unknown)}: no finite {score} in every "

@@ -1,10 +1,13 @@
 """Where a chosen line fails: classes, rare classes, confidence, and trainings without a result."""
 
+import math
 from collections.abc import Sequence
 from statistics import mean
 
+from calibrant.predictions import Predictions
 from calibrant.report.gaps import Reading
-from calibrant.report.numbers import name_of, number, said, said_more
+from calibrant.report.measured import calibrated_test, class_errors, excess
+from calibrant.report.numbers import class_name, name_of, number, said, said_more
 from calibrant.report.saved import Group, Row, SavedCell
 from calibrant.report.table import OF_CLASS, Line, Table, compared
 
@@ -28,7 +31,7 @@ def weak_spots(group: Group, table: Table, line: Line | None) -> tuple[str, ...]
             for row in group.rows
             if (row[group.axis], row["calibrator"]) == (line.name, line.calibrator)
         ]
-        found += [*_classes(line, own), *_rare(group, own), *_confidence(line)]
+        found += [*_classes(group, line, own), *_rare(group, own), *_confidence(group, line)]
     return (*found, *_without_values(table), *unfinished(group.cells))
 
 
@@ -45,26 +48,44 @@ def unfinished(cells: Sequence[SavedCell]) -> list[str]:
     ]
 
 
-def _classes(line: Line, rows: Sequence[Row]) -> list[str]:
+def _classes(group: Group, line: Line, rows: Sequence[Row]) -> list[str]:
     """The classes whose probabilities are off the most, if some are more than the others."""
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        of_class = row["split"] == "test" and row["metric"].startswith(OF_CLASS)
-        if of_class and row["value"] is not None:
-            values.setdefault(row["metric"].removeprefix(OF_CLASS), []).append(row["value"])
-    errors = {name: mean(each) for name, each in values.items()}
+    errors, seed = _errors_of_rows(rows), ""
+    if not errors:
+        # Only studies of rare classes have such rows.
+        test, seed = _of_file(group, line)
+        errors = {} if test is None else class_errors(test)
+    errors = {name: each for name, each in errors.items() if math.isfinite(each)}
     if len(errors) < 2:
         return []
     ordered = sorted(errors, key=lambda name: -errors[name])
     usual = mean(errors.values())
     worst = [name for name in ordered[:NAMED] if errors[name] > FACTOR * usual]
+    off = [f"{class_name(name)} ({number(100 * errors[name], 1)} %)" for name in ordered[:NAMED]]
+    ending = f"the mean classwise ECE is {number(100 * usual, 1)} %."
     if not worst:
-        return []
-    named = ", ".join(f"{name} ({number(100 * errors[name], 1)} %)" for name in worst)
+        return [f"Of {line}{seed}, no class is far more off than others: most {off[0]}; {ending}"]
     return [
-        f"Of {line}, the probabilities of these classes are off the most: {named}; the mean "
-        f"classwise ECE is {number(100 * usual, 1)} %."
+        f"Of {line}{seed}, the probabilities of these classes are off the most: "
+        f"{', '.join(off[: len(worst)])}; {ending}"
     ]
+
+
+def _errors_of_rows(rows: Sequence[Row]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        of_class = row["split"] == "test" and row["metric"].startswith(OF_CLASS)
+        if of_class and row["value"] is not None:
+            values.setdefault(row["metric"].removeprefix(OF_CLASS), []).append(row["value"])
+    return {name: mean(each) for name, each in values.items()}
+
+
+def _of_file(group: Group, line: Line) -> tuple[Predictions | None, str]:
+    """Test predictions of the first seed, calibrated, and words that say which it is."""
+    for cell in group.cells:
+        if cell.done and cell.labels[group.axis] == line.name:
+            return calibrated_test(cell, line.calibrator), f" in seed {cell.seed}"
+    return None, ""
 
 
 def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
@@ -86,13 +107,17 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _confidence(line: Line) -> list[str]:
+def _confidence(group: Group, line: Line) -> list[str]:
     """Whether it says too much or too little, where its interval is clear."""
     reading = line.readings.get("overconfidence")
-    if reading is None or reading.interval.low <= 0 <= reading.interval.high:
+    test, seed = (None, "") if reading is not None else _of_file(group, line)
+    bias = reading.interval if reading is not None else None if test is None else excess(test)
+    if bias is None or not (bias.low > 0 or bias.high < 0):
         return []
-    change = said_more("overconfidence", reading.interval)
-    return [f"Beside its accuracy, its mean confidence is {change}."]
+    change = said_more("overconfidence", bias)
+    kind = "over" if bias.value > 0 else "under"
+    words = f"Beside its accuracy, its mean confidence{seed} is {change}: it is {kind}-confident."
+    return [words]
 
 
 def _without_values(table: Table) -> list[str]:

@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from calibrant.data import shifted
 from calibrant.predictions import Predictions
 from calibrant.study.grid import Cell, Study
 from calibrant.study.rows import ROWS, measured_rows, write_rows
 from calibrant.training import Trained, train
 from calibrant.training.building import built
-from calibrant.training.folder import CONFIG, read_json, read_result, write_json
+from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, write_json
 from calibrant.training.loop import Loop
+from calibrant.training.predict import predict
 
 # Says what the rows of a cell were made with; written after them.
 MEASURED = "measured.json"
@@ -96,13 +98,28 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             names=study.metrics,
             resamples=study.resamples,
             counts=(read_result(folder) or {})["class_counts"],
+            shifted=_shifted(cell, study, folder),
         )
     write_rows(folder, rows)
     write_json(folder / MEASURED, wanted)
+
+
+def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
+    """What the trained network says about test data that were shifted."""
+    if not study.shifts:
+        return {}
+    config = cell.config()
+    splits, model, _ = built(config["dataset"], config["model"], config["method"], seed=cell.seed)
+    model.load_state_dict(torch.load(folder / WEIGHTS, weights_only=True, map_location="cpu"))
+    return {
+        name: predict(model, shifted(splits.test, name), ignore_index=splits.ignore_index)
+        for name in study.shifts
+    }
 
 
 def _wanted(cell: Cell, study: Study, folder: Path) -> dict[str, Any]:
     """What decides about the rows, beside the code."""
     files = (read_result(folder) or {})["files"]
     given = [cell.labels, cell.seed, study.calibrators, study.metrics, study.resamples, files]
+    given += [study.shifts] if study.shifts else []
     return {"made_with": json.loads(json.dumps(given))}

@@ -100,6 +100,7 @@ class Study:
         about: free text.
         recipe: settings of every training, before those of its choices.
         probe: settings of a probe of every training; None is no probe.
+        shifts: changes of the test images, each measured as well; names in `data.SHIFTS`.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Study:
     about: str = ""
     recipe: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] | None = None
+    shifts: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -160,6 +162,7 @@ class Study:
             "resamples": self.resamples,
             "recipe": dict(self.recipe),
             **({} if self.probe is None else {"probe": dict(self.probe)}),
+            **({"shifts": list(self.shifts)} if self.shifts else {}),
             **{part: [each.as_dict() for each in getattr(self, part)] for part in PARTS},
         }
 

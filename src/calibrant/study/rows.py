@@ -4,9 +4,10 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -54,6 +55,7 @@ def measured_rows(
     names: Sequence[str],
     resamples: int,
     counts: Sequence[int] = (),
+    shifted: Mapping[str, Predictions] = MappingProxyType({}),
 ) -> list[Row]:
     """Every metric of both splits as they are, and of test after each calibrator.
 
@@ -61,15 +63,20 @@ def measured_rows(
     Pixels have a row `group_ece` as well, the mean of the ECE within each image. If training had
     many more examples of some classes, `counts`, there are rows of "test: head", "test: medium" and
     "test: tail", the examples of frequent to rare classes, and `classwise_ece: CLASS` of each.
+    Predictions of test data that were shifted have rows "shift: NAME" without intervals.
     """
     found = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
+    moved = [(NONE, f"shift: {name}", each) for name, each in shifted.items()]
     for name in calibrators:
         try:
-            parts.append((name, "test", test.map(CALIBRATORS[name].fit(val))))
+            fitted = CALIBRATORS[name].fit(val)
         except ValueError:
             # More numbers than examples, or a single class: the rows say that there is no value.
             found += [_row(labels, seed, name, "test", metric, None) for metric in names]
+            continue
+        parts.append((name, "test", test.map(fitted)))
+        moved += [(name, f"shift: {key}", each.map(fitted)) for key, each in shifted.items()]
     chosen: dict[str, Metric] = {name: METRICS[name] for name in names}
     if test.groups is not None:
         chosen["group_ece"] = metrics.group_ece
@@ -82,7 +89,16 @@ def measured_rows(
             read[split] |= _by_class(predictions)
         for key, readings in read.items():
             found += [_row(labels, seed, calibrator, key, *each) for each in readings.items()]
+    for calibrator, split, predictions in moved:
+        for name in names:
+            reading = _alone(METRICS[name](predictions))
+            found.append(_row(labels, seed, calibrator, split, name, reading))
     return found
+
+
+def _alone(value: float) -> Interval:
+    """A reading without an interval."""
+    return Interval(float(value), math.nan, math.nan, math.nan)
 
 
 def _long_tailed(counts: Sequence[int]) -> bool:
@@ -107,8 +123,7 @@ def _by_class(predictions: Predictions) -> dict[str, Interval]:
     errors = metrics.per_class_ece(predictions)
     names = predictions.class_names or range(len(errors))
     return {
-        f"classwise_ece: {name}": Interval(float(error), math.nan, math.nan, math.nan)
-        for name, error in zip(names, errors, strict=True)
+        f"classwise_ece: {name}": _alone(error) for name, error in zip(names, errors, strict=True)
     }
 
 

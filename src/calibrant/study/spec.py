@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant.calibrators.family import CALIBRATORS
 from calibrant.data.options import OPTION_NAMES, Options
+from calibrant.data.shifts import SHIFTS
 from calibrant.files.checks import one_line
 from calibrant.methods import build
 from calibrant.methods.settings import meant
@@ -41,8 +42,9 @@ DEFAULTS: dict[str, Any] = {
     "about": "",
     "seeds": [0],
     "calibrators": ["temperature", "focal_temperature"],
-    "metrics": ["accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece"],
+    "metrics": "accuracy nll brier ece adaptive_ece classwise_ece sece smece".split(),
     "resamples": 300,
+    "shifts": [],
     "recipe": {},
     "optimizer": [{"name": "sgd"}],
 }
@@ -53,6 +55,7 @@ STUDY: Fields = {
     "calibrators": (list[str], []),
     "metrics": (list[str], []),
     "resamples": (int, 0),
+    "shifts": (list[str], []),
     "recipe": (dict[str, Any], {}),
     "probe": (dict[str, Any], {}),
     **{part: (list[dict[str, Any]], []) for part in PARTS},
@@ -120,6 +123,7 @@ def parse(given: Mapping[str, Any], *, allow_code: Sequence[str] = (), many: boo
         metrics=tuple(top["metrics"]),
         resamples=top["resamples"],
         recipe=recipe,
+        shifts=tuple(top["shifts"]),
         probe=None if "probe" not in top else _probe(top["probe"]),
         **axes,
     )
@@ -143,12 +147,16 @@ def _check_top(top: Mapping[str, Any]) -> None:
         raise ValueError(
             f"resamples: must be from 1 to {MOST_RESAMPLES:,}, got {shown(top['resamples'])}"
         )
-    for key, known in (("calibrators", CALIBRATORS), ("metrics", METRICS)):
+    for key, known in (
+        ("calibrators", CALIBRATORS),
+        ("metrics", METRICS),
+        ("shifts", SHIFTS),
+    ):
         for index, each in enumerate(top[key]):
             _check_name(f"{key}[{index}]", key.removesuffix("s"), each, known)
     if not top["metrics"]:
         raise ValueError("metrics: must name at least one")
-    for key in ("seeds", "calibrators", "metrics"):
+    for key in ("seeds", "calibrators", "metrics", "shifts"):
         seen: dict[Any, int] = {}
         for index, each in enumerate(top[key]):
             if seen.setdefault(each, index) < index:

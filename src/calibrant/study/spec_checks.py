@@ -35,6 +35,7 @@ def check_grid(study: Study, *, many: bool) -> None:
         )
     _check_optimizers(study)
     _check_fit(study)
+    _check_shifts(study)
     _check_cells(study)
     _check_labels(study)
 
@@ -74,6 +75,16 @@ def _check_fit(study: Study) -> None:
                     f"model[{i}].name: {model.name} is for {made_for}, "
                     f"and dataset[{j}] {dataset.name} has {kind}; put them in two studies"
                 )
+
+
+def _check_shifts(study: Study) -> None:
+    """Only images can be shifted."""
+    for index, dataset in enumerate(study.dataset if study.shifts else ()):
+        kind = DATASETS[family_name("dataset", dataset.name)].kind
+        if kind not in ("images", "masks", "images or text"):
+            raise ValueError(
+                f"shifts: they change images, and dataset[{index}] {dataset.name} has {kind}"
+            )
 
 
 def _check_cells(study: Study) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,8 @@ def identity_of(
 ) -> Identity:
     """Everything that decides about the bytes of a result, one name for each."""
     return {
-        **config,
+        # JSON has no infinity, which some settings may be.
+        **{k: str(v) if isinstance(v, float) and math.isinf(v) else v for k, v in config.items()},
         "method": method.description or _described(method),
         "seed": seed,
         **{f"recipe.{name}": value for name, value in recipe.flat().items()},

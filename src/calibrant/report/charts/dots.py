@@ -44,7 +44,7 @@ def dot_rows(
         width: natural.
     """
     names = [shorten(name, 26) for name, _ in rows]
-    left = 14 + 6.4 * max((len(name) for name in names), default=0)
+    left = 14 + 7.2 * max((len(name) for name in names), default=0)
     top, bottom = 8.0, 8.0 + ROW * len(rows)
     ends = [v for _, dots in rows for dot in dots for v in (dot.value, dot.low, dot.high)]
     x = fitted(ends, left, width - 14, zero=zero, plain=True)

@@ -6,13 +6,15 @@ from itertools import pairwise
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.svg import chart, element, mark, shown, text
+from calibrant.report.numbers import class_name
 from calibrant.report.panels import shorten
 
 CELL, HIGH = 40.0, 24.0
 # The strongest shade: numbers and lines on it must stay readable.
 STRONGEST = 0.65
-# Characters of a name at the side.
+# Characters of a name at the side, and about how wide one is.
 NAME = 30
+WIDE = 7.2
 
 
 def table_map(
@@ -30,19 +32,21 @@ def table_map(
     Args:
         values: one sequence for each row; NaN leaves a field empty.
         rows: names at the left.
-        columns: names above.
+        columns: classes, above.
         notes: a line below the columns.
         highest: number of the strongest shade, the same for charts to compare.
         title: for those who do not see it.
         about: what there is to see.
     """
     names = [shorten(name, NAME) for name in rows]
-    left = 14 + 6.4 * max((len(name) for name in names), default=0)
+    left = 14 + WIDE * max((len(name) for name in names), default=0)
     # Names that are wider than their column are turned.
     heads = [shorten(name, 14) for name in columns]
     turned = max((len(name) for name in heads), default=0) > 6
     top = 22 + (4.6 * max(len(name) for name in heads) if turned else 0)
     parts = []
+    if heads and all(name.isdigit() for name in heads):
+        parts.append(text(left - 8, top - 7, "class", role="tick", anchor="end", size=11))
     for at, name in enumerate(heads):
         x = left + (at + 0.5) * CELL
         words = text(x, top - 7, name, role="tick", anchor="start" if turned else "middle", size=11)
@@ -53,9 +57,8 @@ def table_map(
         y = top + i * HIGH
         parts.append(text(left - 8, y + 16, names[i], role="name", anchor="end"))
         for j, value in enumerate(line):
-            parts.append(
-                _field(left + j * CELL, y, value, highest, tip=f"{rows[i]}, class {columns[j]}")
-            )
+            tip = f"{rows[i]}, {class_name(columns[j])}"
+            parts.append(_field(left + j * CELL, y, value, highest, tip=tip))
     bottom = top + len(rows) * HIGH
     for at, note in enumerate(notes):
         x = left + (at + 0.5) * CELL
@@ -130,8 +133,8 @@ def surface(
                     y=along[i + 1],
                     width=across[j + 1] - across[j],
                     height=along[i] - along[i + 1],
-                    class_="heat",
-                    fill_opacity=f"{shade:g}",
+                    # Opaque: where neighbours overlap on paper, shades would add up to stripes.
+                    fill=f"color-mix(in srgb,var(--heat) {100 * shade:g}%,var(--paper))",
                     data_tip=tip(i, j),
                 )
             )

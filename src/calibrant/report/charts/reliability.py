@@ -13,16 +13,29 @@ from calibrant.report.points import Points, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)
-# Bands of more diagrams over one another would hide the lines.
+# Bands of more diagrams over one another would hide the lines: then one is seen at a time.
 BANDS = 5
 # Size of one diagram of a pair, and of the histogram below it.
 SIDE, LOW = 145.0, 36.0
 
 
 def overlay(
-    diagrams: Mapping[str, BinSums], *, title: str, about: str = "", size: float = 500
+    diagrams: Mapping[str, BinSums],
+    *,
+    title: str,
+    about: str = "",
+    chosen: str = "",
+    size: float = 500,
 ) -> str:
-    """Accuracy against confidence of several, as lines; few of them have bands."""
+    """Accuracy against confidence of several, as lines with bands.
+
+    Args:
+        diagrams: sums of each, by name.
+        title: for those who do not see it.
+        about: what there is to see.
+        chosen: the one whose band is seen also among many.
+        size: natural, of both sides.
+    """
     left, top = 46.0, 24.0
     right, bottom = size - 12, size - 38
     axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
@@ -32,11 +45,12 @@ def overlay(
     ]
     points = {name: points_of(sums) for name, sums in diagrams.items() if sums.count.any()}
     series = list(diagrams)
-    if len(points) <= BANDS:
-        for name, own in points.items():
-            at = series.index(name)
-            shade = _band(axes, own, role=f"band {hue(at)}")
-            parts.append(element("g", shade, data_series=str(at)) if shade else "")
+    for name, own in points.items():
+        at = series.index(name)
+        shade = _band(axes, own, role=f"band {hue(at)}")
+        seen = len(points) <= BANDS or name == chosen
+        spare = None if seen else "spare"
+        parts.append(element("g", shade, data_series=str(at), class_=spare) if shade else "")
     for name, own in points.items():
         at = series.index(name)
         parts.append(element("g", *_joined(axes, own, name, hue(at)), data_series=str(at)))
@@ -49,6 +63,7 @@ def pair(
     title: str,
     about: str = "",
     titled: bool = True,
+    side: float = SIDE,
 ) -> str:
     """Diagrams beside one another, each with its gaps and with how many examples are where.
 
@@ -57,20 +72,21 @@ def pair(
         title: for those who do not see them.
         about: what there is to see.
         titled: whether bins are said in words without a script, too.
+        side: of one diagram.
     """
     left, gap, top = 36.0, 22.0, 22.0
     parts = []
     for at, (name, sums) in enumerate(diagrams):
-        x = Scale(0, 1, left + at * (SIDE + gap), left + at * (SIDE + gap) + SIDE)
+        x = Scale(0, 1, left + at * (side + gap), left + at * (side + gap) + side)
         parts.append(text(x.start, top - 7, name, role="name"))
         if sums is None or not sums.count.any():
             middle = (x.start + x.end) / 2
-            parts.append(text(middle, top + SIDE / 2, "none", role="note", anchor="middle"))
+            parts.append(text(middle, top + side / 2, "none", role="note", anchor="middle"))
             continue
-        axes = Axes(x, Scale(0, 1, top + SIDE, top))
+        axes = Axes(x, Scale(0, 1, top + side, top))
         parts.append(_diagram(axes, points_of(sums), y_texts=at == 0, titled=titled))
-    width = left + len(diagrams) * (SIDE + gap) - gap + 12
-    return chart(*parts, width=width, height=top + SIDE + LOW + 48, title=title, about=about)
+    width = left + len(diagrams) * (side + gap) - gap + 12
+    return chart(*parts, width=width, height=top + side + LOW + 48, title=title, about=about)
 
 
 def said(points: Points, at: int) -> str:

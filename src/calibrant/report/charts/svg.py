@@ -9,18 +9,19 @@ over- and under-confidence; else series 2 and 1), `--bar` (neutral bars; else `-
 (the strong end of a heat map; else series 1).
 
 - `svg.chart`: every chart; `width` and `height` are its natural size, to be limited to its column.
-  It takes the focus, so that arrow keys can walk over its tips.
+  It takes the focus, so that arrow keys can walk over its tips, as the page's `#how` says.
 - `[data-tip]`: a mark that stands for numbers, with the exact ones as text; lines of it are
   separated by a line feed. `.mark` are visible ones, of which most also have a `<title>` for pages
   without a script (a script that shows tips removes it, or both appear); `.hit` are invisible
   columns over a line chart, one for each place on the x axis.
 - `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series; together with `.line` (stroke),
   `.band` (fill at the opacity `--band`), `.dot` (fill), `.fill` (fill). `[data-series]` on groups
-  and on entries of the legend of the same panel: number of the series, to bring one to the front.
+  and on entries of the legend of the same panel: number of the series, to bring one to the front;
+  `.spare` among them is seen only then.
 - `.over`, `.under`: a gap, as fill. `.right`, `.wrong`: parts of a histogram, as fill.
 - `.bar` neutral bars, `.whisker` intervals (stroke), `.faint` few examples behind the mark.
 - `.heat`: fill `--heat`, the attribute `fill-opacity` is the value, at most 0.65; `.value`: a
-  number on it, in `--ink`.
+  number on it, in `--ink`. Fields that touch have the same mixed with `--paper` as their `fill`.
 - `.guide`: dashed lines to compare with; `.path`: thin line in the colour of text, `.halo` a broad
   one in `--paper` under either; `.spot`: a point of its own, such as a minimum, with `.hollow` for
   the second one.
@@ -89,6 +90,7 @@ def chart(*content: str, width: float, height: float, title: str, about: str = "
         height=height,
         role="img",
         aria_label=f"{title}. {about}" if about else title,
+        aria_describedby="how",
         tabindex="0",
         font_size=12,
     )

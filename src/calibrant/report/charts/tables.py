@@ -32,8 +32,10 @@ def table(
             f"<td{_kind(at, texts)}>{escape(each)}</td>" for at, each in enumerate(others, 1)
         )
         lines.append(f'<tr><th scope="row">{escape(first)}</th>{fields}</tr>')
+    # What opens a folded table says its caption already.
+    seen = ' class="hidden"' if folded else ""
     body = (
-        f'<table class="numbers"><caption>{escape(caption)}</caption>'
+        f'<table class="numbers"><caption{seen}>{escape(caption)}</caption>'
         f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     )
     if not folded:

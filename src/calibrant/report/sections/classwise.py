@@ -1,23 +1,22 @@
 """Which classes are badly calibrated, and how rare ones fare."""
 
 import math
-import warnings
 from collections.abc import Sequence
 
-from calibrant.metrics import per_class_ece
+from calibrant.calibrators import TemperatureScaling
 from calibrant.report.charts.dots import Dot, dot_rows
 from calibrant.report.charts.heatmap import table_map
 from calibrant.report.charts.svg import key, plot, shown
 from calibrant.report.charts.tables import table
+from calibrant.report.measured import NUMBERS, class_errors, sampled
+from calibrant.report.numbers import class_name
 from calibrant.report.saved import Group, Row
-from calibrant.report.sections.panel import Panel, by_name, first_cells, plots, sampled
+from calibrant.report.sections.firsts import firsts
+from calibrant.report.sections.panel import STAGES, Panel, by_name, first_cells, plots
+from calibrant.report.table import OF_CLASS
 
-# Rows of the calibration error of one class are named so.
-PREFIX = "classwise_ece: "
 # Classes of a map; of more, the worst.
 CLASSES = 20
-# Logits of a file that are measured class by class here, where no rows have that.
-NUMBERS = 1 << 22
 PARTS = ("head", "medium", "tail")
 Errors = dict[str, dict[str, float]]
 
@@ -26,13 +25,12 @@ def classwise(group: Group) -> Panel | None:
     """Calibration error of each class and each method."""
     maps = {
         words: errors
-        for calibrator, words in (("none", "as trained"), ("temperature", "after temperature"))
+        for calibrator, words in STAGES.items()
         if (errors := _of_rows(group, calibrator))
     }
     many = "mean over the seeds"
     if not maps:
-        errors, step = _of_files(group)
-        maps = {"as trained": errors} if errors else {}
+        maps, step = _of_files(group)
         many = "first seed" if step == 1 else f"first seed, every {step}-th example"
     if not maps:
         return None
@@ -41,6 +39,7 @@ def classwise(group: Group) -> Panel | None:
     values = [v for errors in maps.values() for own in errors.values() for v in own.values()]
     highest = max((v for v in values if math.isfinite(v)), default=1.0) or 1.0
     figures, tables = [], []
+    heads = [group.axis, *map(class_name, classes)]
     for words, errors in maps.items():
         lines = [[own.get(name, math.nan) for name in classes] for own in errors.values()]
         chart = table_map(
@@ -55,7 +54,7 @@ def classwise(group: Group) -> Panel | None:
         figures.append(plot(words.capitalize(), chart))
         texts = [[name, *map(shown, each)] for name, each in zip(errors, lines, strict=True)]
         caption = f"Calibration error of each class, {words}, as numbers"
-        tables.append(table([group.axis, *classes], texts, caption=caption, folded=True))
+        tables.append(table(heads, texts, caption=caption, folded=True))
     about = (
         f"Calibration error of the probability of each class on test, {many}: the stronger the "
         "colour, the worse"
@@ -72,35 +71,36 @@ def _of_rows(group: Group, calibrator: str) -> Errors:
         for row in group.rows
         if row["split"] == "test"
         and row["calibrator"] == calibrator
-        and row["metric"].startswith(PREFIX)
+        and row["metric"].startswith(OF_CLASS)
     ]
     # All classes, also those that never occur and so have no value: in the order of training.
-    classes = list(dict.fromkeys(row["metric"].removeprefix(PREFIX) for row in rows))
+    classes = list(dict.fromkeys(row["metric"].removeprefix(OF_CLASS) for row in rows))
     found: Errors = {}
     for name, own in by_name(group, rows).items():
         by_class: dict[str, list[float]] = {each: [] for each in classes}
         for row in own:
-            by_class[row["metric"].removeprefix(PREFIX)].append(row["value"])
+            by_class[row["metric"].removeprefix(OF_CLASS)].append(row["value"])
         found[name] = {c: math.fsum(v) / len(v) if v else math.nan for c, v in by_class.items()}
     return found
 
 
-def _of_files(group: Group) -> tuple[Errors, int]:
-    """Measured here, of the first seed; and how many-th examples were taken."""
-    found: Errors = {}
+def _of_files(group: Group) -> tuple[dict[str, Errors], int]:
+    """Measured here, of the first seed, as trained and scaled; and how many-th examples of it."""
+    found: dict[str, Errors] = {words: {} for words in STAGES.values()}
+    before, after = found.values()
     largest = 1
     for name, cell in first_cells(group).items():
         test = cell.test
-        if test is not None:
-            part, step = sampled(test, NUMBERS)
-            classes = test.class_names or [str(c) for c in range(test.classes)]
-            with warnings.catch_warnings():
-                # Of few examples; how many there are is said with the settings.
-                warnings.simplefilter("ignore", UserWarning)
-                errors = per_class_ece(part).tolist()
-            found[name] = dict(zip(classes, errors, strict=True))
-            largest = max(largest, step)
-    return found, largest
+        if test is None:
+            continue
+        part, step = sampled(test, NUMBERS)
+        largest = max(largest, step)
+        before[name] = class_errors(part)
+        temperature = firsts(group)[name].temperature
+        if temperature is not None:
+            scaling = TemperatureScaling(temperature=temperature, classes=part.classes)
+            after[name] = class_errors(part.map(scaling))
+    return {words: errors for words, errors in found.items() if errors}, largest
 
 
 def _chosen(errors: Errors) -> tuple[list[str], int]:
@@ -141,14 +141,14 @@ def _worst(errors: Errors, classes: Sequence[str]) -> str:
     if not fields:
         return ""
     value, method, name = max(fields)
-    return f"Worst: {method}, class {name}, {value:.4f}."
+    return f"Worst: {method}, {class_name(name)}, {value:.4f}."
 
 
 def long_tail(group: Group) -> Panel | None:
     """Accuracy and ECE of frequent, middling and rare classes."""
     figures = []
     for metric, title in (("accuracy", "accuracy"), ("ece", "ECE")):
-        for calibrator, words in (("none", "as trained"), ("temperature", "after temperature")):
+        for calibrator, words in STAGES.items():
             if metric == "accuracy" and calibrator != "none":
                 continue
             rows = [

@@ -17,7 +17,7 @@ from calibrant.report.sections.readings import column, has_numbers
 Parts = Mapping[str, tuple[str, str]]
 
 # Label and classes of each column.
-ECE: Parts = {"train_ece": ("ECE, training", "s2 d0"), "test_ece": ("ECE, test", "s6 d0")}
+ECE: Parts = {"train_ece": ("ECE, training", "s2 d0"), "test_ece": ("ECE, test", "s7 d0")}
 SHARPNESS: Parts = {
     "gauss_newton": ("Gauss-Newton", "s1 d0"),
     "hessian": ("Hessian", "s5 d0"),

@@ -13,12 +13,13 @@ from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale
 from calibrant.report.charts.svg import chart, element, key, line, mark, plot
 from calibrant.report.landscape import SHOWN, ridge
+from calibrant.report.measured import sampled
 from calibrant.report.saved import Group, SavedCell
-from calibrant.report.sections.panel import Panel, first_cells, plots, sampled
+from calibrant.report.sections.panel import Panel, first_cells, plots
 
 # Logits, and rows and columns of the grid: of more logits it is coarser, to take no second.
 FEW, MANY = 1 << 15, 1 << 17
-FINE, COARSE = (15, 27), (11, 21)
+DENSE, COARSE = (15, 27), (11, 21)
 # Of gamma; further if the best one is.
 LOWEST, HIGHEST = -0.9, 6.0
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20)
@@ -76,7 +77,7 @@ def _draw(
     val: Predictions, fitted: FocalTemperatureScaling, plain: TemperatureScaling, name: str
 ) -> tuple[str, str]:
     """The chart, and what it shows in words."""
-    rows, columns = FINE if len(val) * val.classes <= FEW else COARSE
+    rows, columns = DENSE if len(val) * val.classes <= FEW else COARSE
     ends = sorted((fitted.temperature, plain.temperature))
     temperatures = np.geomspace(ends[0] / 2, ends[1] * 2.5, columns)
     gammas = np.linspace(min(LOWEST, fitted.gamma), max(HIGHEST, fitted.gamma), rows)

@@ -1,8 +1,9 @@
 """What methods learn beside the weights: gamma of each example, a price of each class."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from calibrant.methods.gamma_history import SIGNS
 from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.scales import fitted
@@ -12,21 +13,25 @@ from calibrant.report.points import FEW
 from calibrant.report.price_figure import PRICES
 from calibrant.report.saved import Group, Row
 from calibrant.report.sections.panel import Panel, first_cells, plots
-from calibrant.report.sections.readings import column, number, numbers
+from calibrant.report.sections.readings import column, has_numbers, number, numbers
 
 # Classes whose prices are drawn one by one; of more, as a range.
 CLASSES = 20
 # Of one of two charts beside each other.
 WIDTH = 280.0
+# Examples whose gamma is drawn apart, and the hue of their line.
+SIDES = {"right": "s3", "wrong": "s2"}
 
 
 def gammas(group: Group) -> Panel | None:
     """Gamma along training, and against confidence in the last epoch."""
-    figures = []
+    figures, drawn = [], set()
     for name, cell in first_cells(group).items():
         rows = cell.history
         if rows and all(column in row for row in rows for column in NEEDED):
-            figures.append(_gamma_charts(name, rows))
+            sides = _sides(rows[-1])
+            drawn |= {part for part, means in sides.items() if has_numbers(means)}
+            figures.append(_gamma_charts(name, rows, sides))
     if not figures:
         return None
     about = (
@@ -34,21 +39,42 @@ def gammas(group: Group) -> Panel | None:
         "nine tenths; right, its mean by confidence in the last epoch, of examples that were right "
         f"and wrong, where there are at least {FEW}. Level lines say that one gamma would do."
     )
-    colours = {"line s1": "median", "line s3": "right", "line s2": "wrong"}
+    colours = {"line s1": "median"}
+    colours |= {f"line {hue}": part for part, hue in SIDES.items() if part in drawn}
     return Panel("gamma", "The learnt gamma", about, key(colours) + plots(figures))
 
 
-def _gamma_charts(name: str, rows: Sequence[Row]) -> str:
-    epochs = [float(at) for at in range(1, len(rows) + 1)]
-    low, middle, high = (column(rows, f"gamma_{part}") for part in ("q05", "q50", "q95"))
-    last = rows[-1]
+def _sides(last: Row) -> dict[str, list[float]]:
+    """Mean gamma by confidence, of right and of wrong examples; NaN where there are few."""
     sides = {}
-    for part in ("right", "wrong"):
+    for part in SIDES:
         means, counts = numbers(last.get(f"gamma_{part}")), numbers(last.get(f"count_{part}"))
         counts = counts or [math.inf] * len(means)
         sides[part] = [
             mean if count >= FEW else math.nan for mean, count in zip(means, counts, strict=False)
         ]
+    return sides
+
+
+def _gamma_notes(rows: Sequence[Row], sides: Mapping[str, Sequence[float]]) -> str:
+    """Where gamma ended, which lines are missing and why, and what signs of failure there were."""
+    mean, spread = (shown(number(rows[-1].get(f"gamma_{part}"))) for part in ("mean", "std"))
+    notes = [f"last epoch {mean} ± {spread}"]
+    notes += [
+        f"no line of {part} examples: fewer than {FEW} of them at every confidence"
+        for part, means in sides.items()
+        if not has_numbers(means)
+    ]
+    for sign, meaning in SIGNS.items():
+        seen = column(rows, sign).count(1.0)
+        if seen:
+            notes.append(f"{sign} in {seen} of {len(rows)} epochs: {meaning}")
+    return ". ".join(notes)
+
+
+def _gamma_charts(name: str, rows: Sequence[Row], sides: Mapping[str, Sequence[float]]) -> str:
+    epochs = [float(at) for at in range(1, len(rows) + 1)]
+    low, middle, high = (column(rows, f"gamma_{part}") for part in ("q05", "q50", "q95"))
     y = fitted([0, *high, *sides["right"], *sides["wrong"]], 0, 1, zero=True, plain=True)
     along = line_chart(
         [Series("median", epochs, middle, low, high)],
@@ -60,10 +86,10 @@ def _gamma_charts(name: str, rows: Sequence[Row]) -> str:
         width=WIDTH,
     )
     curves = []
-    for part, look in (("right", "s3 d0"), ("wrong", "s2 d0")):
+    for part, hue in SIDES.items():
         bins = len(sides[part])
         places = [(at + 0.5) / bins for at in range(bins)]
-        curves.append(Series(part, places, sides[part], role=look))
+        curves.append(Series(part, places, sides[part], role=f"{hue} d0"))
     against = line_chart(
         curves,
         title=f"Gamma of {name} against confidence, last epoch",
@@ -74,8 +100,7 @@ def _gamma_charts(name: str, rows: Sequence[Row]) -> str:
         y_scale=y,
         width=WIDTH,
     )
-    mean, spread = (shown(number(last.get(f"gamma_{part}"))) for part in ("mean", "std"))
-    return plot(name, along, against, note=f"last epoch {mean} ± {spread}", beside=True)
+    return plot(name, along, against, note=_gamma_notes(rows, sides), beside=True)
 
 
 def prices(group: Group) -> Panel | None:

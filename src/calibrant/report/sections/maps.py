@@ -27,11 +27,14 @@ def maps(group: Group) -> Panel | None:
         if test is None or test.groups is None:
             continue
         groups = test.groups.numpy()
-        figures += [
+        shown = [
             _of_image(name, test, groups == image, image, counts)
             for image, counts in enumerate(places)
             if counts.any() and counts.sum() == (groups == image).sum()
         ]
+        if shown:
+            note = "; ".join(words for _, words in shown)
+            figures.append(plot(name, *(pair for pair, _ in shown), note=note, beside=True))
     if not figures:
         return None
     about = (
@@ -58,7 +61,8 @@ def _of_image(
     at: Bool[np.ndarray, " n"],
     image: int,
     counts: Bool[np.ndarray, "h w"],
-) -> str:
+) -> tuple[str, str]:
+    """Both maps of an image, which stay together, and what they show in words."""
     right = test.correct.numpy()[at] > 0
     words = f"image {image + 1}, {right.mean():.1%} of the pixels right"
     greys = {
@@ -70,7 +74,7 @@ def _of_image(
         pixels = np.full(counts.shape, LEFT_OUT, np.uint8)
         pixels[counts] = grey
         shown.append(_picture(pixels, f"{what} of {name}, {words}"))
-    return plot(name, *shown, note=words)
+    return f"<div>{''.join(shown)}</div>", words
 
 
 def _picture(pixels: UInt8[np.ndarray, "h w"], words: str) -> str:

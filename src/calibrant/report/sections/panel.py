@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.predictions import Predictions
 from calibrant.report.saved import Group, Row, SavedCell
+
+# Calibrators before and after which panels show things, in words.
+STAGES = {"none": "as trained", "temperature": "after temperature"}
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,3 @@ def by_name(group: Group, rows: Sequence[Row]) -> dict[str, list[Row]]:
         if row["value"] is not None:
             found.setdefault(row[group.axis], []).append(row)
     return {name: own for name, own in found.items() if own}
-
-
-def sampled(predictions: Predictions, numbers: int) -> tuple[Predictions, int]:
-    """Every so many-th example, to have at most so many logits; and how many-th it is."""
-    step = max(1, -(-len(predictions) * predictions.classes // numbers))
-    if step == 1:
-        return predictions, step
-    return predictions.take(range(0, len(predictions), step)), step

@@ -19,20 +19,20 @@ KEY = {
 }
 
 
-def reliability(group: Group) -> Panel | None:
-    """All methods over one another."""
+def reliability(group: Group, *, chosen: str = "") -> Panel | None:
+    """All methods over one another; of many, `chosen` has a band."""
     found = firsts(group)
     if not found:
         return None
     shown = dict(list(found.items())[:MOST])
     before = {name: each.before for name, each in shown.items()}
     after = {name: each.after for name, each in shown.items() if each.after is not None}
-    figures = [plot("As trained", _overlay(before, "as trained"))]
+    figures = [plot("As trained", _overlay(before, "as trained", chosen))]
     if after:
         # In the same order and with the same colours, also where one has no calibrator.
         kept = {name: after.get(name, BinSums.zero()) for name in shown}
         words = "after temperature scaling"
-        figures.append(plot("After temperature scaling", _overlay(kept, words)))
+        figures.append(plot("After temperature scaling", _overlay(kept, words, chosen)))
     notes = [_errors(each) for each in shown.values()]
     seed = next(iter(found.values())).seed
     about = (
@@ -41,18 +41,21 @@ def reliability(group: Group) -> Panel | None:
     )
     if len(found) > MOST:
         about += f"; the first {MOST} of {len(found)}, all follow below"
-    elif len(found) <= BANDS:
+    if len(shown) <= BANDS:
         about += "; bands are 95 % intervals of the accuracy"
+    elif chosen in shown:
+        about += f"; the band is the 95 % interval of {chosen}, point at another for its own"
     html = plots(figures) + legend(list(shown), notes)
     return Panel("reliability", "Reliability", f"{about}.", html)
 
 
-def _overlay(diagrams: Mapping[str, BinSums], words: str) -> str:
+def _overlay(diagrams: Mapping[str, BinSums], words: str, chosen: str) -> str:
     errors = {name: sums.ece for name, sums in diagrams.items() if sums.count.any()}
     worst = max(errors, key=lambda name: errors[name])
     best = min(errors, key=lambda name: errors[name])
     about = f"Least ECE {errors[best]:.4f}, {best}; largest {errors[worst]:.4f}, {worst}."
-    return overlay(diagrams, title=f"Reliability of {len(errors)} methods, {words}", about=about)
+    title = f"Reliability of {len(errors)} methods, {words}"
+    return overlay(diagrams, title=title, about=about, chosen=chosen)
 
 
 def _errors(each: First) -> str:
@@ -69,9 +72,9 @@ def diagrams(group: Group) -> Panel | None:
     for name, each in found.items():
         scaled = "" if each.temperature is None else f", T = {each.temperature:.3g}"
         both = [("as trained", each.before), (f"temperature{scaled}", each.after)]
-        words = {"title": f"Reliability of {name}", "about": _errors(each)}
-        chart = pair(both, **words, titled=len(found) <= MOST)
-        figures.append(plot(name, chart, note=_errors(each)))
+        note, few = _errors(each), len(found) <= MOST
+        chart = pair(both, title=f"Reliability of {name}", about=note, titled=few)
+        figures.append(plot(name, chart, note=note))
     about = (
         "A bar is the accuracy of the examples with that confidence, the coloured part its gap to "
         "the confidence; below, how many examples there are. The gaps, weighted by it, are the ECE."

@@ -8,14 +8,13 @@ from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
 from calibrant.report.charts.tables import table
 from calibrant.report.saved import Group, Row
-from calibrant.report.sections.panel import Panel, plots
+from calibrant.report.sections.panel import STAGES, Panel, plots
 
 # Splits that every study has, and parts of them by the frequency of the class.
 USUAL = re.compile(r"(val|test)(: (head|medium|tail))?")
 # "shift: blur 3": a kind and how strong it is.
 SHIFTED = re.compile(r"(?:shift: *)?(?P<kind>.*?)[ _=-]*(?P<severity>\d+(?:\.\d+)?)")
 METRICS = {"ece": ("ECE", True), "accuracy": ("Accuracy", False)}
-CALIBRATORS = {"none": "as trained", "temperature": "after temperature"}
 
 
 def shift(group: Group) -> Panel | None:
@@ -74,7 +73,7 @@ def _charts(kind: str, splits: dict[float, str], names: Sequence[str], means: Me
     figures = []
     none = (math.nan,) * 3
     for metric, (word, zero) in METRICS.items():
-        for calibrator, when in CALIBRATORS.items():
+        for calibrator, when in STAGES.items():
             if metric == "accuracy" and calibrator != "none":
                 continue
             series = []
@@ -96,14 +95,14 @@ def _table(splits: Sequence[str], group: Group, means: Means) -> str:
         (split, calibrator, metric)
         for split in splits
         for metric in METRICS
-        for calibrator in CALIBRATORS
+        for calibrator in STAGES
         if any((name, calibrator, split, metric) in means for name in group.names)
         and not (metric == "accuracy" and calibrator != "none")
     ]
     if not head:
         return ""
     titles = [
-        f"{split}: {METRICS[metric][0]}" + ("" if metric == "accuracy" else f", {CALIBRATORS[of]}")
+        f"{split}: {METRICS[metric][0]}" + ("" if metric == "accuracy" else f", {STAGES[of]}")
         for split, of, metric in head
     ]
     lines = [

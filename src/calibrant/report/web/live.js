@@ -1,32 +1,61 @@
 
 // A served page follows its study: when something has changed, the new page takes the old one's place.
-const versionOf = async () => (await fetch(`${location.pathname.replace(/\/$/, "")}/version`)).text();
+const back = document.createElement("p");
+back.innerHTML = '<a href="/">All studies</a>';
+document.querySelector("header div").prepend(back);
+const asked = async (address) => {
+  const answer = await fetch(address);
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(text);
+  return text;
+};
+const versionOf = () => asked(`${location.pathname.replace(/\/$/, "")}/version`);
+// What somebody has done to a group: its filter, its order, what is unfolded.
+const stateOf = (group) => ({
+  words: group.querySelector("[data-filter]")?.value ?? "",
+  calibrator: group.querySelector("[data-calibrator]")?.value ?? "",
+  order: all("th[aria-sort]", group).map((head) => head.getAttribute("aria-sort")),
+  open: all("details", group).map((each) => each.open),
+});
+function restore(group, state) {
+  all("details", group).forEach((each, place) => (each.open = state.open[place] ?? each.open));
+  const table = group.querySelector("table:has(th[aria-sort])");
+  const place = state.order.findIndex((order) => order !== "none");
+  const head = table && all("th[aria-sort]", table)[place];
+  for (let tries = 0; head && tries < 3; tries += 1) {
+    if (head.getAttribute("aria-sort") === state.order[place]) break;
+    sortBy(table, head);
+  }
+  if (!group.querySelector("[data-filter]")) return;
+  group.querySelector("[data-filter]").value = state.words;
+  group.querySelector("[data-calibrator]").value = state.calibrator;
+  filterRows(group);
+}
 async function renew() {
-  const text = await (await fetch(location.pathname)).text();
-  const fresh = new DOMParser().parseFromString(text, "text/html");
-  const kept = all(".group").map((group) => ({
-    words: group.querySelector("[data-filter]")?.value ?? "",
-    calibrator: group.querySelector("[data-calibrator]")?.value ?? "",
-  }));
+  const fresh = new DOMParser().parseFromString(await asked(location.pathname), "text/html");
+  const kept = all(".group").map(stateOf);
+  const places = all("main a, main button, main input, main select, main summary, main [tabindex]");
+  const focused = places.indexOf(document.activeElement);
   hideTip();
   document.querySelector("main").replaceWith(fresh.querySelector("main"));
-  document.getElementById("state").textContent = fresh.getElementById("state").textContent;
   ready();
-  all(".group").forEach((group, place) => {
-    if (!kept[place] || !group.querySelector("[data-filter]")) return;
-    group.querySelector("[data-filter]").value = kept[place].words;
-    group.querySelector("[data-calibrator]").value = kept[place].calibrator;
-    filterRows(group);
-  });
+  all(".group").forEach((group, place) => kept[place] && restore(group, kept[place]));
+  const now = all("main a, main button, main input, main select, main summary, main [tabindex]");
+  if (focused >= 0) now[focused]?.focus({ preventScroll: true });
+  return fresh.getElementById("state").textContent;
 }
 let seen = null;
+let words = document.getElementById("state").textContent;
 async function follow() {
+  const state = document.getElementById("state");
   try {
     const now = await versionOf();
-    if (seen !== null && now !== seen) await renew();
+    if (seen !== null && now !== seen) words = await renew();
     seen = now;
-  } catch {
-    document.getElementById("state").textContent = "The server does not answer any more.";
+    state.textContent = words;
+  } catch (error) {
+    const silent = error instanceof TypeError;
+    state.textContent = silent ? "The server does not answer any more." : error.message;
   }
   setTimeout(follow, 2000);
 }

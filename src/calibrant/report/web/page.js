@@ -54,6 +54,16 @@ function filterRows(group) {
   group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} lines`;
 }
 
+// What is shown, as it is shown: a line for each row, fields that spreadsheets tell apart.
+function shownText(table) {
+  const text = (cell) => {
+    const parts = all(".mean, .ends", cell).map((part) => part.textContent);
+    return parts.length ? parts.join(" ") : (cell.dataset.value ?? cell.innerText.trim());
+  };
+  const rows = all("tr", table).filter((row) => !row.hidden);
+  return rows.map((row) => [...row.cells].map(text).join("\t")).join("\n");
+}
+
 // Downloads are in the page already.
 function download(template) {
   const text = template.content.textContent;
@@ -64,8 +74,7 @@ function download(template) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-async function copy(button, template) {
-  const text = template.content.textContent;
+async function copy(button, text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -80,9 +89,14 @@ async function copy(button, template) {
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
-// Exact values: under the pointer, and with arrow keys within a chart.
+// Exact values: under the pointer, and with arrow keys within a chart or a table, then said as well.
 const tip = document.getElementById("tip");
+const fore = (series, within) => {
+  for (const each of all(`.spare[data-series="${series}"]`, within)) each.classList.add("fore");
+};
 function showTip(mark) {
+  const series = mark.closest("[data-series]");
+  if (series) fore(series.dataset.series, series.closest(".panel"));
   const box = mark.getBoundingClientRect();
   tip.textContent = mark.dataset.tip;
   tip.hidden = false;
@@ -93,8 +107,9 @@ function showTip(mark) {
 }
 const hideTip = () => {
   tip.hidden = true;
-  for (const each of all(".here")) each.classList.remove("here");
+  for (const each of all(".here, .fore")) each.classList.remove("here", "fore");
 };
+const say = (mark) => (document.getElementById("said").textContent = mark.dataset.tip);
 function walk(chart, step) {
   const marks = all("[data-tip]", chart);
   if (!marks.length) return;
@@ -103,6 +118,17 @@ function walk(chart, step) {
   const next = before < 0 ? (step > 0 ? 0 : marks.length - 1) : (before + step + marks.length) % marks.length;
   marks[next].classList.add("here");
   showTip(marks[next]);
+  say(marks[next]);
+}
+// One cell of a table takes the focus; arrow keys move on to its neighbours.
+const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+function step(cell, [down, right]) {
+  const rows = all("tbody tr", cell.closest("table")).filter((row) => !row.hidden);
+  const next = rows[rows.indexOf(cell.parentElement) + down]?.cells[cell.cellIndex + right];
+  if (!next?.dataset.tip) return;
+  cell.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }
 
 document.addEventListener("mouseover", (event) => {
@@ -114,17 +140,30 @@ document.addEventListener("mouseover", (event) => {
 document.addEventListener("mouseout", (event) => {
   if (event.target.closest("[data-tip]")) hideTip();
   const entry = event.target.closest(".legend [data-series]");
-  if (entry) for (const each of all(".dimmed", entry.closest(".panel"))) each.classList.remove("dimmed");
+  if (!entry) return;
+  for (const each of all(".dimmed, .fore", entry.closest(".panel"))) each.classList.remove("dimmed", "fore");
 });
 function bringForward(entry) {
   for (const each of all("svg.chart [data-series]", entry.closest(".panel")))
     each.classList.toggle("dimmed", each.dataset.series !== entry.dataset.series);
+  fore(entry.dataset.series, entry.closest(".panel"));
 }
+document.addEventListener("focusin", (event) => {
+  const cell = event.target.closest("td[data-tip]");
+  if (!cell) return;
+  showTip(cell);
+  say(cell);
+});
 document.addEventListener("focusout", hideTip);
 document.addEventListener("scroll", () => (tip.hidden = true), { passive: true });
 document.addEventListener("keydown", (event) => {
   const chart = event.target.closest?.("svg.chart");
+  const cell = event.target.closest?.("td[data-tip]");
   if (event.key === "Escape") hideTip();
+  if (cell && event.key in STEPS) {
+    event.preventDefault();
+    step(cell, STEPS[event.key]);
+  }
   if (!chart || !["ArrowRight", "ArrowLeft"].includes(event.key)) return;
   event.preventDefault();
   walk(chart, event.key === "ArrowRight" ? 1 : -1);
@@ -143,7 +182,7 @@ document.addEventListener("click", (event) => {
     showTheme(button);
   } else if (button.closest("th")) sortBy(button.closest("table"), button.closest("th"));
   else if (button.dataset.download) download(group.querySelector(`template[data-kind="${button.dataset.download}"]`));
-  else if (button.dataset.copy !== undefined) copy(button, group.querySelector('template[data-kind="md"]'));
+  else if (button.dataset.copy !== undefined) copy(button, shownText(group.querySelector("table.compare")));
 });
 addEventListener("beforeprint", () => all("details").forEach((each) => (each.open = true)));
 
@@ -152,6 +191,7 @@ const ready = () => {
   for (const each of all(".scripted")) each.hidden = false;
   // Ours take the place of those of the browser.
   for (const each of all("svg.chart .mark > title")) each.remove();
+  for (const each of all("table.compare")) each.querySelector("td[data-tip]")?.setAttribute("tabindex", "0");
   showTheme(document.getElementById("theme"));
 };
 ready();

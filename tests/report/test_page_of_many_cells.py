@@ -1,0 +1,15 @@
+"""The page of a large study stays small and is soon written."""
+
+import time
+
+from saved_studies import many_cells
+
+from calibrant.report.study_page import study_page
+
+
+def test_the_page_of_sixty_cells_is_small_and_soon_there(tmp_path, as_a_user_runs_it):
+    folder = many_cells(tmp_path, methods=20, seeds=(0, 1, 2))
+    start = time.process_time()
+    made = study_page(folder)
+    assert time.process_time() - start < 10
+    assert made.stat().st_size < 3_000_000
