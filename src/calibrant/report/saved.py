@@ -84,7 +84,9 @@ class SavedCell:
 
     def _predictions(self, split: str) -> Predictions | None:
         path = self.folder / f"{split}.npz"
-        return Predictions.load(path) if self.done and path.exists() else None
+        if not self.done or not path.exists():
+            return None
+        return Predictions.load(path, class_names=(self.record or {}).get("class_names"))
 
 
 @dataclass(frozen=True, eq=False)

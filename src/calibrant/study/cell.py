@@ -18,6 +18,7 @@ from calibrant.training.building import built
 from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, write_json
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
+from calibrant.training.results import saved_predictions
 
 # Says what the rows of a cell were made with; written after them.
 MEASURED = "measured.json"
@@ -85,7 +86,8 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
     wanted = _wanted(cell, study, folder)
     if (folder / ROWS).exists() and read_json(folder / MEASURED) == wanted:
         return
-    val, test = (Predictions.load(folder / f"{split}.npz") for split in ("val", "test"))
+    result = read_result(folder) or {}
+    val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
     with warnings.catch_warnings():
         # Small validation sets make calibrators and metrics warn in every cell.
         warnings.simplefilter("ignore", UserWarning)
@@ -97,7 +99,7 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             calibrators=study.calibrators,
             names=study.metrics,
             resamples=study.resamples,
-            counts=(read_result(folder) or {})["class_counts"],
+            counts=result["class_counts"],
             shifted=_shifted(cell, study, folder),
         )
     write_rows(folder, rows)

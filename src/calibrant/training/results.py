@@ -66,6 +66,7 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "epochs": progress.epoch,
         "best_epoch": None if progress.best is None else progress.best["epoch"],
         "class_counts": splits.class_counts.tolist(),
+        "class_names": list(splits.class_names) or None,
         "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
         "jobs": JOBS,
         "metrics": metrics,
@@ -104,11 +105,16 @@ def write_finished(
     write_result(folder, {**record, "files": files})
 
 
+def saved_predictions(folder: Path, split: str, result: dict[str, Any]) -> Predictions:
+    """Final predictions of a split, with the names of the classes, which the record has."""
+    return Predictions.load(folder / f"{split}.npz", class_names=result.get("class_names"))
+
+
 def read_finished(folder: Path, result: dict[str, Any], loop: Loop) -> Trained:
     """Read a finished run back."""
     loop.model.load_state_dict(
         torch.load(folder / WEIGHTS, weights_only=True, map_location=loop.runtime.device)
     )
-    val, test = (Predictions.load(folder / f"{split}.npz") for split in ("val", "test"))
+    val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
     readings = read_history(folder, name=PROBED)
     return Trained(loop.model.eval(), read_history(folder), val, test, result, readings)

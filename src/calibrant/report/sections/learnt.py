@@ -109,10 +109,12 @@ def prices(group: Group) -> Panel | None:
     for name, cell in first_cells(group).items():
         rows = cell.history
         found = [each for each in PRICES if rows and numbers(rows[-1].get(each))]
-        counts = (cell.record or {}).get("class_counts") or []
+        record = cell.record or {}
+        counts = record.get("class_counts") or []
         if found:
             values = [numbers(row.get(found[0])) for row in rows]
-            figures.append(_price_charts(name, PRICES[found[0]], values, counts))
+            classes = record.get("class_names") or [f"class {c}" for c in range(len(values[-1]))]
+            figures.append(_price_charts(name, PRICES[found[0]], values, counts, classes))
     if not figures:
         return None
     about = (
@@ -124,7 +126,11 @@ def prices(group: Group) -> Panel | None:
 
 
 def _price_charts(
-    name: str, word: str, values: Sequence[Sequence[float]], counts: Sequence[int]
+    name: str,
+    word: str,
+    values: Sequence[Sequence[float]],
+    counts: Sequence[int],
+    names: Sequence[str],
 ) -> str:
     classes = len(values[-1])
     epochs = [float(at) for at in range(1, len(values) + 1)]
@@ -134,7 +140,7 @@ def _price_charts(
     # From rare and strong to frequent and weak, in four steps.
     shade = {c: f"ink k{4 * rank // classes + 1}" for rank, c in enumerate(order)}
     if classes <= CLASSES:
-        series = [Series(f"class {c}", epochs, by_class[c], role=shade[c]) for c in range(classes)]
+        series = [Series(names[c], epochs, by_class[c], role=shade[c]) for c in range(classes)]
     else:
         low = [min(each, default=math.nan) for each in values]
         high = [max(each, default=math.nan) for each in values]
@@ -155,7 +161,7 @@ def _price_charts(
     )
     charts = [along]
     if len(counts) == classes:
-        tips = [f"class {c}: {shown(last[c])}, {counts[c]:,} examples" for c in range(classes)]
+        tips = [f"{names[c]}: {shown(last[c])}, {counts[c]:,} examples" for c in range(classes)]
         against = scatter(
             [float(max(1, count)) for count in counts],
             last,
