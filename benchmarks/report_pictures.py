@@ -20,7 +20,7 @@ PICTURES = {
     "report-dark": (0, 900, True),
     "report-panels": (1500, 3120, False),
 }
-WIDTH, COLOURS = 1280, 96
+WIDTH, COLOURS = 1280, 224
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 
 
