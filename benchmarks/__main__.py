@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [name ...]`; all of them also rewrite the page."""
+"""Run the benchmarks: `python -m benchmarks [name ...]`, and write them into the page."""
 
 import argparse
 import sys
@@ -68,19 +68,21 @@ def main() -> int:
     print(table(HEAD, [line.cells() for line in lines]))
     held = sum(line.passed is True for line in lines)
     print(f"{held} bars held, {len(missed)} missed")
-    if not options.names and not options.threads:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(page(sections))
+    if not options.threads:
+        before = PAGE.read_text() if options.names and PAGE.exists() else ""
+        PAGE.write_text(page(sections, before))
         print(f"written: {PAGE.relative_to(ROOT)}")
     return 1 if missed else 0
 
 
-def page(sections: list[Section]) -> str:
-    """Compose the page of results."""
-    parts = [ABOUT, f"{machine()}.", f"{versions()}."]
+def page(sections: list[Section], before: str = "") -> str:
+    """Compose the page of results; what was not measured anew stays, if it is of this machine."""
+    _, *old = before.split("\n## ") if f"\n{machine()}.\n" in before else [""]
+    kept = {text.partition("\n")[0]: text.strip() for text in old}
     for section in sections:
         cells = table(HEAD, [line.cells() for line in section.lines])
-        parts += [f"## {section.title}", section.about, cells]
+        kept[section.title] = f"{section.title}\n\n{section.about}\n\n{cells}"
+    parts = [ABOUT, f"{machine()}.", f"{versions()}.", *(f"## {each}" for each in kept.values())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -64,8 +64,14 @@ def gamma_figure(
     right.set_xlim(0, 1)
     head(left, shorten(title, 46) or None, f"{len(history)} epochs")
     head(right, None, f"last epoch: gamma {last['gamma_mean']:.3g} ± {last['gamma_std']:.2g}")
-    labels = ["median, 5 to 95 % of examples", "right", "wrong"]
-    legend_below(figure, [middle, *curves], labels, columns=3)
+    # With too few such examples in every bin there is no line to explain.
+    drawn = {
+        name: curve
+        for name, curve in zip(("right", "wrong"), curves, strict=True)
+        if np.isfinite(curve.get_ydata()).any()
+    }
+    labels = ["median, 5 to 95 % of examples", *drawn]
+    legend_below(figure, [middle, *drawn.values()], labels, columns=3)
     return figure
 
 
