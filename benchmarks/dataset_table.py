@@ -56,7 +56,8 @@ and where to put it. `data.load(name, seed, root=None, **options)` gives four di
 (what each is for is in [training.md](training.md)); options: `val` (part of the training data cut
 off for validation), `limit`, `size` (resample images), `long_tail` (imbalance of an exponential
 profile), `label_noise`, and `length`, `vocabulary` for text. Validation and test stay clean and
-balanced whatever is done to the training data.
+balanced whatever is done to the training data. `data.shifted(splits.test, "blur 3")` changes images
+on purpose: noise, blur, contrast and brightness in five strengths (`calibrant list shifts`).
 
 ## What a small network reaches
 
