@@ -105,5 +105,5 @@ def test_a_name_after_hf_is_needed():
 
 def test_public_names_are_there():
     expected = "load DATASETS Dataset Split Splits Batch Scale Augmentation judged_by tail_groups "
-    expected += "frequency_groups"
+    expected += "frequency_groups SHIFTS shifted"
     assert {*expected.split(), "SYNTHETIC", "Sample", "Synthetic"} == set(calibrant.data.__all__)
