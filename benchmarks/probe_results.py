@@ -4,6 +4,7 @@ import csv
 import json
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from benchmarks.pages import table
@@ -24,6 +25,9 @@ HEAD += ("Pearson, test", "Spearman, test", "published")
 ABOUT = """Correlation of ECE with Gauss-Newton sharpness along a training, from its first reading
 to its last; mean over learning rates and seeds, with its 95 % interval. "Published" is the value
 of arXiv 2604.20614 for this network on larger images."""
+
+# Of the last reading; plain descent alone has an edge.
+LAST = ("train_accuracy", "train_ece", "test_ece", "gauss_newton", "hessian", "edge")
 
 Run = list[dict[str, float]]
 
@@ -49,6 +53,7 @@ def section(kept: Path, page: Path, name: str) -> list[str]:
     for (optimizer, _), rows in runs.items():
         families[optimizer.split()[0]].append(rows)
     parts = [ABOUT, table(HEAD, [_line(family, held) for family, held in families.items()])]
+    parts += ["The last reading of each training, mean over the seeds:", _last(runs)]
     first = {optimizer: rows for (optimizer, seed), rows in runs.items() if seed == "0"}
     shown = {label: rows for label, rows in first.items() if label in _middle(list(first))}
     for kind, said, figure in (
@@ -79,10 +84,23 @@ def _line(family: str, runs: list[Run]) -> list[str]:
     cells = [family, str(len(runs))]
     for place, split in enumerate(("train", "test")):
         for kind in ("pearson", "spearman"):
-            mean = correlations(runs, f"{split}_ece", "gauss_newton", kind=kind).mean
-            cells.append(f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]")
+            found = correlations(runs, f"{split}_ece", "gauss_newton", kind=kind).mean
+            cells.append(f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
         cells.append(f"{PAPER[family][place]:.2f}" if family in PAPER else "-")
     return cells
+
+
+def _last(runs: dict[tuple[str, str], Run]) -> str:
+    """What was read last, of each optimizer."""
+    ends: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for (optimizer, _), rows in runs.items():
+        ends[optimizer].append(rows[-1])
+    lines = [
+        [name, *(f"{mean(each[key] for each in held):.4g}" for key in LAST if key in held[0])]
+        for name, held in ends.items()
+    ]
+    head = ["optimizer", *(key.replace("_", " ") for key in LAST)]
+    return table(head, [line + ["-"] * (len(head) - len(line)) for line in lines])
 
 
 def _middle(labels: list[str]) -> set[str]:
