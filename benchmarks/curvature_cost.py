@@ -94,7 +94,7 @@ def fastest_batch(model: nn.Module, matrix: Matrix) -> int:
     for batch in (64, 250, IMAGES):
         found = rival_operator(model, matrix, batch)
         vector = np.ones(found.shape[0], dtype=found.dtype)
-        took[batch] = best_of(lambda found=found, vector=vector: found @ vector, repeats=2)
+        took[batch] = best_of(lambda found=found, vector=vector: found @ vector, repeats=5)
     return min(took, key=took.__getitem__)
 
 
@@ -121,7 +121,7 @@ def run(*, clock: Callable[[], float] = time.perf_counter) -> Section:
         ) -> None:
             values["rival"] = rival(model, matrix, batch)
 
-        times = alternate(mine, theirs, repeats=2, clock=clock)
+        times = alternate(mine, theirs, repeats=3, clock=clock)
         what = f"{matrix}: largest eigenvalue, curvlinops in batches of {batch}"
         section.times(what, *times, most=MOST[matrix])
         gap = abs(values["ours"] / values["rival"] - 1)
