@@ -21,7 +21,7 @@ from calibrant.report.panels import (
     new_figure,
     shorten,
 )
-from calibrant.report.shift_figure import NONE, among, seed_values, summary
+from calibrant.report.seeds import NONE, among, seed_values, summary
 
 if TYPE_CHECKING:
     import matplotlib.axes
