@@ -21,7 +21,8 @@ from calibrant.report.panels import (
     new_figure,
     shorten,
 )
-from calibrant.report.seeds import NONE, among, seed_values, summary
+from calibrant.report.seeds import among, seed_values, summary
+from calibrant.report.table import NONE
 
 if TYPE_CHECKING:
     import matplotlib.axes

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from calibrant.report.saved import PARTS
 
-# The predictions as the network makes them.
-NONE = "none"
 NEEDED = (*PARTS, "seed", "calibrator", "split", "metric", "value")
 
 

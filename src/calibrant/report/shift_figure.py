@@ -19,7 +19,8 @@ from calibrant.report.panels import (
     new_figure,
     shorten,
 )
-from calibrant.report.seeds import NONE, Key, among, seed_values, summary
+from calibrant.report.seeds import Key, among, seed_values, summary
+from calibrant.report.table import NONE
 
 if TYPE_CHECKING:
     import matplotlib.figure
