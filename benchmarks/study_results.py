@@ -16,10 +16,11 @@ from typing import Any
 from benchmarks.pages import machine, versions
 from benchmarks.probe_results import readings
 from benchmarks.real_data import ROOT
-from benchmarks.results_page import PAGE, write_page
+from benchmarks.results_page import PAGE, PLACE, write_page
 from calibrant.report import gamma_figure, price_figure, save
 from calibrant.study.folder import read_study
 from calibrant.study.rows import NONE, Row, read_rows
+from calibrant.study.store import CellState, Store
 
 RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
 # Kept of the history of every epoch, as means over the seeds.
@@ -52,13 +53,14 @@ def keep(folder: Path) -> None:
     if read:
         _write(KEPT / f"{name}-probe.csv", read)
     _draw(folder, name, cells)
-    seconds = _seconds(folder)
     failed = [cell for cell in cells if cell["status"] != "done"]
     about = {
         "cells": len(cells),
         "failed": [f"{cell['dataset']}, {cell['method']}: {cell['reason']}" for cell in failed],
-        "seconds": round(seconds),
-        "gammas": _gammas(folder, cells),
+        "seconds": round(sum(state.seconds or 0.0 for state in _states(folder))),
+        "gammas": _learnt(folder, cells, "gamma_mean"),
+        "gamma_weights": _learnt(folder, cells, "gamma_weights"),
+        "times": _times(folder, cells),
         "machine": machine(),
         "versions": versions(),
     }
@@ -66,15 +68,26 @@ def keep(folder: Path) -> None:
     print(f"{name}: {len(rows)} rows of {len(cells)} cells")
 
 
-def _gammas(folder: Path, cells: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Mean gamma of the last epoch, seed by seed, of each method that learnt one."""
+def _learnt(folder: Path, cells: list[dict[str, Any]], what: str) -> dict[str, list[float]]:
+    """A number of the last epoch, seed by seed, of each method whose history has it."""
     found: dict[str, list[float]] = defaultdict(list)
     for cell in cells:
         path = folder / cell["folder"] / "history.jsonl"
         last = json.loads(path.read_text().splitlines()[-1]) if path.exists() else {}
-        if cell["status"] == "done" and "gamma_mean" in last:
-            found[f"{cell['dataset']}, {cell['method']}"].append(round(last["gamma_mean"], 2))
+        if cell["status"] == "done" and what in last:
+            found[f"{cell['dataset']}, {cell['method']}"].append(round(last[what], 2))
     return found
+
+
+def _times(folder: Path, cells: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean seconds of the cells of each method, of those that ran through without a break."""
+    states = {state.id: state for state in _states(folder)}
+    found: dict[str, list[float]] = defaultdict(list)
+    for cell in cells:
+        state = states[Path(cell["folder"]).name]
+        if cell["status"] == "done" and state.seconds and state.attempt == 1:
+            found[", ".join(cell[each] for each in PLACE)].append(state.seconds)
+    return {place: round(mean(each), 1) for place, each in found.items()}
 
 
 def _kept(row: Row) -> bool:
@@ -83,12 +96,10 @@ def _kept(row: Row) -> bool:
     return row.split.startswith("test") and (whole or row.calibrator in (NONE, "temperature"))
 
 
-def _seconds(folder: Path) -> float:
-    """Sum of what the cells took, each in its worker."""
-    from calibrant.study.store import Store
-
+def _states(folder: Path) -> list[CellState]:
+    """The cells, with what each took in its worker."""
     with Store.open(folder, create=False) as store:
-        return sum(state.seconds or 0.0 for state in store.cells())
+        return store.cells()
 
 
 def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -96,11 +107,11 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell in cells:
         if cell["status"] == "done":
             lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
-            key = tuple(cell[each] for each in ("dataset", "model", "optimizer", "method"))
+            key = tuple(cell[each] for each in PLACE)
             runs[key].append([json.loads(line) for line in lines])
     found = []
     for key, histories in runs.items():
-        where = dict(zip(("dataset", "model", "optimizer", "method"), key, strict=True))
+        where = dict(zip(PLACE, key, strict=True))
         length = min(map(len, histories))
         for epoch in range(0, length, max(1, length // MOST_EPOCHS)):
             means = {name: mean(history[epoch][name] for history in histories) for name in CURVES}

@@ -202,6 +202,17 @@ def test_held_out_data_do_not_reach_the_weights():
     assert not torch.equal(weights[0]["head.weight"], model.head.weight)
 
 
+def test_before_its_start_nothing_is_learnt_and_from_then_on_it_is():
+    splits = data.load("blobs", 0, limit=300).with_meta(0.3, seed=0)
+    steps = {}
+    for start in (0, 2, 3):
+        model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[8])
+        method = methods.build("gamma_net", classes=splits.classes, every=1, start=start)
+        rows = train(model, method, splits, Recipe(epochs=3, batch=50, lr=0.1)).history
+        steps[start] = [row["meta_objective"] > 0 for row in rows]
+    assert steps == {0: [True] * 3, 2: [False, False, True], 3: [False] * 3}
+
+
 def test_the_gamma_network_moves_first_and_a_second_loss_of_the_step_learns_nothing():
     method, model, batch = made(meta_lr=0.1), Small(), batch_of(12, 0)
     before = method.loss(model, batch).detach()
@@ -553,6 +564,7 @@ def test_a_warning_is_not_given_again_when_a_training_goes_on():
         ({"derivative": "none"}, "derivative must be one of"),
         ({"tau": 0.0}, "tau must be positive"),
         ({"every": 0}, "every must be at least 1"),
+        ({"start": -1}, "start must be at least 0"),
         ({"bandwidth": 0.0}, "bandwidth must be positive"),
         ({"meta_lr": -1.0}, "meta_lr must be at least 0"),
     ],

@@ -49,6 +49,7 @@ class Method(ABC):
         needs_meta: whether a part of the training data is set aside for `before_step`.
         meta_batch: examples of that part that a step sees; 0 is as many as of the training data.
         meta_every: steps from one call of `before_step` to the next.
+        meta_start: epochs before the first of them.
         ignore_index: the label of pixels that do not count; set by `prepare`.
         scale: how stored images became inputs; None if they did not; set by `prepare`.
         counts: examples (or pixels) of each class in the training data, (k,); set by `prepare`.
@@ -61,6 +62,7 @@ class Method(ABC):
     needs_meta: ClassVar[bool] = False
     meta_batch: int = 0
     meta_every: int = 1
+    meta_start: int = 0
     description: str = ""
     ignore_index: int | None = None
     scale: Scale | None = None

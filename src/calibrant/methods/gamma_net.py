@@ -70,6 +70,8 @@ class GammaNet(MetaLearner):
         derivative: "closed_form", or "double_backward" through the tried step: the same numbers.
         meta_batch: held-out examples of a step; by default 256, of masks as many as of training.
         every: steps from one update of the gamma network to the next.
+        start: epochs before its first update. A network that is not sure yet asks for a gamma of
+            zero, and may not come back from there.
         meta_lr: learning rate of its Adam.
         seed: of its first weights.
 
@@ -97,6 +99,7 @@ class GammaNet(MetaLearner):
         derivative: Derivative = "closed_form",
         meta_batch: int | None = None,
         every: int = 2,
+        start: int = 0,
         meta_lr: float = 1e-3,
         seed: int = 0,
     ) -> None:
@@ -115,12 +118,13 @@ class GammaNet(MetaLearner):
         positive("tau", tau)
         positive("most", most)
         whole("hidden", 1, hidden)
+        whole("start", 0, start)
         whole("seed", 0, seed)
         flag("attention", attention)
         if not isinstance(layer, str):
             raise TypeError(f"layer must be the dotted name of a layer, got {layer!r}")
         self.classes, self.inputs, self.layer = classes, inputs, layer
-        self.attention, self.seed = attention, seed
+        self.attention, self.seed, self.meta_start = attention, seed, start
         self.settings |= {"positivity": positivity, "tau": tau, "most": most, "inputs": inputs}
         self._make = partial(
             GammaNetwork,
@@ -230,6 +234,8 @@ class GammaNet(MetaLearner):
         self._noted = None
         row = self.meta_row()
         accuracy = float(val.correct.float().mean())
+        network = [] if self.learner is None else list(self.learner[0].parameters())
+        row["gamma_weights"] = float(sum(each.numel() for each in network))
         return {**row, **self.history.row(self.means["meta_objective"], accuracy, len(val))}
 
     def state_dict(self) -> dict[str, Any]:

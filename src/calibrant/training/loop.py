@@ -175,7 +175,7 @@ class Loop:
             self.runtime.device,
             self.dtype,
         )
-        if self.method.needs_meta and self.step % self.method.meta_every == 0:
+        if self._learns():
             self.method.before_step(self.model, batch, self._meta(), recipe.lr * factor)
         loss = self._gradient(batch)
         if self.sharpness is not None:
@@ -245,6 +245,12 @@ class Loop:
             return nullcontext()
         return torch.autocast(self.runtime.device.type, dtype=torch.bfloat16)
 
+    def _learns(self) -> bool:
+        """Whether the method is given held-out data in this step."""
+        method = self.method
+        begun = method.needs_meta and self.progress.epoch >= method.meta_start
+        return begun and self.step % method.meta_every == 0
+
     def _meta(self) -> Batch:
         """The held-out batch of this step; their order, too, depends on the seed alone."""
         meta = self.splits.meta
@@ -292,7 +298,7 @@ class Loop:
         learnt = self.method.after_epoch(val)
         if recipe.stop_on:
             self._keep_best(found[f"val_{recipe.stop_on}"])
-        loss = float(self.runtime.total(torch.tensor(progress.loss, dtype=torch.float64)))
+        loss = sum(self.runtime.states(progress.loss))
         return {
             "epoch": progress.epoch,
             "lr": recipe.lr * self._factor(self.step - 1),
