@@ -19,11 +19,10 @@ ABOUT = """# Results of the studies
 Written by `make results` from `studies/results`, where every row is kept; the studies are
 `studies/*-cpu.toml`, sized for two cores. What they say about published claims is in
 [claims.md](claims.md). Test split, means over the seeds and their standard deviation. "T" is after
-temperature scaling fitted to the validation data, "FT" after focal temperature scaling. The column
-before the last is the NLL after temperature scaling minus that of cross entropy with temperature
-scaling, seed by seed: below zero is better. Time is that of whole cells, training and measuring, as
-a multiple of cross entropy's; the machine did other work as well, and what a step costs on an idle
-one is in [benchmarks.md](benchmarks.md).
+temperature scaling fitted to the validation data, "FT" after focal temperature scaling. The last
+column is the NLL after temperature scaling minus that of cross entropy with temperature scaling,
+seed by seed: below zero is better. What a step of each method costs is in
+[benchmarks.md](benchmarks.md).
 These are small networks on small data: what holds here need not hold at full size.
 """
 HEAD = (
@@ -36,7 +35,6 @@ HEAD = (
     "NLL, FT",
     "ECE, FT",
     "NLL, T, less CE's",
-    "time",
 )
 PLACE = ("dataset", "model", "optimizer", "method")
 GROUPS = ("head", "medium", "tail")
@@ -62,13 +60,10 @@ def _study(about: Path) -> list[str]:
         "method" if len(given["method"]) > 1 or len(given.get("optimizer", [])) < 2 else "optimizer"
     )
     cells: dict[str, dict[str, Values]] = defaultdict(lambda: defaultdict(dict))
-    times: dict[str, dict[str, float]] = defaultdict(dict)
     with about.with_suffix(".csv").open() as handle:
         for row in csv.DictReader(handle):
             where = ", ".join(row[key] for key in PLACE if key != axis)
             values = cells[where][row[axis]]
-            place = ", ".join(row[key] for key in PLACE)
-            times[where][row[axis]] = held.get("times", {}).get(place, 0.0)
             key = (row["calibrator"], row["split"], row["metric"])
             if row["value"]:
                 values.setdefault(key, {})[int(row["seed"])] = float(row["value"])
@@ -81,8 +76,7 @@ def _study(about: Path) -> list[str]:
     ]
     parts += [f"Did not finish: {each}." for each in held["failed"]]
     for where, methods in cells.items():
-        rows = [[*_row(m, v, methods), _ratio(m, times[where])] for m, v in methods.items()]
-        parts += [f"{where}:", table(HEAD, rows)]
+        parts += [f"{where}:", table(HEAD, [_row(m, v, methods) for m, v in methods.items()])]
         parts += _more(methods)
     if held.get("gammas"):
         lines = [f"- {key}: {', '.join(map(str, each))}" for key, each in held["gammas"].items()]
@@ -109,12 +103,6 @@ def _row(method: str, values: Values, methods: dict[str, Values]) -> list[str]:
     own = values.get(key, {})
     apart = {seed: own[seed] - plain[seed] for seed in own if seed in plain}
     return [method, *cells, _cell(apart, sign="+") if method != "cross_entropy" else "-"]
-
-
-def _ratio(method: str, times: dict[str, float]) -> str:
-    """Time of a method's cells by that of cross entropy's, where both were measured."""
-    own, plain = times[method], times.get("cross_entropy", 0.0)
-    return f"{own / plain:.2f}x" if own and plain else "-"
 
 
 def _more(methods: dict[str, Values]) -> list[str]:

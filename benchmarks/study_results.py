@@ -20,7 +20,7 @@ from benchmarks.results_page import PAGE, PLACE, write_page
 from calibrant.report import gamma_figure, price_figure, save
 from calibrant.study.folder import read_study
 from calibrant.study.rows import NONE, Row, read_rows
-from calibrant.study.store import CellState, Store
+from calibrant.study.store import Store
 
 RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
 # Kept of the history of every epoch, as means over the seeds.
@@ -57,10 +57,9 @@ def keep(folder: Path) -> None:
     about = {
         "cells": len(cells),
         "failed": [f"{cell['dataset']}, {cell['method']}: {cell['reason']}" for cell in failed],
-        "seconds": round(sum(state.seconds or 0.0 for state in _states(folder))),
+        "seconds": round(_seconds(folder)),
         "gammas": _learnt(folder, cells, "gamma_mean"),
         "gamma_weights": _learnt(folder, cells, "gamma_weights"),
-        "times": _times(folder, cells),
         "machine": machine(),
         "versions": versions(),
     }
@@ -79,27 +78,16 @@ def _learnt(folder: Path, cells: list[dict[str, Any]], what: str) -> dict[str, l
     return found
 
 
-def _times(folder: Path, cells: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean seconds of the cells of each method, of those that ran through without a break."""
-    states = {state.id: state for state in _states(folder)}
-    found: dict[str, list[float]] = defaultdict(list)
-    for cell in cells:
-        state = states[Path(cell["folder"]).name]
-        if cell["status"] == "done" and state.seconds and state.attempt == 1:
-            found[", ".join(cell[each] for each in PLACE)].append(state.seconds)
-    return {place: round(mean(each), 1) for place, each in found.items()}
-
-
 def _kept(row: Row) -> bool:
     """Test rows; of single classes and groups of them, only before and after one temperature."""
     whole = row.split == "test" and ":" not in row.metric
     return row.split.startswith("test") and (whole or row.calibrator in (NONE, "temperature"))
 
 
-def _states(folder: Path) -> list[CellState]:
-    """The cells, with what each took in its worker."""
+def _seconds(folder: Path) -> float:
+    """Sum of what the cells took, each in its worker."""
     with Store.open(folder, create=False) as store:
-        return store.cells()
+        return sum(state.seconds or 0.0 for state in store.cells())
 
 
 def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
