@@ -46,6 +46,14 @@ def test_prices_rise_where_the_score_grew_fall_where_it_fell_and_else_stay():
     assert method.alpha.tolist() == pytest.approx([0.1, 0.4, 0.025])
 
 
+def test_prices_stay_where_the_score_moved_by_less_than_the_tolerance():
+    method = methods.build("cals_hr", classes=3, margin=1.0, factor=2.0, tolerance=1.5)
+    # Beyond the margin by 4 and by 9, then by 5 and by 7.
+    method.after_epoch(val(torch.tensor([[0.0, -5, -10]])))
+    row = method.after_epoch(val(torch.tensor([[0.0, -6, -8]])))
+    assert row["alpha"] == pytest.approx([0.1, 0.1, 0.1])
+
+
 def test_prices_stay_within_their_bounds_and_change_every_step_epochs():
     method = methods.build("cals_hr", classes=2, margin=0.0, factor=10.0, most=0.5, step=2)
     for reach in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):

@@ -253,6 +253,50 @@ def test_a_method_that_needs_held_out_training_data_gets_it_and_val_and_test_sta
     assert len(set().union(*(index for index, _, _ in Meta.seen))) == sizes["meta"]
 
 
+def test_held_out_batches_come_in_turn_at_the_steps_and_rates_of_the_training(
+    blobs, network, quick
+):
+    class Meta(Method):
+        """Records what it is given, and counts the steps."""
+
+        needs_meta, meta_every, meta_start, meta_batch = True, 3, 1, 9
+        steps = 0
+
+        def __init__(self) -> None:
+            self.seen: list = []
+
+        def loss(self, model, batch):
+            self.steps += 1
+            return losses.cross_entropy(model(batch.inputs), batch.labels)
+
+        def before_step(self, model, batch, meta, lr):
+            self.seen.append((self.steps, meta.index.tolist(), lr))
+
+        def after_epoch(self, val):
+            return {"taken": float(self.steps)}
+
+    recipe = replace(quick, epochs=12, schedule="linear")
+    given, method = blobs.with_meta(0.1, seed=0), Meta()
+    trained = train(network(blobs), method, given, recipe)
+    epoch, turn = len(given.train) // 64, len(given.meta) // 9
+    assert turn > 1
+    assert [row["taken"] for row in trained.history] == [epoch * (1 + each) for each in range(12)]
+    steps = [step for step, _, _ in method.seen]
+    assert steps == [each for each in range(12 * epoch) if each >= epoch and each % 3 == 0]
+    rates = {row["epoch"]: row["lr"] for row in trained.history}
+    for step, _, lr in method.seen:
+        if step % epoch == epoch - 1:
+            assert lr == pytest.approx(rates[step // epoch])
+    # No example twice in a turn, and no turn like another.
+    batches = {step // 3: index for step, index, _ in method.seen}
+    turns = [range(at, at + turn) for at in range(0, max(batches), turn)]
+    full = [[batches[each] for each in one] for one in turns if set(one) <= set(batches)]
+    whole = [[example for batch in one for example in batch] for one in full]
+    assert len(whole) > 2
+    assert all(len(set(each)) == len(each) == 9 * turn for each in whole)
+    assert len({tuple(each) for each in whole}) == len(whole)
+
+
 def test_mixed_and_shifted_images_train(digits, network, method, quick):
     recipe = replace(quick, epochs=10, augmentation=Augmentation(crop=1, flip=True, mixup=0.3))
     trained = train(network(digits, "small_cnn"), method(digits), digits, recipe)
