@@ -183,6 +183,24 @@ def test_differences_approach_the_double_backward(norm, terms):
     assert errors[2] < 0.2 * errors[1]
 
 
+@pytest.mark.parametrize("terms", [{"smooth": 0.5}, {"smooth": 0.2, "tail": 0.5}])
+def test_differences_of_a_linear_network_are_exact_however_far_they_reach(terms):
+    model, batch = nn.Linear(5, 4).double(), vectors(n=30)
+    terms = {**terms, "robust": 0.0, "difference": 50.0}
+    exact, other = (gradient(built(**terms, smooth_by=by), model, batch) for by in BOTH)
+    # So far away another class comes next.
+    torch.testing.assert_close(other, exact, rtol=0, atol=1e-10)
+
+
+def test_a_difference_is_as_long_as_asked_for_over_the_images():
+    model, batch, seen = tanh(), vectors(n=30), []
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    built(robust=0.0, smooth_by="finite_difference", difference=0.3).loss(model, batch)
+    clean, shifted = seen
+    length = (shifted - clean).pow(2).sum(1).mean().sqrt()
+    assert length.item() == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize("smooth_by", BOTH)
 @pytest.mark.parametrize("batch_norm", ["eval", "train"])
 def test_nothing_but_the_clean_pass_leaves_a_trace(smooth_by, batch_norm):

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import raised
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.data import Batch
 from calibrant.losses import cross_entropy
-from calibrant.losses.log_probs import log_probs
+from calibrant.losses.log_probs import log_probs, of_label, without_label
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, flag, number, one_of, positive, whole
 from calibrant.methods.base import Method, larger_part, mixed
@@ -28,7 +29,7 @@ from calibrant.methods.surroundings import (
 )
 from calibrant.networks import bare, evaluating
 from calibrant.predictions import Predictions
-from calibrant.shapes import Logits, PerExample
+from calibrant.shapes import Labels, Logits, PerExample
 
 
 class Calmo(Method):
@@ -55,9 +56,10 @@ class Calmo(Method):
     The gradient $g = \nabla_x m$ enters by a function f; with $v = \partial f / \partial g$ held
     fixed, f has the slope of $v^\top g$ in the weights. "double_backward" is exact, but batch norm
     makes it slow; "finite_difference" takes $v^\top g \approx (m(x + \eta v) - m(x)) / \eta$, one
-    more pass. The value of the loss is exact in both, the gradient of the second to first order
-    for smooth networks. With ReLU it also sees the kinks between the two places, which the exact
-    one does not: the two gradients of a step differ, more so the shorter the difference.
+    more pass, where m is the margin to the class that is next at x. The value of the loss is exact
+    in both, the gradient of the second to first order for smooth networks. With ReLU it also sees
+    the kinks between the two places, which the exact one does not: the two gradients of a step
+    differ, more so the shorter the difference.
 
     Args:
         classes: k.
@@ -179,7 +181,7 @@ class Calmo(Method):
             terms = self.robust * self._divergence(clean(first)[0], first.nearby(worst)[0])
             each, kl = self._added(each, terms)
         if slopes:
-            terms = self._of_slopes(margin(*clean(second)), zero, second)
+            terms = self._of_slopes(*clean(second), zero, second)
             each, slope = self._added(each, terms)
         # A tensor until the end of the epoch: a number would have to wait for the device.
         self.seen = self.seen.to(each.device) + torch.stack([torch.ones_like(kl), kl, slope])
@@ -232,8 +234,11 @@ class Calmo(Method):
         log_p = log_probs(clean.detach() if self.detach_clean else clean)
         return (log_p.exp() * (log_p - log_probs(shifted))).sum(1)
 
-    def _of_slopes(self, margins: PerExample, zero: Tensor, around: Around) -> PerExample:
+    def _of_slopes(
+        self, logits: Logits, labels: Labels, zero: Tensor, around: Around
+    ) -> PerExample:
         """Terms that hold the gradient of the margin in the inputs, one for each row."""
+        margins = margin(logits, labels)
         exact = self.smooth_by == "double_backward"
         kind = zero.device.type
         if not exact and torch.is_autocast_enabled(kind):
@@ -254,7 +259,11 @@ class Calmo(Method):
         # No way to go, no difference: any finite length will do.
         tiny = torch.finfo(way.dtype).eps
         length = self.difference / (squares / count).sqrt().clamp(min=tiny)
-        change: Tensor = share * (margin(*around.nearby(length * way)) - margins) / length
+        # The margin to the class that is next here: that to another one would not be its change.
+        rival = without_label(logits, labels).argmax(1)
+        shifted = raised(around.nearby(length * way)[0])
+        moved = of_label(shifted, labels) - of_label(shifted, rival)
+        change: Tensor = share * (moved - margins) / length
         return priced + (change - change.detach())
 
     def _priced(
