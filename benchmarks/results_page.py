@@ -77,6 +77,7 @@ def _study(about: Path) -> list[str]:
     parts += [f"Did not finish: {each}." for each in held["failed"]]
     for where, methods in cells.items():
         parts += [f"{where}:", table(HEAD, [_row(m, v, methods) for m, v in methods.items()])]
+        parts += _chosen(methods)
         parts += _more(methods)
     if held.get("gammas"):
         lines = [f"- {key}: {', '.join(map(str, each))}" for key, each in held["gammas"].items()]
@@ -103,6 +104,16 @@ def _row(method: str, values: Values, methods: dict[str, Values]) -> list[str]:
     own = values.get(key, {})
     apart = {seed: own[seed] - plain[seed] for seed in own if seed in plain}
     return [method, *cells, _cell(apart, sign="+") if method != "cross_entropy" else "-"]
+
+
+def _chosen(methods: dict[str, Values]) -> list[str]:
+    """What one would choose without a look at test data, where there is a choice."""
+    found = {m: _mean(v.get(("none", "val", "nll"), {})) for m, v in methods.items()}
+    best = sorted((each, name) for name, each in found.items() if each is not None)
+    if len(best) < 2:
+        return []
+    said = [f"{name} ({each:.4f})" for each, name in best[:3]]
+    return [f"Lowest NLL on validation data, as trained: {', '.join(said)}."]
 
 
 def _more(methods: dict[str, Values]) -> list[str]:
@@ -135,6 +146,10 @@ def _more(methods: dict[str, Values]) -> list[str]:
         ]
         parts.append(table(head, rows))
     return parts
+
+
+def _mean(values: dict[int, float]) -> float | None:
+    return mean(values.values()) if values else None
 
 
 def _cell(values: dict[int, float], sign: str = "") -> str:

@@ -53,7 +53,7 @@ KINDS = [
     Kind("gamma-net, double backward", "gamma_net", {"derivative": "double_backward"}),
     Kind("meta label smoothing", "meta_smoothing", steps=4),
     Kind("SAM", "cross_entropy", recipe={"sam": 0.05}),
-    Kind("CalMO", "calmo", most=6.5),
+    Kind("CalMO, gradient of a quarter of the batch", "calmo", most=6.5),
     Kind("CalMO, gradient of the whole batch", "calmo", {"smooth_part": 1.0}),
     Kind(
         "CalMO, finite difference of the whole batch",

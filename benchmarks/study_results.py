@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from benchmarks.pages import machine, versions
 from benchmarks.probe_results import readings
 from benchmarks.real_data import ROOT
@@ -70,16 +72,30 @@ def keep(folder: Path) -> None:
 def _learnt(folder: Path, cells: list[dict[str, Any]], what: str) -> dict[str, list[float]]:
     """A number of the last epoch, seed by seed, of each method whose history has it."""
     found: dict[str, list[float]] = defaultdict(list)
+    # Datasets and methods, and what else there is more than one of.
+    parts = [key for key in PLACE if len({cell[key] for cell in cells}) > 1]
     for cell in cells:
-        path = folder / cell["folder"] / "history.jsonl"
-        last = json.loads(path.read_text().splitlines()[-1]) if path.exists() else {}
-        if cell["status"] == "done" and what in last:
-            found[f"{cell['dataset']}, {cell['method']}"].append(round(last[what], 2))
+        history = _history(folder, cell)
+        if history and what in history[-1]:
+            found[", ".join(cell[key] for key in parts)].append(round(history[-1][what], 2))
     return found
 
 
+def _history(folder: Path, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every epoch of a cell; none of one that did not finish."""
+    if cell["status"] != "done":
+        return []
+    lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def _kept(row: Row) -> bool:
-    """Test rows; of single classes and groups of them, only before and after one temperature."""
+    """Test rows; of single classes and groups of them, only before and after one temperature.
+
+    Of validation, what a method would be chosen by.
+    """
+    if row.split == "val":
+        return row.metric in ("nll", "ece")
     whole = row.split == "test" and ":" not in row.metric
     return row.split.startswith("test") and (whole or row.calibrator in (NONE, "temperature"))
 
@@ -93,10 +109,9 @@ def _seconds(folder: Path) -> float:
 def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     runs: dict[tuple[str, ...], list[list[dict[str, Any]]]] = defaultdict(list)
     for cell in cells:
-        if cell["status"] == "done":
-            lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
-            key = tuple(cell[each] for each in PLACE)
-            runs[key].append([json.loads(line) for line in lines])
+        history = _history(folder, cell)
+        if history:
+            runs[tuple(cell[each] for each in PLACE)].append(history)
     found = []
     for key, histories in runs.items():
         where = dict(zip(PLACE, key, strict=True))
@@ -108,18 +123,21 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _draw(folder: Path, name: str, cells: list[dict[str, Any]]) -> None:
-    """What methods learnt in the first seed: prices of the last with them, gammas of the first."""
+    """What was learnt in the first seed: the last prices, and the gammas that differ most."""
+    figures: dict[str, Figure] = {}
+    widest = 0.0
     for cell in cells:
-        lines = (folder / cell["folder"] / "history.jsonl").read_text().splitlines()
-        history = [json.loads(line) for line in lines]
+        history = _history(folder, cell) if cell["seed"] == 0 else []
+        last = history[-1] if history else {}
         title = f"{cell['method']}: {cell['dataset']}"
-        if cell["seed"] == 0 and "multipliers" in history[-1]:
+        if "multipliers" in last:
             counts = json.loads((folder / cell["folder"] / "result.json").read_text())
-            figure = price_figure(history, counts["class_counts"], title=title)
-            save(figure, PAGE.with_name(f"prices-{name}.png"))
-        path = PAGE.with_name(f"gamma-{name}.png")
-        if cell["seed"] == 0 and "gamma_right" in history[-1] and not path.exists():
-            save(gamma_figure(history, title=title), path)
+            figures["prices"] = price_figure(history, counts["class_counts"], title=title)
+        if last.get("gamma_std", 0.0) > widest:
+            widest = last["gamma_std"]
+            figures["gamma"] = gamma_figure(history, title=title)
+    for kind, figure in figures.items():
+        save(figure, PAGE.with_name(f"{kind}-{name}.png"))
 
 
 def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:

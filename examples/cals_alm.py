@@ -32,7 +32,9 @@ def trained(method: CalsAlm | None) -> nn.Module:
             loss.backward()
             optimizer.step()
         if method is not None:
-            method.after_epoch(Predictions(model(val).detach(), val_labels))  # (*) multipliers move
+            found = Predictions(model.eval()(val).detach(), val_labels)  # (*)
+            method.after_epoch(found)  # (*) multipliers move
+            model.train()
     return model.eval()
 
 

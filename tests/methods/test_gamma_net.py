@@ -205,12 +205,16 @@ def test_held_out_data_do_not_reach_the_weights():
 def test_before_its_start_nothing_is_learnt_and_from_then_on_it_is():
     splits = data.load("blobs", 0, limit=300).with_meta(0.3, seed=0)
     steps = {}
-    for start in (0, 2, 3):
+    for start in (0, 2):
         model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[8])
         method = methods.build("gamma_net", classes=splits.classes, every=1, start=start)
         rows = train(model, method, splits, Recipe(epochs=3, batch=50, lr=0.1)).history
-        steps[start] = [row["meta_objective"] > 0 for row in rows]
-    assert steps == {0: [True] * 3, 2: [False, False, True], 3: [False] * 3}
+        steps[start] = ["meta_objective" in row for row in rows]
+        assert rows[-1]["gamma_weights"] == 8 * 128 + 128 + 128 + 1
+    assert steps == {0: [True] * 3, 2: [False, False, True]}
+    late = methods.build("gamma_net", classes=splits.classes, start=3)
+    with pytest.raises(ValueError, match="start to learn after 3 epochs, the training has 3"):
+        train(model, late, splits, Recipe(epochs=3, batch=50, lr=0.1))
 
 
 def test_the_gamma_network_moves_first_and_a_second_loss_of_the_step_learns_nothing():

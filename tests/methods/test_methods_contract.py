@@ -194,3 +194,57 @@ def test_a_method_that_learns_nothing_refuses_the_state_of_another():
         methods.build("cals_alm", classes=4).load_state_dict({})
     with pytest.raises(ValueError, match="must be for 3 classes"):
         methods.build("cals_alm", classes=3).load_state_dict(state)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("classes", [None, "3", True, 2.5, 1, -1])
+def test_classes_are_a_whole_number_of_at_least_two(name, classes):
+    with pytest.raises((TypeError, ValueError), match=r"^classes must be a"):
+        methods.build(name, classes=classes)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("label", [-100, 4, 0.5])
+def test_labels_that_are_no_class_are_refused_in_words(name, label):
+    batch = batch_of()
+    labels = batch.labels.clone().to(torch.float64 if label == 0.5 else torch.int64)
+    labels[3] = label
+    said = "^labels must be class indices" if label == 0.5 else f"^label {label} is no class: "
+    with pytest.raises((TypeError, ValueError), match=said):
+        made(name).loss(linear(), Batch(batch.inputs, labels, batch.index))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    "name", ["adafocal", "calmo", "cals_alm", "cals_hr", "gamma_net", "meta_smoothing"]
+)
+def test_a_network_of_other_classes_is_refused_in_words(name):
+    with pytest.raises(ValueError, match=r"5 classes"):
+        made(name).loss(linear(5), batch_of())
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("counts", [torch.ones(1), torch.ones(3), torch.ones(4, 1)], ids=str)
+def test_counts_of_other_classes_are_refused(counts):
+    method = made("focal", adjust=1.0)
+    method.counts = counts
+    with pytest.raises(ValueError, match="counts must be one number for each of 4 classes"):
+        method.loss(linear(), batch_of())
+
+
+@pytest.mark.filterwarnings("ignore:how images became inputs is not known")
+@pytest.mark.parametrize("name", METHODS)
+def test_masks_without_a_pixel_that_counts_have_no_loss_and_a_gradient_of_zero(name):
+    torch.manual_seed(1)
+    model, method = nn.Conv2d(3, 4, 1, dtype=torch.float64), made(name)
+    method.ignore_index = 9
+    images = torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    batch = Batch(images, torch.full((2, 5, 5), 9), torch.arange(2))
+    if method.needs_meta:
+        method.before_step(model, batch, batch, 0.1)
+    loss = method.loss(model, batch)
+    assert loss.shape == (0,)
+    loss.sum().backward()
+    assert not model.weight.grad.any()

@@ -105,7 +105,16 @@ WRONG = [
     # Types.
     ("", TABLES + "[recipe]\nlr = '1e-3'", "recipe.lr: expected a number, got '1e-3'"),
     ("", TABLES + "[recipe]\nlr = true", "recipe.lr: expected a number, got true"),
-    ("", TABLES + "[recipe]\nlr = nan", "recipe.lr: expected a number, got nan, which is none"),
+    (
+        "",
+        TABLES + "[recipe]\nlr = nan",
+        "recipe.lr: expected a number, got nan, which is no finite one",
+    ),
+    (
+        "",
+        TABLES + "[recipe]\nlr = inf",
+        "recipe.lr: expected a number, got inf, which is no finite one",
+    ),
     ("", TABLES + "[recipe]\nepochs = 3.0", "recipe.epochs: expected a whole number, got 3.0"),
     ("", TABLES + "[recipe]\nflip = 1", "recipe.flip: expected true or false, got 1"),
     (
@@ -197,7 +206,7 @@ WRONG = [
         TABLES + '[[optimizer]]\nname = "sgd"\n[[optimizer]]\nname = "sgd"\nmomentum = 1',
         "optimizer[1].momentum: must lie in [0, 1), got 1.0",
     ),
-    ("", TABLES + "[recipe]\nlr = -inf", "recipe.lr: must be at least 0 and finite, got -inf"),
+    ("", TABLES + "[recipe]\nlr = -1.0", "recipe.lr: must be at least 0 and finite, got -1.0"),
     # Names and labels.
     (
         None,

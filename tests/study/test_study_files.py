@@ -56,9 +56,9 @@ def like(name: str) -> Splits:
 
 
 def kinds(path: Path) -> list[Cell]:
-    """One cell of each kind: seeds, and data with and without augmentation, step alike."""
+    """One cell of each kind: seeds step alike."""
     found = {
-        (cell.dataset.name, cell.model.label, cell.optimizer.label, cell.method.label): cell
+        (cell.dataset.label, cell.model.label, cell.optimizer.label, cell.method.label): cell
         for cell in read(path).cells()
     }
     return list(found.values())

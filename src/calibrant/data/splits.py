@@ -185,7 +185,9 @@ class Splits:
         if self.meta is not None:
             raise ValueError(f"{self.name} has a meta split of {len(self.meta)} examples already")
         if not 0 < fraction < 1:
-            raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
+            raise ValueError(
+                f"meta, the part set aside, must lie strictly between 0 and 1, got {fraction}"
+            )
         count = round(fraction * len(self.train))
         if not 0 < count < len(self.train):
             raise ValueError(

@@ -31,7 +31,10 @@ def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
         low, high = (int(each) for each in labels.aminmax())
         if low < 0 or high >= like.shape[1]:
             bad = low if low < 0 else high
-            raise ValueError(f"label {bad} is no class: labels lie in [0, {like.shape[1] - 1}]")
+            raise ValueError(
+                f"label {bad} is no class: labels lie in [0, {like.shape[1] - 1}]; leave out what "
+                "does not count, in masks by ignore_index"
+            )
     return labels.long()[:, None]
 
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import focal, inverse_focal
+from calibrant.losses.log_probs import log_probs, of_label
 from calibrant.losses.settings import at_least, number, positive, whole
-from calibrant.methods.base import Method, mixed, same_classes
+from calibrant.methods.base import Method, mixed, same_answers, same_classes
 from calibrant.predictions import Predictions
 
 
@@ -55,6 +56,7 @@ class AdaFocal(Method):
         most: float = 20.0,
         switch: float = 0.2,
     ) -> None:
+        whole("classes", 2, classes)
         positive("switch", switch)
         at_least("gamma", switch, gamma)
         at_least("rate", 0, rate)
@@ -74,11 +76,12 @@ class AdaFocal(Method):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, (n,)."""
         logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
+        same_answers(logits, self.classes)
         return mixed(self._each, batch, logits, labels)
 
     def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
-            own = logits.double().softmax(1).gather(1, labels[:, None])[:, 0]
+            own = of_label(log_probs(logits.double()), labels).exp()
             # Bins are of validation data: by the logits of inference.
             gamma = self.gamma[torch.bucketize(own, self.edges)]
         logits = self.adjusted(logits)

@@ -127,6 +127,11 @@ class Method(ABC):
             return logits
         if self.counts is None:
             raise ValueError("adjust needs the counts of each class: call prepare, or set counts")
+        if tuple(self.counts.shape) != (logits.shape[1],):
+            raise ValueError(
+                f"counts must be one number for each of {logits.shape[1]} classes, "
+                f"got shape {tuple(self.counts.shape)}"
+            )
         shares = self.counts.to(logits).clamp(min=1).log()
         return logits + self.adjust * (shares - shares.mean())
 
@@ -169,6 +174,14 @@ def larger_part(batch: Batch) -> Tensor:
     if batch.other_labels is None or batch.share is None:
         return batch.labels
     return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)
+
+
+def same_answers(logits: Tensor, classes: int) -> None:
+    """Refuse a network of other classes than the method was made for."""
+    if logits.shape[1] != classes:
+        raise ValueError(
+            f"the network answers for {logits.shape[1]} classes, the method was made for {classes}"
+        )
 
 
 def same_classes(val: Predictions, classes: int) -> None:

@@ -16,12 +16,11 @@ from calibrant.losses import cross_entropy
 from calibrant.losses.log_probs import log_probs, of_label, without_label
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, flag, number, one_of, positive, whole
-from calibrant.methods.base import Method, larger_part, mixed
+from calibrant.methods.base import Method, larger_part, mixed, same_answers
 from calibrant.methods.surroundings import (
     Around,
     Space,
     Surroundings,
-    check_labels,
     first_images,
     random_draws,
     shares,
@@ -111,6 +110,7 @@ class Calmo(Method):
         smooth_part: float = 0.25,
         every: int = 1,
     ) -> None:
+        whole("classes", 2, classes)
         weights = {"robust": robust, "smooth": smooth, "tail": tail, "epsilon": epsilon}
         for name, value in weights.items():
             at_least(name, 0, value)
@@ -146,7 +146,6 @@ class Calmo(Method):
         self.step += not again
         # The same batch once more is the same step: sharpness-aware descent takes two gradients.
         self._last = None if again else batch
-        check_labels(batch, classes=self.classes, ignore_index=self.ignore_index)
         due = (self.step - 1) % self.every == 0
         if not due or not (self.robust or self.smooth or self.tail):
             return mixed(cross_entropy, batch, *self.rows(model(batch.inputs), batch.labels))
@@ -168,7 +167,9 @@ class Calmo(Method):
         # The one pass of the network as it was given: its backward averages over the processes.
         shared = second.count == len(batch)
         answer = second.near.logits(model, zero) if shared else model(batch.inputs)
-        each = mixed(cross_entropy, batch, *self.rows(answer, batch.labels))
+        rows = self.rows(answer, batch.labels)
+        same_answers(rows[0], self.classes)
+        each = mixed(cross_entropy, batch, *rows)
 
         def clean(around: Around) -> tuple[Tensor, Tensor]:
             # Batch norm sees the part only, here as nearby, or the two would differ everywhere.

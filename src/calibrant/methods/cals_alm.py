@@ -63,6 +63,7 @@ class CalsAlm(Method):
         rho_growth: float = 1.2,
         decrease: float = 0.9,
     ) -> None:
+        whole("classes", 2, classes)
         one_of("penalty", penalty, PENALTIES)
         for name, value in (("least", least), ("most", most), ("rho", rho)):
             positive(name, value)

@@ -45,6 +45,7 @@ class _Margins(Method):
     per_example = True
 
     def __init__(self, classes: int, margin: float, alpha: float) -> None:
+        whole("classes", 2, classes)
         at_least("margin", 0, margin, infinite=True)
         at_least("alpha", 0, alpha)
         self.margin, self.epoch = margin, 0

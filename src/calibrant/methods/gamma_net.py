@@ -14,7 +14,7 @@ from calibrant.losses import focal
 from calibrant.losses.log_probs import log_probs, of_label, of_others, top_class
 from calibrant.losses.sece import Form
 from calibrant.losses.settings import flag, one_of, positive, whole
-from calibrant.methods.base import larger_part, mixed, same_classes
+from calibrant.methods.base import larger_part, mixed, same_answers, same_classes
 from calibrant.methods.gamma_history import GammaHistory
 from calibrant.methods.gamma_inputs import INPUTS, Inputs, fed, noise
 from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, Positivity
@@ -113,6 +113,7 @@ class GammaNet(MetaLearner):
             every=every,
             meta_lr=meta_lr,
         )
+        whole("classes", 2, classes)
         one_of("positivity", positivity, tuple(POSITIVITY))
         one_of("inputs", inputs, INPUTS)
         positive("tau", tau)
@@ -145,6 +146,7 @@ class GammaNet(MetaLearner):
         inner = find_inner(model, self.layer) if self.inputs == "intermediate" else None
         seen = look(model, batch.inputs, inner=inner)
         logits, labels = self.rows(seen.logits, batch.labels)
+        same_answers(logits, self.classes)
         given = self._given(seen, batch)
         pending, self.pending = self.pending, None
         if pending is not None:
@@ -236,7 +238,8 @@ class GammaNet(MetaLearner):
         accuracy = float(val.correct.float().mean())
         network = [] if self.learner is None else list(self.learner[0].parameters())
         row["gamma_weights"] = float(sum(each.numel() for each in network))
-        return {**row, **self.history.row(self.means["meta_objective"], accuracy, len(val))}
+        objective = self.means.get("meta_objective", 0.0)
+        return {**row, **self.history.row(objective, accuracy, len(val))}
 
     def state_dict(self) -> dict[str, Any]:
         """The gamma network and its optimizer, None before the first batch, and all sums."""

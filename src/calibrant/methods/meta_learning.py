@@ -76,7 +76,7 @@ class MetaLearner(Method):
         self.pending: Pending | None = None
         # Sums over the meta steps of an epoch, and their means in the last one that had any.
         self.tally = {"steps": 0.0, "objective": 0.0, "gradient": 0.0}
-        self.means = {"meta_objective": 0.0, "meta_gradient_norm": 0.0}
+        self.means: dict[str, float] = {}
 
     def prepare(self, splits: Splits, ranks: Ranks) -> None:
         """An image of pixels holds many examples: of masks, as many as there are in a batch."""
@@ -161,7 +161,10 @@ class MetaLearner(Method):
         return tags.sum(1) % max(1, -(-total // PIXELS)) == 0
 
     def meta_row(self) -> dict[str, float | list[float]]:
-        """Mean objective and mean norm of the gradient in the epoch; starts the next one."""
+        """Mean objective and mean norm of the gradient in the epoch; starts the next one.
+
+        Of the last epoch that had a step; nothing before the first.
+        """
         steps = self.tally["steps"]
         if steps:
             self.means = {

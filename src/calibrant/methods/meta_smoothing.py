@@ -12,8 +12,8 @@ from calibrant.checks import raised
 from calibrant.data import Batch
 from calibrant.losses.log_probs import column, log_probs
 from calibrant.losses.sece import Form
-from calibrant.losses.settings import one_of
-from calibrant.methods.base import larger_part, mixed, same_classes
+from calibrant.losses.settings import one_of, whole
+from calibrant.methods.base import larger_part, mixed, same_answers, same_classes
 from calibrant.methods.heads import Seen, look
 from calibrant.methods.meta_learning import (
     Derivative,
@@ -90,6 +90,7 @@ class MetaSmoothing(MetaLearner):
             every=every,
             meta_lr=meta_lr,
         )
+        whole("classes", 2, classes)
         one_of("form", form, FORMS)
         self.classes, self.form = classes, form
         shape = {"scalar": (1,), "class": (classes,), "matrix": (classes, classes)}[form]
@@ -100,6 +101,7 @@ class MetaSmoothing(MetaLearner):
         """Cross entropy of each example against its soft label; learns first if it can."""
         seen = look(model, batch.inputs)
         logits, labels = self.rows(seen.logits, batch.labels)
+        same_answers(logits, self.classes)
         pending, self.pending = self.pending, None
         if pending is not None:
             self._learn(seen, batch, pending)

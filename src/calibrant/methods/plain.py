@@ -69,9 +69,11 @@ class WithTerm(Method):
         if batch.other_labels is not None:
             # A statistic needs one answer for each image.
             labels = larger_part(batch)
-        logits = self.adjusted(logits)
-        together = self.term(self.ranks.gather(logits), self.ranks.gather(labels))
-        return each + self.weight * together
+        logits, labels = self.ranks.gather(self.adjusted(logits)), self.ranks.gather(labels)
+        if not len(labels):
+            # Masks without a pixel that counts have no statistic.
+            return each
+        return each + self.weight * self.term(logits, labels)
 
 
 def _of_each(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
@@ -83,6 +85,7 @@ def _of_each(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tens
 
 def _tried(name: str, classes: int, settings: Mapping[str, Any]) -> Loss:
     """A loss with its settings; a wrong value is refused now, and not in the middle of a run."""
+    whole("classes", 2, classes)
     usual = signature(LOSSES[name]).parameters
     for key, value in settings.items():
         # A loss takes what counts as true, or as a number, without a word.

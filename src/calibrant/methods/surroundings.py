@@ -176,21 +176,6 @@ def shares(labels: Tensor, like: Tensor, ignore_index: int | None) -> tuple[Tens
     return image, (1 / held.to(like.dtype))[image]
 
 
-def check_labels(batch: Batch, *, classes: int, ignore_index: int | None) -> None:
-    """Refuse masks with a label that is no class while nothing says that it does not count."""
-    # On a GPU looking at the values would wait for it.
-    known = batch.labels.ndim == 1 or ignore_index is not None
-    if known or batch.labels.is_cuda or not batch.labels.numel():
-        return
-    low, high = (int(each) for each in batch.labels.aminmax())
-    if low < 0 or high >= classes:
-        bad = low if low < 0 else high
-        raise ValueError(
-            f"label {bad} is no class: labels lie in [0, {classes - 1}]; if its pixels do not "
-            f"count, set method.ignore_index = {bad}"
-        )
-
-
 def warn_of_images(batch: Batch) -> None:
     """Say what happens to images of which it is not known how they became inputs."""
     if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():

@@ -46,9 +46,11 @@ def checked(
     found: dict[str, Any] = {key: getattr(read, f"of_{key}") for key in given}
     for key, value in found.items():
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, float) and math.isnan(each):
+            if isinstance(each, float) and not math.isfinite(each):
                 expected = words(known[key][0])
-                raise ValueError(f"{_join(path, key)}: expected {expected}, got nan, which is none")
+                raise ValueError(
+                    f"{_join(path, key)}: expected {expected}, got {each}, which is no finite one"
+                )
     return found
 
 

@@ -79,6 +79,11 @@ class Loop:
             )
         if method.needs_meta and splits.meta is None:
             raise ValueError("this method needs a meta split: cut it with splits.with_meta")
+        if method.needs_meta and method.meta_start >= recipe.epochs:
+            raise ValueError(
+                f"the method would start to learn after {method.meta_start} epochs, the training "
+                f"has {recipe.epochs}: lower start, or train longer"
+            )
         self.dtype = torch.float64 if recipe.precision == "float64" else torch.float32
         self.model = model.to(runtime.device, self.dtype)
         if len(splits.shape) == 3:
@@ -235,10 +240,13 @@ class Loop:
 
     def _mean(self, loss: Tensor) -> Tensor:
         """Mean over the examples of all processes, which may hold different numbers of them."""
-        if loss.ndim == 0 or self.runtime.world_size == 1:
-            return loss.mean()
+        if loss.ndim == 0:
+            return loss
+        # Masks may hold no pixel that counts: nothing is learnt from them.
+        if self.runtime.world_size == 1:
+            return loss.mean() if len(loss) else loss.sum()
         count = torch.tensor(float(len(loss)), device=loss.device)
-        return loss.sum() * self.runtime.world_size / float(self.runtime.total(count))
+        return loss.sum() * self.runtime.world_size / max(1.0, float(self.runtime.total(count)))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.recipe.precision != "bfloat16":
