@@ -1,0 +1,103 @@
+"""What is kept of a finished study, and the page that is written from it."""
+
+import csv
+import json
+
+import pytest
+from benchmarks import results_page, study_results
+
+from calibrant.study.runner import run
+from calibrant.study.spec import read
+
+STUDY = """
+name = "small"
+about = "A small one."
+seeds = [0, 1]
+calibrators = ["temperature"]
+metrics = ["accuracy", "nll", "ece"]
+resamples = 20
+
+[recipe]
+epochs = 2
+batch = 64
+
+[[dataset]]
+name = "blobs"
+limit = 400
+
+[[model]]
+name = "mlp"
+
+[[method]]
+name = "cross_entropy"
+
+[[method]]
+name = "gamma_net"
+start = 1
+
+[[method]]
+name = "margin_smoothing"
+label = "diverges"
+alpha = 1e30
+margin = 0.0
+most = 1e32
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    (root / "studies").mkdir()
+    (root / "docs").mkdir()
+    path = root / "studies" / "small.toml"
+    path.write_text(STUDY)
+    run(read(path), root / "runs" / "small")
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (results_page, study_results):
+            patched.setattr(module, "ROOT", root)
+            patched.setattr(module, "PAGE", root / "docs" / "results.md")
+        patched.setattr(study_results, "KEPT", root / "studies" / "results")
+        study_results.main([str(root / "runs" / "small")])
+    return root
+
+
+def test_rows_of_test_data_and_what_one_chooses_by_are_kept(root):
+    with (root / "studies" / "results" / "small.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert {row["method"] for row in rows} == {"cross_entropy", "gamma_net start=1"}
+    found = {(row["split"], row["calibrator"], row["metric"]) for row in rows}
+    assert {each for each in found if each[0] == "val"} == {
+        ("val", "none", "nll"),
+        ("val", "none", "ece"),
+    }
+    assert ("test", "temperature", "accuracy") in found
+
+
+def test_a_cell_that_diverged_is_named_and_what_was_learnt_is_there_seed_by_seed(root):
+    about = json.loads((root / "studies" / "results" / "small.json").read_text())
+    assert about["cells"] == 6
+    assert [each.partition(":")[0] for each in about["failed"]] == ["blobs limit=400, diverges"] * 2
+    (gammas,) = about["gammas"].values()
+    assert len(gammas) == 2
+    assert about["gamma_weights"] == {"gamma_net start=1": [200 * 128 + 128 + 128 + 1] * 2}
+
+
+def test_the_page_shows_means_and_what_validation_chooses(root):
+    page = (root / "docs" / "results.md").read_text()
+    with (root / "studies" / "results" / "small.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    values = {
+        name: [
+            float(row["value"])
+            for row in rows
+            if (row["method"], row["split"], row["metric"]) == (name, "val", "nll")
+        ]
+        for name in ("cross_entropy", "gamma_net start=1")
+    }
+    best = min(values, key=lambda name: sum(values[name]))
+    assert f"as trained: {best} ({sum(values[best]) / 2:.4f})" in page
+    assert "Did not finish: blobs limit=400, diverges" in page
+    assert "Weights of the gamma network: 25,857." in page
+    for picture in ("results-small.png", "gamma-small.png"):
+        assert f"({picture})" in page
+        assert (root / "docs" / picture).stat().st_size > 5000
