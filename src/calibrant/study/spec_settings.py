@@ -1,7 +1,6 @@
 """Which settings each dataset, model, method, optimizer and recipe takes, of which type."""
 
 import inspect
-import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -139,13 +138,11 @@ def _parameters(make: Callable[..., Any]) -> Fields:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it, one form for equal numbers: 3.0 is 3, and infinity a word."""
+    """A value as JSON has it, one form for equal numbers: 3.0 is 3."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return str(value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     return value
