@@ -121,7 +121,7 @@ def memory(model: str, size: int, what: str) -> float:
 
 def run_small() -> Section:
     """ResNet-8 at the size of the studies for two cores."""
-    return run_for("resnet8", 16, repeats=200)
+    return run_for("resnet8", 16, repeats=100)
 
 
 def run_large() -> Section:
