@@ -108,8 +108,8 @@ def _row(method: str, values: Values, methods: dict[str, Values]) -> list[str]:
 
 def _chosen(methods: dict[str, Values]) -> list[str]:
     """What one would choose without a look at test data, where there is a choice."""
-    found = {m: _mean(v.get(("none", "val", "nll"), {})) for m, v in methods.items()}
-    best = sorted((each, name) for name, each in found.items() if each is not None)
+    key = ("none", "val", "nll")
+    best = sorted((mean(v[key].values()), name) for name, v in methods.items() if key in v)
     if len(best) < 2:
         return []
     said = [f"{name} ({each:.4f})" for each, name in best[:3]]
@@ -146,10 +146,6 @@ def _more(methods: dict[str, Values]) -> list[str]:
         ]
         parts.append(table(head, rows))
     return parts
-
-
-def _mean(values: dict[int, float]) -> float | None:
-    return mean(values.values()) if values else None
 
 
 def _cell(values: dict[int, float], sign: str = "") -> str:
