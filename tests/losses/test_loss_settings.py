@@ -4,6 +4,7 @@ import math
 import re
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,6 +69,16 @@ def test_the_constraint_refuses_what_cals_refuses():
     with pytest.raises(ValueError, match="margin must be positive, got 0"):
         losses.margin_constraint(LOGITS, margin=0)
     assert losses.margin_constraint(LOGITS, margin=0, normalize=False).shape == (3, 4)
+
+
+@pytest.mark.parametrize("bad", [-1, -0.5, np.float64(-2), math.nan, -math.inf])
+@pytest.mark.parametrize("held", [False, True])
+def test_numbers_and_tensors_of_them_are_held_to_the_same(bad, held):
+    value = torch.tensor([1.0, float(bad), -3.0]) if held else bad
+    with pytest.raises(ValueError, match=f"gamma must be at least 0, got {float(bad):g}$"):
+        at_least("gamma", 0, value)
+    with pytest.raises(ValueError, match=f"gamma must be positive, got {float(bad):g}$"):
+        positive("gamma", value)
 
 
 class OnGpu(torch.Tensor):

@@ -55,6 +55,19 @@ def test_value_and_gradient_stay_finite(form, scale):
     assert logits.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bandwidth", [1e-9, 1e-30, 1e-300])
+def test_narrow_kernels_see_each_example_alone(dtype, bandwidth):
+    logits, labels = batch()
+    logits = logits.to(dtype).requires_grad_()
+    confidence, predicted = logits.softmax(1).max(1)
+    own = ((predicted == labels).to(dtype) - confidence).abs().mean()
+    value = sece(logits, labels, bandwidth=bandwidth)
+    assert_close(value, own)
+    (slope,) = torch.autograd.grad(value, logits)
+    assert_close(slope, torch.autograd.grad(own, logits)[0])
+
+
 def test_one_example_left_out_has_no_error_and_no_gradient():
     logits = torch.tensor([[1.0, 0.0]], requires_grad=True)
     value = sece(logits, torch.tensor([0]), form="leave_one_out")

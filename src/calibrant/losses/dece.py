@@ -2,7 +2,7 @@
 
 import torch
 
-from calibrant.losses.log_probs import batch_probs, of_label, without_label
+from calibrant.losses.log_probs import batch_probs, column
 from calibrant.losses.settings import SOURCES, Source, at_least, one_of, positive
 from calibrant.shapes import Labels, Logits, Scalar
 
@@ -45,13 +45,15 @@ def dece(
     one_of("form", form, SOURCES)
     probs = batch_probs(logits)
     confidence = probs.max(1).values
-    own = of_label(probs, labels)
-    ahead = torch.sigmoid(rank_scale * (without_label(probs, labels) - own[:, None])).sum(1)
+    at = column(labels, probs)
+    # At -inf a label is not ahead of itself.
+    others = probs.scatter(1, at, -torch.inf)
+    ahead = torch.sigmoid(rank_scale * (others - probs.gather(1, at))).sum(1)
     accuracy = (1 - ahead).relu()
     number = torch.arange(1, bins + 1, device=probs.device, dtype=probs.dtype)
-    nearness = number * confidence[:, None] - number * (number - 1) / (2 * bins)
-    member = torch.softmax(nearness / bin_temperature, 1)
+    edge_sums = (number - 1) / (2 * bins)
+    member = torch.softmax(number / bin_temperature * (confidence[:, None] - edge_sums), 1)
     if form == "public_code":
         member = (member + 1e-6) / (1 + (bins + 1) * 1e-6)
     gaps = member * (accuracy - confidence)[:, None]
-    return gaps.sum(0).abs().sum() / len(confidence)
+    return gaps.mean(0).abs().sum()

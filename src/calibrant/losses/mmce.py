@@ -1,5 +1,7 @@
 """Maximum mean calibration error: a kernel statistic of the batch."""
 
+import math
+
 import torch
 
 from calibrant.losses.log_probs import top_class
@@ -29,8 +31,8 @@ def mmce(logits: Logits, labels: Labels, *, width: float = 0.4, form: Source = "
     positive("width", width, infinite=True)
     one_of("form", form, SOURCES)
     confidence, correct = top_class(logits, labels)
-    gap = correct - confidence
-    square = _inner(gap, gap, confidence, width) / len(gap) ** 2
+    gap = (correct - confidence) / len(labels)
+    square = _inner(gap, gap, confidence, width)
     return square if form == "public_code" else _root(square)
 
 
@@ -60,13 +62,15 @@ def weighted_mmce(
     positive("width", width, infinite=True)
     one_of("form", form, SOURCES)
     confidence, correct = top_class(logits, labels)
-    rights, wrongs = correct.sum(), (1 - correct).sum()
-    both = (rights > 0) & (wrongs > 0)
-    right = correct * (1 - confidence) / rights.clamp_min(1)
-    wrong = (1 - correct) * confidence / wrongs.clamp_min(1)
+    rights = correct.sum()
+    wrongs = len(labels) - rights
+    # Nothing is divided by zero: an example is among those that it is divided by.
+    gap = (correct - confidence) / torch.where(correct > 0, rights, wrongs)
+    both = rights * wrongs > 0
     if form == "paper":
-        gap = right - wrong
-        return _root(_inner(gap, gap, confidence, width)).where(both, 0)
+        gap = gap * both
+        return _root(_inner(gap, gap, confidence, width))
+    right, wrong = gap * correct, gap * (correct - 1)
     square = (
         _inner(right, right, confidence, width) / (rights**2 + 1e-5)
         + _inner(wrong, wrong, confidence, width) / (wrongs**2 + 1e-5)
@@ -77,13 +81,13 @@ def weighted_mmce(
 
 def _inner(a: PerExample, b: PerExample, confidence: PerExample, width: float) -> Scalar:
     """Sum over all pairs of a_i b_j times the kernel."""
-    kernel = torch.exp(-(confidence[:, None] - confidence).abs() / width)
+    kernel = ((confidence[:, None] - confidence).abs() / -width).exp()
     # Not a matrix product: autocast would take that in half precision.
-    return (a[:, None] * b * kernel).sum()
+    return (a * (kernel * b).sum(1)).sum()
 
 
 def _root(square: Scalar) -> Scalar:
     """Square root with gradient 0, not infinite, at zero and where rounding went below."""
-    # Written so that NaN stays NaN.
-    below = square <= 0
-    return square.where(~below, 1).sqrt().where(~below, 0)
+    # A power of four: its root is exact, so that zero stays zero. NaN stays NaN.
+    least = torch.finfo(square.dtype).tiny
+    return square.clamp_min(least).sqrt() - math.sqrt(least)

@@ -14,8 +14,9 @@ Form = Literal["points", "leave_one_out", "grid"]
 FORMS = ("points", "leave_one_out", "grid")
 # Grid points for each bandwidth; the fast metric interpolates between the same points.
 POINTS_PER_BANDWIDTH = 64
-# Wider than this all examples weigh the same to eight digits.
-WIDEST = 1e4
+# Wider than this all examples weigh the same to eight digits; narrower than this, only those with
+# the same number as confidence weigh anything. Between them the variance is a normal float32.
+WIDEST, NARROWEST = 1e4, 1e-18
 
 
 def sece(
@@ -66,27 +67,33 @@ def smooth_gap(
 ) -> Scalar:
     """SECE from confidences and correctness; `weights` says how often each example occurs."""
     check_kernel(bandwidth, form)
+    twice_variance = 2 * min(max(bandwidth, NARROWEST), WIDEST) ** 2
     own = torch.ones_like(confidence) if weights is None else weights.to(confidence.dtype)
     if form == "grid":
         at = grid_points(bandwidth).to(confidence)
-        distance = (at[:, None] - confidence) / min(bandwidth, WIDEST)
-        kernel = torch.exp(-(distance**2) / 2) * own
+        kernel = torch.exp((at[:, None] - confidence).square() / -twice_variance) * own
         density = kernel.sum(1)
         # Here and below no matrix product: autocast would take it in half precision.
         near = (kernel * correct).sum(1) / density.clamp_min(torch.finfo(kernel.dtype).tiny)
         # The trapezoidal rule: the end points stand for half a step each.
         share = torch.cat([density[:1] / 2, density[1:-1], density[-1:] / 2])
         return (share * (near - at).abs() ** power).sum() / share.sum()
-    distance = (confidence[:, None] - confidence) / min(bandwidth, WIDEST)
-    exponent = -(distance**2) / 2
+    exponent = (confidence[:, None] - confidence).square() / -twice_variance
+    if form == "points" and weights is None:
+        return _gap(exponent, confidence, correct, power).mean()
     counts = own.expand(len(own), -1)
     if form == "leave_one_out":
         counts = (counts - torch.eye(len(own)).to(own)).clamp_min(0)
     alone = counts.sum(1) == 0
-    # A softmax over the exponents never divides zero by zero, however far the neighbours are.
-    shares = torch.softmax(exponent + (counts + alone[:, None]).log(), 1)
-    gap = ((shares * correct).sum(1) - confidence).abs() ** power
+    gap = _gap(exponent + (counts + alone[:, None]).log(), confidence, correct, power)
     return (own * ~alone * gap).sum() / own.sum()
+
+
+def _gap(exponent: Tensor, confidence: PerExample, correct: PerExample, power: float) -> PerExample:
+    """Of each example, from the logarithms (n, n) of how much the others weigh."""
+    # A softmax over the exponents never divides zero by zero, however far the neighbours are.
+    gap = ((torch.softmax(exponent, 1) * correct).sum(1) - confidence).abs()
+    return gap if power == 1 else gap**power
 
 
 def grid_points(bandwidth: float) -> Tensor:

@@ -1,10 +1,10 @@
 """Checks of the settings of losses: one line that says what must hold and what came."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 from numbers import Integral, Real
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 # Where a paper and the code published with it, or after it, differ.
@@ -34,31 +34,28 @@ def flag(name: str, value: Any) -> None:
 def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor holding one, below `low`, NaN or (unless allowed) infinite."""
     number(name, value)
-    if _on_gpu(value):
-        return
-    held = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
-    for bad, must in (
-        (~(held >= low), f"be at least {low:g}"),
-        (held.isinf() & (not infinite), "be finite"),
-    ):
-        if bad.any():
-            raise ValueError(f"{name} must {must}, got {held[bad][0].item():g}")
+    _all(name, value, lambda each: each >= low, f"be at least {low:g}")
+    if not infinite:
+        _all(name, value, lambda each: abs(each) < math.inf, "be finite")
 
 
 def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> None:
     """Refuse a number, or a tensor that holds one, that is not above zero."""
     number(name, value)
-    if _on_gpu(value):
-        return
-    held = torch.as_tensor(value)
-    if not (held > 0).all():
-        raise ValueError(f"{name} must be positive, got {held[~(held > 0)][0].item():g}")
+    _all(name, value, lambda each: each > 0, "be positive")
     at_least(name, 0, value, infinite=infinite)
 
 
-def _on_gpu(value: float | Tensor) -> bool:
-    """Whether looking at the values would wait for a GPU, in every step."""
-    return isinstance(value, Tensor) and value.is_cuda
+def _all(name: str, value: float | Tensor, holds: Callable[[Any], Any], must: str) -> None:
+    """Refuse a number, or a tensor of them, of which something does not hold."""
+    if isinstance(value, Tensor):
+        # On a GPU looking at the values would wait for it, in every step.
+        bad = [] if value.is_cuda else value[~holds(value)].flatten()[:1].tolist()
+    else:
+        # A tensor of one number would cost as much as a loss of a small batch.
+        bad = [] if holds(value) else [value]
+    if bad:
+        raise ValueError(f"{name} must {must}, got {float(bad[0]):g}")
 
 
 def fraction(name: str, value: float) -> None:
