@@ -36,7 +36,7 @@ class Kind:
     settings: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     most: float | None = None
-    steps: int = 2
+    steps: int = 1
 
 
 PLAIN = Kind("cross entropy, twice", "cross_entropy")
@@ -49,8 +49,8 @@ KINDS = [
     Kind("CALS-ALM", "cals_alm", most=NARROW),
     Kind("CALS-HR", "cals_hr", most=NARROW),
     Kind("logit adjustment", "logit_adjustment", most=NARROW),
-    Kind("gamma-net, closed form", "gamma_net", most=1.6),
-    Kind("gamma-net, double backward", "gamma_net", {"derivative": "double_backward"}),
+    Kind("gamma-net, closed form", "gamma_net", most=1.6, steps=2),
+    Kind("gamma-net, double backward", "gamma_net", {"derivative": "double_backward"}, steps=2),
     Kind("meta label smoothing", "meta_smoothing", steps=4),
     Kind("SAM", "cross_entropy", recipe={"sam": 0.05}),
     Kind("CalMO, gradient of a quarter of the batch", "calmo", most=6.5),
@@ -99,13 +99,14 @@ def stepping(kind: Kind, model: str, source: data.Splits) -> Callable[[], None]:
 
 
 def run_for(model: str, size: int, repeats: int) -> Section:
-    """Time all methods on one network; a third of the repeats does where the bar is wide."""
-    section = Section(f"Cost of a step: {model} at {size}x{size}", ABOUT)
+    """Time all methods on one network; a sixth of the repeats does where the bar is wide."""
+    about = f"{ABOUT} Pairs of runs: {repeats} where the bar is {NARROW:g}, else {repeats // 6}."
+    section = Section(f"Cost of a step: {model} at {size}x{size}", about)
     source = splits(size)
     for kind in KINDS:
         plain = replace(PLAIN, steps=kind.steps)
         own = stepping(kind, model, source)
-        pairs = repeats if kind is PLAIN or kind.most == NARROW else repeats // 3
+        pairs = repeats if kind is PLAIN or kind.most == NARROW else repeats // 6
         mine, theirs = in_pairs(own, stepping(plain, model, source), repeats=pairs)
         (memory,) = in_fresh_process("benchmarks.step_cost", model, str(size), kind.what)
         what = f"{kind.what} ({memory:.0f} MB)"
@@ -121,12 +122,12 @@ def memory(model: str, size: int, what: str) -> float:
 
 def run_small() -> Section:
     """ResNet-8 at the size of the studies for two cores."""
-    return run_for("resnet8", 16, repeats=100)
+    return run_for("resnet8", 16, repeats=400)
 
 
 def run_large() -> Section:
     """ResNet-20 at the size of CIFAR-10."""
-    return run_for("resnet20", 32, repeats=24)
+    return run_for("resnet20", 32, repeats=48)
 
 
 if __name__ == "__main__":

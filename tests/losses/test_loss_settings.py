@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from on_gpu import OnGpu
 
 from calibrant import losses
 from calibrant.losses.settings import at_least, positive
@@ -79,12 +80,6 @@ def test_numbers_and_tensors_of_them_are_held_to_the_same(bad, held):
         at_least("gamma", 0, value)
     with pytest.raises(ValueError, match=f"gamma must be positive, got {float(bad):g}$"):
         positive("gamma", value)
-
-
-class OnGpu(torch.Tensor):
-    """Says of itself that it lies on a GPU."""
-
-    is_cuda = True
 
 
 @pytest.mark.parametrize("check", [partial(at_least, "gamma", 0), partial(positive, "gamma")])

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from on_gpu import OnGpu
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
@@ -222,6 +223,15 @@ def test_a_label_that_is_no_class_is_not_passed_over(name, label):
     labels[3] = label
     with pytest.raises(ValueError, match=rf"label {label} is no class: labels lie in \[0, 3\]"):
         CASES[name](logits, labels)
+
+
+@every
+@pytest.mark.parametrize("label", [-100, 4])
+def test_on_a_gpu_torch_stops_at_such_a_label(name, label):
+    logits, labels = batch()
+    labels[3] = label
+    with pytest.raises((RuntimeError, IndexError)):
+        CASES[name](logits, labels.as_subclass(OnGpu))
 
 
 @every

@@ -10,6 +10,11 @@ from calibrant.shapes import Labels, Logits, PerExample
 
 def log_probs(logits: Logits) -> Logits:
     """Log-softmax, in float32 for half precision; the gradient flows back to the half input."""
+    return torch.log_softmax(_rows(logits), 1)
+
+
+def _rows(logits: Logits) -> Logits:
+    """The same in float32 at least; what is not one row of classes for each example raises."""
     if logits.ndim != 2:
         raise ValueError(
             f"logits must be (n, k), got {tuple(logits.shape)}: flatten pixels and tokens with "
@@ -17,7 +22,7 @@ def log_probs(logits: Logits) -> Logits:
         )
     if logits.shape[1] < 2:
         raise ValueError(f"need at least 2 classes, got logits of shape {tuple(logits.shape)}")
-    return torch.log_softmax(raised(logits), 1)
+    return raised(logits)
 
 
 def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
@@ -57,13 +62,15 @@ def batch_probs(logits: Logits) -> Logits:
     """Probabilities of a batch that is not empty, for statistics of it."""
     if not len(logits):
         raise ValueError("a statistic of the batch needs at least 1 example, got 0")
-    return log_probs(logits).exp()
+    return torch.softmax(_rows(logits), 1)
 
 
 def top_class(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
     """Confidence, with gradient, and correctness, 0 or 1 without."""
     probs = batch_probs(logits)
-    # A label that is no class, such as -100, must not pass for a wrong prediction: this raises.
-    of_label(probs, labels)
+    # A label that is no class, such as -100, must not pass for a wrong prediction.
+    own = column(labels, probs)
+    if own.is_cuda:
+        probs.detach().gather(1, own)
     confidence, predicted = probs.max(1)
     return confidence, (predicted == labels).to(confidence.dtype)

@@ -62,21 +62,20 @@ def weighted_mmce(
     positive("width", width, infinite=True)
     one_of("form", form, SOURCES)
     confidence, correct = top_class(logits, labels)
-    rights = correct.sum()
-    wrongs = len(labels) - rights
-    # Nothing is divided by zero: an example is among those that it is divided by.
-    gap = (correct - confidence) / torch.where(correct > 0, rights, wrongs)
-    both = rights * wrongs > 0
+    n, rights = len(labels), correct.sum()
+    # Nothing is divided by zero: each example is one of those that it is divided by.
+    alike = torch.where(correct > 0, rights, n - rights)
+    gap = (correct - confidence) / alike * (alike < n)
     if form == "paper":
-        gap = gap * both
         return _root(_inner(gap, gap, confidence, width))
+    wrongs = n - rights
     right, wrong = gap * correct, gap * (correct - 1)
     square = (
         _inner(right, right, confidence, width) / (rights**2 + 1e-5)
         + _inner(wrong, wrong, confidence, width) / (wrongs**2 + 1e-5)
         - 2 * _inner(right, wrong, confidence, width) / (rights * wrongs + 1e-5)
     )
-    return (square.clamp_min(0) + 1e-10).sqrt().where(both, 0)
+    return (square.clamp_min(0) + 1e-10).sqrt().where(rights * wrongs > 0, 0)
 
 
 def _inner(a: PerExample, b: PerExample, confidence: PerExample, width: float) -> Scalar:
