@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from calibrant.data import Augmentation, Scale, Split
-from calibrant.data.augment import COLUMN, FLIP, PARTNER, ROW, SHARE
+from calibrant.data.augment import COLUMN, FLIP, PARTNER, ROW, SHARE, WORD
 from calibrant.data.hashing import uniform
 
 VARIANTS = [
@@ -135,6 +135,56 @@ def test_vectors_can_be_mixed():
         + (1 - batch.share)[:, None] * (split.inputs[batch.other_labels])
     )
     torch.testing.assert_close(batch.inputs, expected)
+
+
+@pytest.fixture
+def texts():
+    """Thirty texts of at most nine words, the unknown one among them, and what pads them."""
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(1, 50, (30, 9), generator=generator)
+    tokens[torch.arange(9) >= torch.randint(1, 10, (30, 1), generator=generator)] = 0
+    return Split(tokens, torch.arange(30) % 4, torch.arange(30))
+
+
+class TestWordsDropped:
+    def test_each_word_has_a_chance_of_its_own_to_become_unknown(self, texts):
+        index = torch.tensor([7, 0, 29, 7])
+        batch = Augmentation(word_dropout=0.4)(texts, index, seed=5, epoch=2)
+        expected = texts.inputs[index].tolist()
+        for row, position in zip(expected, index.tolist(), strict=True):
+            for place, word in enumerate(row):
+                if word and one_number(5, 2, WORD, position * 9 + place) < 0.4:
+                    row[place] = 1
+        assert batch.inputs.tolist() == expected
+        assert batch.inputs.dtype == torch.int64
+        assert torch.equal(batch.labels, texts.labels[index])
+
+    def test_the_part_that_is_dropped_is_the_one_asked_for(self):
+        split = Split(torch.full((400, 50), 7), torch.zeros(400).long(), torch.arange(400))
+        batch = Augmentation(word_dropout=0.2)(split, torch.arange(400), seed=0, epoch=0)
+        dropped = (batch.inputs == 1).double()
+        assert float(dropped.mean()) == pytest.approx(0.2, abs=0.01)
+        # Neither the same words of every text nor whole texts.
+        assert float(dropped.mean(0).std()) < 0.04
+        assert float(dropped.mean(1).std()) < 0.08
+
+    def test_epochs_differ_and_stored_texts_stay(self, texts):
+        before = texts.inputs.clone()
+        first, second = (
+            Augmentation(word_dropout=0.4)(texts, torch.arange(30), seed=0, epoch=epoch).inputs
+            for epoch in (0, 1)
+        )
+        assert not torch.equal(first, second)
+        assert torch.equal(texts.inputs, before)
+
+    def test_images_have_no_words(self, images):
+        with pytest.raises(ValueError, match="word_dropout is for text"):
+            Augmentation(word_dropout=0.1)(images, torch.arange(2), seed=0, epoch=0)
+
+    @pytest.mark.parametrize("chance", [-0.1, 1.0, float("nan")])
+    def test_the_chance_is_a_part(self, chance):
+        with pytest.raises(ValueError, match=r"word_dropout must lie in \[0, 1\), got"):
+            Augmentation(word_dropout=chance)
 
 
 class TestRandomNumbers:

@@ -288,6 +288,12 @@ WRONG = [
         "dataset[0]: flip is not for vectors; set it in the recipes of other datasets, "
         "or to 0 in that of blobs",
     ),
+    (
+        "",
+        TABLES + "[recipe]\nword_dropout = 0.1",
+        "dataset[0]: word_dropout is not for vectors; set it in the recipes of other datasets, "
+        "or to 0 in that of blobs",
+    ),
     # Code.
     (
         "",

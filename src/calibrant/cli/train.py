@@ -72,7 +72,7 @@ def train(
         _pairs(
             "--recipe-set",
             "Any other setting: momentum, weight_decay, schedule, warmup, clip, sam, average, "
-            "stop_on, patience, precision, crop, flip, mixup, ...",
+            "stop_on, patience, precision, crop, flip, mixup, word_dropout, ...",
             HOW,
         ),
     ] = None,

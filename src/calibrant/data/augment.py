@@ -1,4 +1,4 @@
-"""Random changes of training images: whole batches at once, and repeatable."""
+"""Random changes of training inputs: whole batches at once, and repeatable."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,18 +12,19 @@ from torch import Tensor
 
 from calibrant.data.hashing import uniform
 from calibrant.data.splits import Batch, Split
+from calibrant.data.text import PAD, UNKNOWN
 from calibrant.shapes import Index
 
 # Names of the random numbers of an example in an epoch.
-ROW, COLUMN, FLIP, PARTNER, SHARE = range(5)
+ROW, COLUMN, FLIP, PARTNER, SHARE, WORD = range(6)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    r"""Shift, mirror and mix images.
+    r"""Shift, mirror and mix images; leave words out.
 
     Every random number is a function of seed, epoch and the example's position in the split, so
-    what happens to an image does not depend on which others share its batch.
+    what happens to it does not depend on which others share its batch.
 
     With mixup $x' = s\,x + (1 - s)\,\tilde x$, $s \sim \mathrm{Beta}(mixup, mixup)$, where
     $\tilde x$ is any example of the split, shifted and mirrored as it is on its own in that epoch.
@@ -32,6 +33,7 @@ class Augmentation:
         crop: pads by so many black pixels on each side and cuts back to size anywhere in it.
         flip: mirrors half of the images, left to right.
         mixup: parameter of the Beta distribution; 0 mixes nothing.
+        word_dropout: chance of each word of a text to become the unknown one.
 
     References:
         Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018, arXiv:1710.09412.
@@ -40,12 +42,15 @@ class Augmentation:
     crop: int = 0
     flip: bool = False
     mixup: float = 0.0
+    word_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if self.crop < 0:
             raise ValueError(f"crop must be at least 0 pixels, got {self.crop}")
         if not 0 <= self.mixup < math.inf:
             raise ValueError(f"mixup must be at least 0 and finite, got {self.mixup}")
+        if not 0 <= self.word_dropout < 1:
+            raise ValueError(f"word_dropout must lie in [0, 1), got {self.word_dropout}")
 
     def __call__(
         self, split: Split, index: Tensor, *, seed: int, epoch: int, ignore_index: int | None = None
@@ -60,6 +65,8 @@ class Augmentation:
             ignore_index: masks that are cropped: the label of the pixels from outside the image.
         """
         self._check(split, ignore_index)
+        if self.word_dropout:
+            return self._dropped(split, index, seed, epoch)
         batch = self._moved(split, index, seed, epoch, ignore_index)
         if not self.mixup:
             return batch
@@ -82,7 +89,10 @@ class Augmentation:
                 f"crop and flip are for images, inputs here are {tuple(split.inputs.shape[1:])}; "
                 "use Augmentation(mixup=...) or none"
             )
-        if self.mixup and not (split.inputs.is_floating_point() or split.scale is not None):
+        tokens = not split.inputs.is_floating_point() and split.scale is None
+        if self.word_dropout and not tokens:
+            raise ValueError("word_dropout is for text, these inputs are no token numbers")
+        if self.mixup and tokens:
             raise ValueError("mixup is for images and vectors, token numbers cannot be mixed")
         if self.mixup and split.labels.ndim > 1:
             raise ValueError("mixup is for whole images, masks cannot be mixed")
@@ -93,6 +103,15 @@ class Augmentation:
             )
         if self.crop and split.labels.ndim > 1 and ignore_index is None:
             raise ValueError("cropped masks need ignore_index, the label of pixels from outside")
+
+    def _dropped(self, split: Split, index: Tensor, seed: int, epoch: int) -> Batch:
+        """Make some words unknown."""
+        batch = split.batch(index)
+        words = batch.inputs.numpy()
+        place = index.numpy()[:, None] * words.shape[1] + np.arange(words.shape[1])
+        chance = uniform(seed, epoch, WORD, place.ravel()).reshape(words.shape)
+        dropped = (chance < self.word_dropout) & (words != PAD)
+        return replace(batch, inputs=torch.from_numpy(np.where(dropped, UNKNOWN, words)))
 
     def _moved(
         self, split: Split, index: Tensor, seed: int, epoch: int, ignore_index: int | None

@@ -18,7 +18,12 @@ TAKES = {
     "numbers": ("vectors", "images", "images or text"),
 }
 # Changes of the training inputs, and the inputs for which they mean nothing.
-NOT_FOR = {"crop": ("text", "vectors"), "flip": ("text", "vectors"), "mixup": ("text",)}
+NOT_FOR = {
+    "crop": ("text", "vectors"),
+    "flip": ("text", "vectors"),
+    "mixup": ("text",),
+    "word_dropout": ("images", "masks", "vectors"),
+}
 
 
 def check_grid(study: Study, *, many: bool) -> None:
