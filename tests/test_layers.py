@@ -17,7 +17,7 @@ LAYERS = [
     {"predictions"},
     {"scores"},
     {"rows", "checks", "files"},
-    {"shapes", "extras", "networks"},
+    {"shapes", "extras", "networks", "processor"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

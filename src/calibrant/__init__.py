@@ -9,6 +9,8 @@ when first used, so that the command line starts quickly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from calibrant.processor import leave_out_broken_tiles
+
 if TYPE_CHECKING:
     from calibrant import (
         calibrators,
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     )
     from calibrant.metrics.bins import BinSums
     from calibrant.predictions import Predictions
+
+leave_out_broken_tiles()
 
 __version__ = "0.1.0"
 __all__ = [

@@ -10,6 +10,7 @@ import typer
 
 from calibrant import __version__
 from calibrant.cli.screen import say, show_table
+from calibrant.processor import LIMIT, read_cpuinfo, tiles_without_size
 
 # What each extra installs; calibrant[all] is all of them.
 EXTRAS = {
@@ -37,6 +38,7 @@ def doctor() -> None:
         *((name, version or "missing") for name, version in needed.items()),
         *((f"[{extra}]", extra_state(extra)) for extra in EXTRAS),
         ("cores", str(cores())),
+        *tile_state(read_cpuinfo()),
         ("data folder", data_state()),
     ]
     show_table(("what", "found"), rows)
@@ -77,6 +79,14 @@ def cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def tile_state(cpuinfo: str) -> list[tuple[str, str]]:
+    """A line where the processor claims AMX that does not work; none where there is no trouble."""
+    if not tiles_without_size(cpuinfo):
+        return []
+    limit = f"{LIMIT}={os.environ.get(LIMIT)}"
+    return [("processor", f"claims AMX but not its size; bfloat16 works with {limit}")]
 
 
 def data_state() -> str:
