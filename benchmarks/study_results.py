@@ -9,6 +9,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.pages import machine, versions
 from benchmarks.probe_results import readings
 from benchmarks.real_data import ROOT
 from benchmarks.results_page import PAGE, PLACE, write_page
+from calibrant.methods import GammaNet
 from calibrant.report import gamma_figure, price_figure, save
 from calibrant.study.folder import read_study
 from calibrant.study.rows import NONE, Row, read_rows
@@ -123,21 +125,31 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _draw(folder: Path, name: str, cells: list[dict[str, Any]]) -> None:
-    """What was learnt in the first seed: the last prices, and the gammas that differ most."""
+    """What was learnt in the first seed: the highest prices, and gammas by the usual settings."""
+    histories = [(cell, _history(folder, cell)) for cell in cells if cell["seed"] == 0]
+    priced = [each for each in histories if each[1] and "multipliers" in each[1][-1]]
+    learnt = [each for each in histories if each[1] and "gamma_right" in each[1][-1]]
     figures: dict[str, Figure] = {}
-    widest = 0.0
-    for cell in cells:
-        history = _history(folder, cell) if cell["seed"] == 0 else []
-        last = history[-1] if history else {}
-        title = f"{cell['method']}: {cell['dataset']}"
-        if "multipliers" in last:
-            counts = json.loads((folder / cell["folder"] / "result.json").read_text())
-            figures["prices"] = price_figure(history, counts["class_counts"], title=title)
-        if last.get("gamma_std", 0.0) > widest:
-            widest = last["gamma_std"]
-            figures["gamma"] = gamma_figure(history, title=title)
+    if priced:
+        cell, history = max(priced, key=lambda each: mean(each[1][-1]["multipliers"]))
+        counts = json.loads((folder / cell["folder"] / "result.json").read_text())["class_counts"]
+        figures["prices"] = price_figure(history, counts, title=_title(cell))
+    if learnt:
+        unusual = {each.label: _unusual(each.settings) for each in read_study(folder).method}
+        cell, history = min(learnt, key=lambda each: unusual[each[0]["method"]])
+        figures["gamma"] = gamma_figure(history, title=_title(cell))
     for kind, figure in figures.items():
         save(figure, PAGE.with_name(f"{kind}-{name}.png"))
+
+
+def _title(cell: dict[str, Any]) -> str:
+    return f"{cell['method']}: {cell['dataset']}, seed {cell['seed']}"
+
+
+def _unusual(settings: Mapping[str, Any]) -> int:
+    """How many settings of a gamma-net are not its defaults."""
+    usual = signature(GammaNet).parameters
+    return sum(key not in usual or usual[key].default != settings[key] for key in settings)
 
 
 def _write(path: Path, rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:

@@ -35,6 +35,28 @@ def test_mmce_equals_a_double_loop(width):
     assert_close(mmce(logits, labels, width=width, form="public_code").item(), square)
 
 
+@pytest.mark.parametrize("form", ["paper", "public_code"])
+@pytest.mark.parametrize("statistic", [mmce, weighted_mmce])
+@pytest.mark.parametrize("rest", [[5.0, 0.0], [0.0, 5.0]])
+def test_nan_stays_nan_where_all_others_are_right_or_wrong(statistic, form, rest):
+    logits = torch.tensor([[math.nan, 0.0], rest, rest])
+    assert statistic(logits, torch.zeros(3, dtype=torch.int64), form=form).isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1e-9, 1e-46, 1e-300])
+def test_narrow_kernels_pair_each_example_with_itself_alone(dtype, width):
+    logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]], dtype=dtype, requires_grad=True)
+    labels = torch.tensor([0, 1, 1])
+    confidence, predicted = logits.float().softmax(1).max(1)
+    gap = (predicted == labels).float() - confidence
+    value = mmce(logits, labels, width=width)
+    assert_close(value.float(), gap.square().sum().sqrt() / 3)
+    (slope,) = torch.autograd.grad(value, logits)
+    assert slope.isfinite().all()
+    assert slope.abs().max() > 0
+
+
 def test_weighted_mmce_equals_loops_over_three_kinds_of_pairs():
     logits, labels = batch()
     r, c = top(logits, labels)

@@ -53,6 +53,18 @@ REFUSED = [
     ("focal", {"gamma": torch.ones(2)}, "one for each of 3 examples, got shape (2,)"),
     ("cals", {"rho": torch.ones(3)}, "rho must be a number or one for each of 4 classes"),
     ("margin_smoothing", {"alpha": torch.ones(3)}, "one for each of 4 classes, got shape (3,)"),
+    *(
+        (name, {setting: torch.ones(3)}, f"{setting} must be one number, got shape (3,)")
+        for name, setting in (
+            ("sece", "bandwidth"),
+            ("sece", "power"),
+            ("mmce", "width"),
+            ("cals", "margin"),
+            ("margin_smoothing", "margin"),
+            ("label_smoothing", "alpha"),
+            ("entropy", "alpha"),
+        )
+    ),
 ]
 
 
@@ -66,6 +78,22 @@ def test_is_refused_in_one_line(name, settings, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("given", [torch.tensor(True), torch.tensor(1j), True, "1", None, [1]])
+@pytest.mark.parametrize(
+    ("name", "setting"), [("focal", "gamma"), ("label_smoothing", "alpha"), ("mmce", "width")]
+)
+def test_what_is_no_number_is_refused_in_words(name, setting, given):
+    with pytest.raises(TypeError, match=f"{setting} must be a number, got"):
+        losses.LOSSES[name](LOGITS, LABELS, **{setting: given})
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_bins_are_counted():
+    with pytest.raises(TypeError, match=r"bins must be a whole number, got 2\.5"):
+        losses.dece(LOGITS, LABELS, bins=2.5)
+
+
 def test_the_constraint_refuses_what_cals_refuses():
     with pytest.raises(ValueError, match="margin must be positive, got 0"):
         losses.margin_constraint(LOGITS, margin=0)
@@ -77,12 +105,14 @@ def test_the_constraint_refuses_what_cals_refuses():
 def test_numbers_and_tensors_of_them_are_held_to_the_same(bad, held):
     value = torch.tensor([1.0, float(bad), -3.0]) if held else bad
     with pytest.raises(ValueError, match=f"gamma must be at least 0, got {float(bad):g}$"):
-        at_least("gamma", 0, value)
+        at_least("gamma", 0, value, many=True)
     with pytest.raises(ValueError, match=f"gamma must be positive, got {float(bad):g}$"):
-        positive("gamma", value)
+        positive("gamma", value, many=True)
 
 
-@pytest.mark.parametrize("check", [partial(at_least, "gamma", 0), partial(positive, "gamma")])
+@pytest.mark.parametrize(
+    "check", [partial(at_least, "gamma", 0, many=True), partial(positive, "gamma", many=True)]
+)
 def test_values_are_looked_at_unless_that_would_wait_for_a_gpu(check):
     with pytest.raises(ValueError, match="gamma must be"):
         check(torch.tensor([-1.0]))

@@ -68,6 +68,19 @@ def test_narrow_kernels_see_each_example_alone(dtype, bandwidth):
     assert_close(slope, torch.autograd.grad(own, logits)[0])
 
 
+def test_the_grid_is_the_integral_by_the_trapezoidal_rule():
+    # Sure examples: the ends of the grid weigh.
+    logits, labels = batch(6)
+    logits = 8 * logits
+    confidence, predicted = logits.softmax(1).max(1)
+    at = torch.linspace(0, 1, 257, dtype=torch.float64)
+    kernel = torch.exp(-0.5 * ((at[:, None] - confidence) / 0.25) ** 2)
+    density = kernel.sum(1)
+    near = (kernel * (predicted == labels)).sum(1) / density
+    error = torch.trapezoid(density * (near - at).abs(), at) / torch.trapezoid(density, at)
+    assert_close(sece(logits, labels, bandwidth=0.25, form="grid"), error, rtol=1e-12, atol=0)
+
+
 def test_one_example_left_out_has_no_error_and_no_gradient():
     logits = torch.tensor([[1.0, 0.0]], requires_grad=True)
     value = sece(logits, torch.tensor([0]), form="leave_one_out")

@@ -62,6 +62,21 @@ def test_prices_stay_within_their_bounds_and_change_every_step_epochs():
     assert method.alpha.tolist() == pytest.approx([0.1, 0.5])
 
 
+def test_prices_fall_no_further_than_the_least():
+    method = methods.build("cals_hr", classes=2, margin=0.0, factor=10.0, least=0.05)
+    for reach in (32.0, 8.0, 2.0):
+        method.after_epoch(val(torch.tensor([[0.0, -reach]])))
+    assert method.alpha.tolist() == pytest.approx([0.1, 0.05])
+
+
+@pytest.mark.parametrize("name", ["cals_alm", "cals_hr"])
+def test_probabilities_of_zero_have_no_margins_and_are_refused(name):
+    sure = Predictions.from_probs(torch.eye(3), torch.arange(3))
+    method = methods.build(name, classes=3)
+    with pytest.raises(ValueError, match="validation logits must be finite to have margins"):
+        method.after_epoch(sure)
+
+
 def test_a_factor_of_one_is_margin_smoothing_for_ever():
     method = methods.build("cals_hr", classes=3, margin=1.0, factor=1.0)
     for seed in range(4):

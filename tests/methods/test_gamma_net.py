@@ -146,6 +146,15 @@ def test_the_gradient_is_that_of_finite_differences_through_a_real_step(objectiv
         assert gradient.flatten()[at].item() == pytest.approx(slope, rel=1e-3, abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["sece", "dece"])
+def test_beside_cross_entropy_the_calibration_error_has_its_weight(name):
+    logits, labels = batch_of(40, 1).inputs[:, :K], batch_of(40, 1).labels
+    error = made(objective=name).outer(logits, labels)
+    both = made(objective=f"{name}+ce", weight=3.0).outer(logits, labels)
+    expected = nn.functional.cross_entropy(logits, labels) + 3 * error
+    torch.testing.assert_close(both, expected)
+
+
 def test_the_real_step_gives_the_gamma_network_no_gradient_and_is_focal():
     method, model, batch = made(), Small(), batch_of(12, 0)
     loss = method.loss(model, batch)

@@ -20,6 +20,18 @@ def test_every_class_is_a_line_and_a_point_at_its_frequency():
     assert right.get_xscale() == "log"
 
 
+def test_rho_stands_against_the_frequency_in_a_panel_of_its_own_and_titles_are_whole():
+    title = "CALS-ALM 5, adjusted: cifar10-LT, crop and flip, seed 0"
+    rows = [{**row, "rho": [1.0, 1.2, 1.44]} for row in HISTORY]
+    figure = price_figure(rows, [900, 90, 9], title=title)
+    left, _, third = figure.axes
+    assert left.get_title(loc="left") == title
+    points = third.collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[900, 1], [90, 1.2], [9, 1.44]])
+    assert third.get_xscale() == "log"
+    assert third.get_ylim()[1] < 1.6
+
+
 def test_prices_of_the_rule_are_drawn_too_and_equal_classes_need_no_log_scale():
     figure = price_figure([{"alpha": [0.1, 0.2]}], [50, 50])
     assert figure.axes[1].get_xscale() == "linear"

@@ -67,9 +67,10 @@ def test_the_random_state_of_the_caller_is_left_alone(blobs, network, method, qu
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.parametrize("by", [{}, {"sam": 0.05}, {"optimizer": "muon"}], ids=str)
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_trains(blobs, network, method, name):
-    recipe = Recipe(epochs=2, batch=64, lr=0.01, clip=2.0)
+def test_every_method_trains(blobs, network, method, name, by):
+    recipe = Recipe(epochs=2, batch=64, lr=0.01, clip=2.0, **by)
     trained = train(network(blobs), method(blobs, name), blobs, recipe)
     values = [torch.tensor(value) for row in trained.history for value in row.values()]
     assert all(value.isfinite().all() for value in values)

@@ -19,6 +19,10 @@ CASES = {
     "mmce": {},
     "cals_alm": {"margin": 1.0, "rho_step": 1},
     "cals_hr": {"margin": 0.5, "adjust": 1.0},
+    "margin_smoothing": {"margin": 0.5, "schedule": "add", "change": 0.1},
+    "weighted_mmce": {},
+    "dece": {"weight": 1.0},
+    "meta_smoothing": {"every": 1, "meta_lr": 0.01},
     "adafocal": {},
     "gamma_net": {"every": 1, "bandwidth": 0.1, "attention": True, "meta_lr": 0.01},
     "calmo": {"tail": 0.1, "part": 0.5, "smooth": 0.1, "epsilon": 0.1, "step_size": 0.05},
@@ -26,6 +30,11 @@ CASES = {
 # On masks, where the processes hold unequal numbers of pixels.
 DENSE = {
     "mmce": {},
+    "cals_alm": {"margin": 0.2},
+    "cals_hr": {"margin": 0.2},
+    "adafocal": {},
+    "gamma_net": {"every": 1, "bandwidth": 0.1, "meta_lr": 0.01},
+    "logit_adjustment": {},
     "calmo": {"tail": 0.1, "part": 0.75, "smooth_part": 0.5, "smooth": 0.1, "epsilon": 0.1},
 }
 RECIPE = Recipe(epochs=3, batch=50, lr=0.05, precision="float64", clip=1.0)
@@ -56,9 +65,10 @@ def computed(name: str, runtime: Runtime) -> dict:
 
 def dense(name: str, runtime: Runtime) -> dict:
     splits = masks()
-    model = torch.nn.Conv2d(3, 2, 3, padding=1)
-    torch.nn.init.constant_(model.weight, 0.1)
-    torch.nn.init.zeros_(model.bias)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Tanh(), torch.nn.Conv2d(4, 2, 1)
+    )
     method = methods.build(name, classes=2, **DENSE[name])
     recipe = Recipe(epochs=2, batch=4, lr=0.05, precision="float64")
     return outcome(train(model, method, splits, recipe, runtime=runtime), method)

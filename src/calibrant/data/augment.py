@@ -84,12 +84,12 @@ class Augmentation:
         )
 
     def _check(self, split: Split, ignore_index: int | None) -> None:
+        tokens = not split.inputs.is_floating_point() and split.scale is None
         if (self.crop or self.flip) and split.inputs.ndim != 4:
             raise ValueError(
                 f"crop and flip are for images, inputs here are {tuple(split.inputs.shape[1:])}; "
-                "use Augmentation(mixup=...) or none"
+                f"use Augmentation({'word_dropout' if tokens else 'mixup'}=...) or none"
             )
-        tokens = not split.inputs.is_floating_point() and split.scale is None
         if self.word_dropout and not tokens:
             raise ValueError("word_dropout is for text, these inputs are no token numbers")
         if self.mixup and tokens:

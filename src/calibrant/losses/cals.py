@@ -42,8 +42,8 @@ def cals(
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
-    at_least("multipliers", 0, multipliers)
-    positive("rho", rho)
+    at_least("multipliers", 0, multipliers, many=True)
+    positive("rho", rho, many=True)
     one_of("penalty", penalty, PENALTIES)
     logits = raised(logits)
     h = margin_constraint(logits, margin=margin, normalize=normalize)

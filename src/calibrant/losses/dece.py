@@ -3,7 +3,7 @@
 import torch
 
 from calibrant.losses.log_probs import batch_probs, column
-from calibrant.losses.settings import SOURCES, Source, at_least, one_of, positive
+from calibrant.losses.settings import SOURCES, Source, one_of, positive, whole
 from calibrant.shapes import Labels, Logits, Scalar
 
 
@@ -39,7 +39,7 @@ def dece(
         Bohdal et al., Meta-Calibration: Learning of Model Calibration Using Differentiable
             Expected Calibration Error, TMLR 2023, arXiv:2106.09613
     """
-    at_least("bins", 1, bins)
+    whole("bins", 1, bins)
     positive("bin_temperature", bin_temperature)
     positive("rank_scale", rank_scale)
     one_of("form", form, SOURCES)

@@ -85,6 +85,6 @@ def dual_focal(logits: Logits, labels: Labels, *, gamma: Gamma = 5.0) -> PerExam
 
 def _checked(gamma: Gamma, log_p: Logits) -> Gamma:
     """Give gamma as it is, or as a tensor where and of the type the log-probabilities are."""
-    at_least("gamma", 0, gamma)
+    at_least("gamma", 0, gamma, many=True)
     one_for_each("gamma", gamma, len(log_p), "examples")
     return gamma.to(log_p) if isinstance(gamma, Tensor) else gamma

@@ -60,7 +60,7 @@ def margin_smoothing(
         Liu et al., The Devil is in the Margin, CVPR 2022, arXiv:2111.15430
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
-    at_least("alpha", 0, alpha)
+    at_least("alpha", 0, alpha, many=True)
     logits = raised(logits)
     excess = margin_constraint(logits, margin=margin, normalize=False).relu()
     weights = checked_per_class("alpha", alpha, excess)

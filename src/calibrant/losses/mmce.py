@@ -8,6 +8,9 @@ from calibrant.losses.log_probs import top_class
 from calibrant.losses.settings import SOURCES, Source, one_of, positive
 from calibrant.shapes import Labels, Logits, PerExample, Scalar
 
+# Narrower than this only equal confidences are alike, and float32 still divides by it.
+NARROWEST = 1e-30
+
 
 def mmce(logits: Logits, labels: Labels, *, width: float = 0.4, form: Source = "paper") -> Scalar:
     r"""Largest average gap between correctness and confidence that a smooth witness can find.
@@ -75,12 +78,13 @@ def weighted_mmce(
         + _inner(wrong, wrong, confidence, width) / (wrongs**2 + 1e-5)
         - 2 * _inner(right, wrong, confidence, width) / (rights * wrongs + 1e-5)
     )
-    return (square.clamp_min(0) + 1e-10).sqrt().where(rights * wrongs > 0, 0)
+    # Not a plain zero: NaN stays NaN.
+    return (square.clamp_min(0) + 1e-10).sqrt().where(rights * wrongs > 0, 0 * square)
 
 
 def _inner(a: PerExample, b: PerExample, confidence: PerExample, width: float) -> Scalar:
     """Sum over all pairs of a_i b_j times the kernel."""
-    kernel = ((confidence[:, None] - confidence).abs() / -width).exp()
+    kernel = ((confidence[:, None] - confidence).abs() / -max(width, NARROWEST)).exp()
     # Not a matrix product: autocast would take that in half precision.
     return (a * (kernel * b).sum(1)).sum()
 

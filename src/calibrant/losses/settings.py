@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from numbers import Integral, Real
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 # Where a paper and the code published with it, or after it, differ.
@@ -12,10 +13,16 @@ Source = Literal["paper", "public_code"]
 SOURCES = ("paper", "public_code")
 
 
-def number(name: str, value: Any) -> None:
-    """Refuse what is neither a number nor a tensor of them: words, truth values, nothing."""
+def number(name: str, value: Any, *, many: bool = False) -> None:
+    """Refuse what is no number, or a tensor of `many`: words, truth values, nothing."""
     if isinstance(value, bool) or not isinstance(value, Real | Tensor):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    if not isinstance(value, Tensor):
+        return
+    if value.dtype == torch.bool or value.is_complex():
+        raise TypeError(f"{name} must be a number, got a tensor of {value.dtype}")
+    if value.ndim and not many:
+        raise ValueError(f"{name} must be one number, got shape {tuple(value.shape)}")
 
 
 def whole(name: str, low: int, value: Any) -> None:
@@ -31,19 +38,23 @@ def flag(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be true or false, got {value!r}")
 
 
-def at_least(name: str, low: float, value: float | Tensor, *, infinite: bool = False) -> None:
-    """Refuse a number, or a tensor holding one, below `low`, NaN or (unless allowed) infinite."""
-    number(name, value)
+def at_least(
+    name: str, low: float, value: float | Tensor, *, infinite: bool = False, many: bool = False
+) -> None:
+    """Refuse a number, or one of `many`, below `low`, NaN or (unless allowed) infinite."""
+    number(name, value, many=many)
     _all(name, value, lambda each: each >= low, f"be at least {low:g}")
     if not infinite:
         _all(name, value, lambda each: abs(each) < math.inf, "be finite")
 
 
-def positive(name: str, value: float | Tensor, *, infinite: bool = False) -> None:
-    """Refuse a number, or a tensor that holds one, that is not above zero."""
-    number(name, value)
+def positive(
+    name: str, value: float | Tensor, *, infinite: bool = False, many: bool = False
+) -> None:
+    """Refuse a number, or one of `many`, that is not above zero."""
+    number(name, value, many=many)
     _all(name, value, lambda each: each > 0, "be positive")
-    at_least(name, 0, value, infinite=infinite)
+    at_least(name, 0, value, infinite=infinite, many=many)
 
 
 def _all(name: str, value: float | Tensor, holds: Callable[[Any], Any], must: str) -> None:

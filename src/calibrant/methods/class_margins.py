@@ -27,6 +27,11 @@ def constraints(
         )
     for start in range(0, len(val), CHUNK):
         part = val.logits[start : start + CHUNK].double()
+        if not part.isfinite().all():
+            raise ValueError(
+                "validation logits must be finite to have margins: give logits, not probabilities "
+                "of which some are 0"
+            )
         yield margin_constraint(part, margin=margin, normalize=normalize)
 
 

@@ -14,7 +14,6 @@ from calibrant.report.panels import (
     head,
     legend_below,
     new_figure,
-    shorten,
 )
 from calibrant.report.points import FEW
 
@@ -62,7 +61,7 @@ def gamma_figure(
     right.set_xlabel("confidence", color=INK)
     right.set_ylabel("mean gamma", color=INK)
     right.set_xlim(0, 1)
-    head(left, shorten(title, 46) or None, f"{len(history)} epochs")
+    head(left, title or None, f"{len(history)} epochs", longest=80)
     head(right, None, f"last epoch: gamma {last['gamma_mean']:.3g} ± {last['gamma_std']:.2g}")
     # With too few such examples in every bin there is no line to explain.
     drawn = {

@@ -153,7 +153,7 @@ def shorten(name: str, limit: int) -> str:
     return f"{name[: limit - 1 - tail]}…{name[len(name) - tail :]}"
 
 
-def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str) -> None:
+def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str, *, longest: int = 46) -> None:
     """Write the title and the facts above the axes, where they can cover nothing."""
     axes.annotate(
         facts,
@@ -168,7 +168,7 @@ def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str) -> None:
     )
     if title is not None:
         axes.set_title(
-            shorten(title, 46),
+            shorten(title, longest),
             loc="left",
             pad=34,
             fontsize=11.5,
