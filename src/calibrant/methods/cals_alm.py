@@ -25,7 +25,7 @@ class CalsAlm(Method):
 
     each term and the mean kept within [`least`, `most`]; every `rho_step` epochs $\rho_k$ grows by
     `rho_growth`, up to `rho_most`, where the mean constraint did not fall below `decrease` times
-    that of the epoch before, where that was above zero, and else above zero itself. Pixels that do
+    that of the epoch before or, where it held then (not above zero), is broken now. Pixels that do
     not count are left out of both.
 
     Args:

@@ -60,7 +60,9 @@ def price_figure(
         dress(axes)
         if frequency.max() > 3 * frequency.min():
             axes.set_xscale("log")
-        axes.set_ylim(0, 1.08 * max(1e-12, points.max(), values.max() if name != "rho" else 0))
+        axes.set_ylim(0, 1.08 * max(1e-12, points.max()))
         axes.set_xlabel("training examples of the class", color=INK)
         head(axes, None, f"{name}, last epoch: {points.min():.3g} to {points.max():.3g}")
+    # The price on the scale that it has along training.
+    others[0].set_ylim(left.get_ylim())
     return figure
