@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 from benchmarks import results_page, study_results
@@ -101,3 +102,31 @@ def test_the_page_shows_means_and_what_validation_chooses(root):
     for picture in ("results-small.png", "gamma-small.png"):
         assert f"({picture})" in page
         assert (root / "docs" / picture).stat().st_size > 5000
+
+
+def test_figures_are_of_the_highest_prices_and_of_the_usual_gammas(monkeypatch, tmp_path):
+    (tmp_path / "result.json").write_text('{"class_counts": [9, 1]}')
+    learnt = {
+        "P3": {"multipliers": [1e-6, 1e-6]},
+        "PHR": {"multipliers": [0.1, 0.3]},
+        "P2": {"multipliers": [0.2, 0.1]},
+        "narrow": {"gamma_right": []},
+        "usual": {"gamma_right": []},
+        "plain": {},
+    }
+    settings = {"narrow": {"bandwidth": 0.001}, "usual": {"bandwidth": 0.05, "every": 2}}
+    chosen = [SimpleNamespace(label=name, settings=settings.get(name, {})) for name in learnt]
+    cells = [
+        {"method": name, "dataset": data, "seed": seed, "folder": "."}
+        for data in ("as it is", "augmented")
+        for name in learnt
+        for seed in (0, 1)
+    ]
+    titles = []
+    monkeypatch.setattr(study_results, "_history", lambda _, cell: [learnt[cell["method"]]])
+    monkeypatch.setattr(study_results, "read_study", lambda _: SimpleNamespace(method=chosen))
+    for name in ("price_figure", "gamma_figure"):
+        monkeypatch.setattr(study_results, name, lambda *_, title: titles.append(title))
+    monkeypatch.setattr(study_results, "save", lambda *_: None)
+    study_results._draw(tmp_path, "small", cells)
+    assert titles == ["PHR: as it is, seed 0", "usual: augmented, seed 0"]
