@@ -22,9 +22,8 @@ from benchmarks.real_data import ROOT
 from benchmarks.results_page import PAGE, PLACE, write_page
 from calibrant.methods import GammaNet
 from calibrant.report import gamma_figure, price_figure, save
-from calibrant.study.folder import read_study
+from calibrant.study.folder import read_study, saved_runs
 from calibrant.study.rows import NONE, Row, read_rows
-from calibrant.study.store import Store
 
 RUNS, KEPT = ROOT / "runs", ROOT / "studies" / "results"
 # Kept of the history of every epoch, as means over the seeds.
@@ -104,8 +103,7 @@ def _kept(row: Row) -> bool:
 
 def _seconds(folder: Path) -> float:
     """Sum of what the cells took, each in its worker."""
-    with Store.open(folder, create=False) as store:
-        return sum(state.seconds or 0.0 for state in store.cells())
+    return sum(state.seconds or 0.0 for state in saved_runs(folder).states())
 
 
 def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,10 +11,11 @@ from html.parser import HTMLParser
 import pytest
 
 from calibrant.cli.study_output import View, show_study
+from calibrant.study.cell_id import cell_id
 from calibrant.study.rows import Row, write_rows
 from calibrant.study.runner import Snapshot
+from calibrant.study.runs import Attempt, CellState
 from calibrant.study.spec import parse, read
-from calibrant.study.store import CellState, cell_id
 
 STUDY = """
 name = "tiny"
@@ -118,10 +119,9 @@ def test_a_worker_joins_and_finds_nothing_left(run, spec):
 
 def states_of(study, *statuses, reason=""):
     ids = [cell_id(cell.config()) for cell in study.cells()]
-    # Places in a store that holds other cells as well.
     return tuple(
-        CellState(id, {}, status, 1, "", reason, 1.0, 100 + place)
-        for place, (id, status) in enumerate(zip(ids, statuses, strict=True))
+        CellState(id, status, (Attempt("w", 0.0, 1.0, status, reason, 1.0),))
+        for id, status in zip(ids, statuses, strict=True)
     )
 
 

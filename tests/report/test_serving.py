@@ -13,9 +13,8 @@ from browser import Browser, chromium
 
 from calibrant.cli import main, serving
 from calibrant.cli.serving import Server
-from calibrant.study.folder import write_study
+from calibrant.study.folder import saved_runs, write_study
 from calibrant.study.spec import parse
-from calibrant.study.store import Store
 from calibrant.study.worker import work
 
 STUDY = {
@@ -33,9 +32,8 @@ STUDY = {
 def begun(folder, **changes):
     """A study whose cells wait to be run."""
     study = parse({**STUDY, **changes})
-    with Store.open(folder) as store:
-        write_study(folder, study, allow_code=())
-        store.add([cell.config() for cell in study.cells()])
+    folder.mkdir()
+    write_study(folder, study)
     return folder
 
 
@@ -113,9 +111,7 @@ def test_only_the_address_of_this_machine_is_bound(server):
 
 def test_reading_writes_nothing(server, runs):
     def files():
-        # SQLite has files of its own while somebody reads.
-        kept = [path for path in runs.rglob("*") if "sqlite" not in path.name]
-        return {path: path.stat().st_mtime_ns for path in kept if path.is_file()}
+        return {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
 
     before = files()
     for path in ("/", "/waiting", "/tiny%20%26%20co", "/waiting/version"):
@@ -154,7 +150,7 @@ def test_a_damaged_cell_does_not_keep_the_others_from_being_reported(runs, tmp_p
 def test_a_study_that_cannot_be_read_does_not_hide_the_others(runs, tmp_path):
     shutil.copytree(runs / "waiting", tmp_path / "waiting")
     shutil.copytree(runs / "waiting", tmp_path / "broken")
-    (tmp_path / "broken" / "store.sqlite").write_text("no database, but long enough to be read")
+    (tmp_path / "broken" / "study.json").write_text("no JSON")
     shutil.copytree(runs / "waiting", tmp_path / "empty")
     (tmp_path / "empty" / "study.json").write_text("{}")
     with Server(tmp_path, 0) as made:
@@ -175,11 +171,11 @@ def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch
     folder = Path(shutil.copytree(runs / "waiting", tmp_path / "waiting"))
     with Server(tmp_path, 0) as made:
         first = made.page(folder)
-        with Store.open(folder) as store:
-            store.claim("somebody", lease=600)
-        assert made.page(folder) is first
-        monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: first.until + 1))
-        assert made.page(folder).version != first.version
+        claim = saved_runs(folder).claim("somebody")
+        with claim.lock:
+            assert made.page(folder) is first
+            monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: first.until + 1))
+            assert made.page(folder).version != first.version
 
 
 @pytest.mark.parametrize(
@@ -216,9 +212,8 @@ def test_the_page_follows_a_running_study(server, runs, tmp_path):
     try:
         browser.open(f"{server.url}live")
         assert browser.run("document.getElementById('state').textContent").startswith("0 of 4")
-        with Store.open(folder) as store:
-            claim = store.claim("somebody", lease=600)
-            claim.folder.mkdir(parents=True)
+        claim = saved_runs(folder).claim("somebody")
+        with claim.lock:
             row = {"epoch": 0, "loss": 1.0, "val_nll": 0.7, "val_ece": 0.1, "val_accuracy": 0.5}
             (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n")
             assert wait_for(browser, "Running: 1. Waiting for a worker: 3.")

@@ -11,12 +11,12 @@ from calibrant.study.worker import work
 def alone(monkeypatch):
     """Run cells in this process, with one thread: starting workers takes seconds."""
 
-    class Here(runner.Crew):
-        def busy(self, study) -> bool:
-            work(self.folder, owner="here")
+    class Here(runner.LocalExecutor):
+        def poll(self) -> bool:
+            work(self.runs.folder, owner="here", allow_code=self.allow_code)
             return False
 
-    monkeypatch.setattr(runner, "Crew", Here)
+    monkeypatch.setattr(runner, "LocalExecutor", Here)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

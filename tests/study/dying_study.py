@@ -15,10 +15,8 @@ from pathlib import Path
 
 import torch
 
-from calibrant.study.folder import collect, write_study
-from calibrant.study.runner import give_back
+from calibrant.study.folder import collect, open_runs, running
 from calibrant.study.spec import parse
-from calibrant.study.store import Store
 from calibrant.study.worker import work
 
 STUDY = {
@@ -36,13 +34,11 @@ STUDY = {
 
 def study(folder: Path) -> None:
     chosen = parse(STUDY)
-    with Store.open(folder) as store:
-        write_study(folder, chosen, allow_code=())
-        store.add([cell.config() for cell in chosen.cells()])
-        give_back(store)
-    work(folder, owner="killed")
-    with Store.open(folder) as store:
-        collect(chosen, store)
+    runs = open_runs(chosen, folder)
+    with running(folder, chosen):
+        runs.interrupt()
+        work(folder, owner="killed")
+        collect(chosen, runs)
 
 
 def launch(folder: Path, kill_after: float | None) -> dict:

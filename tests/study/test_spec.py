@@ -13,10 +13,10 @@ from calibrant.data import DATASETS
 from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
+from calibrant.study.cell_id import canonical
 from calibrant.study.spec import parse, read
 from calibrant.study.spec_schema import schema
 from calibrant.study.spec_settings import OF_OPTIMIZER, PARTS, fields_of
-from calibrant.study.store_cells import canonical
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.recipe import Recipe, recipe_from
 

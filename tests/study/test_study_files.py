@@ -81,6 +81,7 @@ def test_every_full_size_study_has_a_twin_for_two_cores(path):
 
 
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_every_cell_of_a_full_size_study_builds_and_makes_one_step(path, as_a_user_runs_it):
     made: dict[tuple[str, str], tuple[Splits, torch.nn.Module]] = {}
     for cell in kinds(path):

@@ -4,10 +4,9 @@ import pytest
 
 from calibrant.cli import main
 from calibrant.study import runner
-from calibrant.study.folder import read_study
+from calibrant.study.folder import read_study, saved_runs
 from calibrant.study.spec import parse
 from calibrant.study.spec_schema import schema
-from calibrant.study.store import Store
 from calibrant.training.folder import PROBED, read_history
 
 SMALL = {
@@ -28,14 +27,13 @@ def test_every_cell_holds_its_readings_and_a_report_can_be_drawn(alone, tmp_path
     runner.run(parse({**SMALL, "probe": PROBE}), tmp_path)
     study = read_study(tmp_path)
     assert study.probe == PROBE
-    with Store.open(tmp_path) as store:
-        for id, cell in study.by_id.items():
-            rows = read_history(store.folder_of(id), name=PROBED)
-            # Three steps of full-batch descent; two epochs of three batches.
-            last = 3 if cell.optimizer.name == "gd" else 2 * (len_of_train(cell) // 64)
-            assert [row["step"] for row in rows] == sorted({*range(0, last, 2), last})
-            assert {"train_ece", "test_ece", "gauss_newton", "edge"} <= rows[0].keys()
-            assert "hessian" not in rows[0]
+    for id, cell in study.by_id.items():
+        rows = read_history(saved_runs(tmp_path).folder_of(id), name=PROBED)
+        # Three steps of full-batch descent; two epochs of three batches.
+        last = 3 if cell.optimizer.name == "gd" else 2 * (len_of_train(cell) // 64)
+        assert [row["step"] for row in rows] == sorted({*range(0, last, 2), last})
+        assert {"train_ece", "test_ece", "gauss_newton", "edge"} <= rows[0].keys()
+        assert "hessian" not in rows[0]
     assert main(["report", str(tmp_path)]) == 0
     capsys.readouterr()
 

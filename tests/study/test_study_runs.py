@@ -17,11 +17,11 @@ from calibrant import metrics
 from calibrant.cli import main
 from calibrant.predictions import Predictions
 from calibrant.study import runner
-from calibrant.study.cell import run_cell
-from calibrant.study.folder import read_study
+from calibrant.study.cell_id import cell_id
+from calibrant.study.folder import read_study, saved_runs
 from calibrant.study.rows import Row, read_rows
 from calibrant.study.spec import parse
-from calibrant.study.store import Store
+from calibrant.study.worker import run_claimed
 from calibrant.training import InterruptedTrainingError
 
 PROGRAM = Path(__file__).with_name("dying_study.py")
@@ -39,6 +39,10 @@ SMALL = {
 }
 
 
+def attempts(folder: Path) -> list[int]:
+    return [len(state.attempts) for state in saved_runs(folder).states()]
+
+
 def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp_path):
     rows = runner.run(parse(SMALL), tmp_path)
     # Two methods, two seeds; val and test as they are, test after each of two calibrators.
@@ -52,8 +56,7 @@ def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp
     ]
     study = read_study(tmp_path)
     (cell,) = [c for c in study.cells() if (c.method.label, c.seed) == ("focal 2", 1)]
-    with Store.open(tmp_path) as store:
-        folder = next(store.folder_of(s.id) for s in store.cells() if s.config == cell.config())
+    folder = saved_runs(tmp_path).folder_of(cell_id(cell.config()))
     test = Predictions.load(folder / "test.npz")
     expected = metrics.interval(metrics.nll, test, resamples=20, seed=0)
     assert (row.value, row.low, row.high) == (expected.value, expected.low, expected.high)
@@ -76,8 +79,7 @@ def test_more_seeds_run_only_what_is_new(alone, tmp_path):
     runner.run(parse(SMALL), tmp_path)
     rows = runner.run(parse({**SMALL, "seeds": [0, 1, 2]}), tmp_path)
     assert {row.seed for row in rows} == {0, 1, 2}
-    with Store.open(tmp_path) as store:
-        assert [state.attempt for state in store.cells()] == [1] * 6
+    assert attempts(tmp_path) == [1] * 6
 
 
 def test_other_calibrators_and_labels_change_the_rows_and_train_nothing(alone, tmp_path):
@@ -101,19 +103,16 @@ def test_a_cell_that_fails_or_diverges_is_shown_and_the_others_go_on(alone, tmp_
     ended = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert [each["status"] for each in ended] == ["diverged", "diverged", "done", "done"]
     assert "lower the rate" in ended[0]["reason"]
-    with Store.open(tmp_path) as store:
-        before = [state.attempt for state in store.cells()]
+    assert attempts(tmp_path) == [1, 1, 1, 1]
     runner.run(parse(study), tmp_path, retry=True)
-    with Store.open(tmp_path) as store:
-        assert [s.attempt for s in store.cells()] == [before[0] + 1, before[1] + 1, *before[2:]]
+    assert attempts(tmp_path) == [2, 2, 1, 1]
 
 
 def test_a_cell_taken_out_of_the_study_waits_until_it_is_back(alone, tmp_path):
-    whole = parse(SMALL)
-    with Store.open(tmp_path) as store:
-        store.add([cell.config() for cell in whole.cells()])
-    runner.run(parse({**SMALL, "seeds": [0]}), tmp_path)
-    assert len(runner.run(whole, tmp_path)) == 2 * 2 * 4 * 3
+    runner.run(parse(SMALL), tmp_path)
+    assert len(runner.run(parse({**SMALL, "seeds": [0]}), tmp_path)) == 2 * 4 * 3
+    assert len(runner.run(parse(SMALL), tmp_path)) == 2 * 2 * 4 * 3
+    assert attempts(tmp_path) == [1] * 4
 
 
 def test_rows_of_a_calibrator_that_cannot_be_fitted_have_no_value(alone, tmp_path):
@@ -123,19 +122,20 @@ def test_rows_of_a_calibrator_that_cannot_be_fitted_have_no_value(alone, tmp_pat
     assert all(row.value is not None for row in rows if row.calibrator == "temperature")
 
 
+@pytest.mark.slow
 def test_workers_are_processes_of_their_own_and_one_that_dies_is_replaced(tmp_path, monkeypatch):
     study = {**SMALL, "seeds": [0]}
     # Each worker dies at the first checkpoint that it writes: three tries of each cell.
     monkeypatch.setenv("CALIBRANT_FAULT", "checkpoint.before")
     assert runner.run(parse(study), tmp_path, workers=2) == []
-    with Store.open(tmp_path) as store:
-        ended = store.cells()
+    ended = saved_runs(tmp_path).states()
     assert [state.status for state in ended] == ["failed", "failed"]
     assert ended[0].reason == "the worker was killed by SIGKILL, perhaps for lack of memory"
     monkeypatch.delenv("CALIBRANT_FAULT")
     assert len(runner.run(parse(study), tmp_path, workers=2, retry=True)) == 2 * 4 * 3
 
 
+@pytest.mark.slow
 def test_twenty_kills_change_no_byte(tmp_path):
     draw = np.random.default_rng(0)
     plan = [*(float(draw.uniform(0.005, 0.04)) for _ in range(25)), None]
@@ -161,7 +161,7 @@ def test_finished_cells_whose_files_have_changed_or_gone_are_run_again(alone, tm
     (first / "test.npz").write_bytes(b"no longer predictions")
     (second / "weights.pt").unlink()
     shutil.rmtree(third)
-    with pytest.warns(UserWarning, match="files of 3 finished cells have changed or gone"):
+    with pytest.warns(UserWarning, match="files of 2 finished cells have changed or gone"):
         runner.run(parse(SMALL), tmp_path)
     assert contents(tmp_path) == before
 
@@ -174,18 +174,18 @@ def test_a_study_is_not_put_among_other_files(alone, tmp_path):
 
 
 def test_what_is_finished_of_a_stopped_study_can_be_reported(tmp_path, monkeypatch):
-    class OneCell(runner.Crew):
-        def busy(self, study) -> bool:
-            claim = self.store.claim("here", lease=60.0)
-            cell = next(c for c in study.cells() if c.config() == claim.config)
-            run_cell(cell, study, claim.folder)
-            self.store.finish(claim, "done")
+    study = parse(SMALL)
+
+    class OneCell(runner.LocalExecutor):
+        def poll(self) -> bool:
+            claim = self.runs.claim("here")
+            run_claimed(claim, study.by_id[claim.id], study)
             os.kill(os.getpid(), signal.SIGINT)
             return True
 
-    monkeypatch.setattr(runner, "Crew", OneCell)
+    monkeypatch.setattr(runner, "LocalExecutor", OneCell)
     with pytest.raises(InterruptedTrainingError):
-        runner.run(parse(SMALL), tmp_path)
+        runner.run(study, tmp_path)
     assert {row.seed for row in read_rows(tmp_path)} == {0}
     # As if the command had been killed: the report puts the rows together.
     (tmp_path / "rows.jsonl").unlink()

@@ -14,8 +14,7 @@ from urllib.parse import quote, unquote
 from calibrant.cli.standing import standing
 from calibrant.report.rendering import part, rendered
 from calibrant.report.study_page import page
-from calibrant.study.folder import STUDY
-from calibrant.study.store import NAME, Store
+from calibrant.study.folder import STUDY, saved_runs
 
 ADDRESS = "127.0.0.1"
 # A page is made anew only after this many times what making it took: training needs the cores.
@@ -131,20 +130,20 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _studies(folder: Path) -> Iterator[Path]:
-    """The folder itself if it is a study, else the studies in it, once each has a store."""
+    """The folder itself if it is a study, else the studies in it."""
     where = folder.resolve()
     found = [where / STUDY] if (where / STUDY).exists() else sorted(where.glob(f"*/{STUDY}"))
-    yield from (path.parent for path in found if (path.parent / NAME).exists())
+    yield from (path.parent for path in found)
 
 
 def _version(folder: Path) -> str:
     """Changes when the page would: a cell ends or begins, or an epoch does."""
     digest = hashlib.sha256()
-    with Store.open(folder, create=False) as store:
-        for state in store.cells():
-            history = store.folder_of(state.id) / "history.jsonl"
-            size = history.stat().st_size if history.exists() else 0
-            digest.update(f"{state.id} {state.status} {size}\n".encode())
+    runs = saved_runs(folder)
+    for state in runs.states():
+        history = runs.folder_of(state.id) / "history.jsonl"
+        size = history.stat().st_size if history.exists() else 0
+        digest.update(f"{state.id} {state.status} {size}\n".encode())
     return digest.hexdigest()
 
 
@@ -152,8 +151,7 @@ def _index(server: Server, folders: dict[str, Path]) -> str:
     studies = []
     for name, folder in folders.items():
         try:
-            with Store.open(folder, create=False) as store:
-                counts = store.counts()
+            counts = saved_runs(folder).counts()
         except (OSError, ValueError) as error:
             numbers: tuple[object, ...] = (f"cannot be read: {error}", "", "")
         else:

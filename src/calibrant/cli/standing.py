@@ -5,23 +5,20 @@ from pathlib import Path
 
 from calibrant.report.saved import Saved, read_saved, saved_from
 from calibrant.study.folder import STUDY, gathered, lists_cells, put_together
-from calibrant.study.store import NAME, Store
 
 
 def standing(folder: Path) -> Saved:
     """What is known now; nothing is written."""
     if not _has_cells(folder):
         return read_saved(folder)
-    with Store.open(folder, create=False) as store:
-        rows, cells = gathered(store)
+    rows, cells = gathered(folder)
     return saved_from(folder, cells, [asdict(row) for row in rows])
 
 
 def brought_up_to_date(folder: Path) -> None:
     """Write rows and cells as they are now: they are put together only at the end of a run."""
     if _has_cells(folder):
-        with Store.open(folder, create=False) as store:
-            put_together(store)
+        put_together(folder)
 
 
 def _has_cells(folder: Path) -> bool:
@@ -33,4 +30,4 @@ def _has_cells(folder: Path) -> bool:
                 f"{folder} is no study but has some, {', '.join(inside[:5])}: name one, or all of "
                 "them by --serve"
             )
-    return (folder / NAME).exists() and lists_cells(folder)
+    return (folder / "cells").is_dir() and lists_cells(folder)

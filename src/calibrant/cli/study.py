@@ -97,10 +97,9 @@ def study(
     from calibrant.cli.train import FULL
     from calibrant.report.study_page import study_page
     from calibrant.study.cluster import run_on_cluster
-    from calibrant.study.folder import states
     from calibrant.study.runner import run
+    from calibrant.study.runs import Runs
     from calibrant.study.spec import read
-    from calibrant.study.store import Store
     from calibrant.training import DiskFullError, InterruptedTrainingError
 
     if dask is not None and workers is not None:
@@ -123,8 +122,7 @@ def study(
         print(f"calibrant: {error}", file=sys.stderr)
         number = getattr(error, "number", None)
         raise typer.Exit(FULL if number is None else 128 + number) from error
-    with Store.open(folder, create=False) as store:
-        ended = states(chosen, store)
+    ended = Runs(folder, chosen.by_id).states()
     if as_json:
         counts: dict[str, int] = {}
         for state in ended:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from calibrant.study.grid import Study
     from calibrant.study.rows import Row
     from calibrant.study.runner import Snapshot
-    from calibrant.study.store import CellState
+    from calibrant.study.runs import CellState
 
 # Seconds between two plain lines, where the output is no terminal.
 PATIENCE = 10.0

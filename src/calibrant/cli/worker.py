@@ -1,6 +1,7 @@
 """`calibrant worker`: run cells of a study that was started elsewhere on this machine."""
 
 import os
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,14 @@ def worker(
             callback=options.within("--threads", 0, 1024),
         ),
     ] = 1,
+    allow_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-code",
+            metavar="MODULE:FACTORY",
+            help="Code of yours that the study names and may run here; may be repeated.",
+        ),
+    ] = None,
     owner: Annotated[str, typer.Option(help="Name of this worker.", hidden=True)] = "",
     with_parent: Annotated[
         bool, typer.Option("--with-parent", help="End with who started it.", hidden=True)
@@ -26,7 +35,7 @@ def worker(
 ) -> None:
     """Join a study: take cell after cell until none is left.
 
-    Ends with 5 if the disk is full, 130 or 143 after a signal; its cell is saved and given back.
+    Ends with 5 if the disk is full, 130 or 143 after a signal; its cell is saved and released.
     """
     import torch
 
@@ -37,7 +46,8 @@ def worker(
     if threads:
         torch.set_num_threads(threads)
     try:
-        done = work(folder, owner=owner or f"worker-{os.getpid()}", with_parent=with_parent)
+        name = owner or f"worker-{os.getpid()}-{secrets.token_hex(4)}"
+        done = work(folder, owner=name, allow_code=allow_code or (), with_parent=with_parent)
     except InterruptedTrainingError as error:
         raise typer.Exit(128 + error.number) from error
     except DiskFullError as error:

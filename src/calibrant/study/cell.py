@@ -12,16 +12,13 @@ import torch
 from calibrant.data import shifted
 from calibrant.predictions import Predictions
 from calibrant.study.grid import Cell, Study
-from calibrant.study.rows import ROWS, measured_rows, write_rows
+from calibrant.study.rows import MEASURED, ROWS, TABLE, Row, measured_rows, read_rows, write_rows
 from calibrant.training import Trained, train
 from calibrant.training.building import built
-from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, write_json
+from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, sums, write_json
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.results import saved_predictions
-
-# Says what the rows of a cell were made with; written after them.
-MEASURED = "measured.json"
 
 
 def run_cell(
@@ -29,12 +26,21 @@ def run_cell(
     study: Study,
     folder: Path,
     *,
+    locked: bool = False,
     on_step: Callable[[Loop], None] = lambda loop: None,
     on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
-    """Train a cell in its folder, from wherever it was left, and write its rows.
+    """Train a cell in its folder, resumed from its last checkpoint, and write its rows.
 
     Changed calibrators, metrics or labels of the study change the rows, not the training.
+
+    Args:
+        cell: what is trained.
+        study: what is measured.
+        folder: of the cell.
+        locked: whether the caller holds the lock of the folder.
+        on_step: called after every step.
+        on_epoch: called with the row of every epoch.
     """
     config = cell.config()
     splits, model, method = built(
@@ -49,6 +55,7 @@ def run_cell(
             cell.recipe,
             seed=cell.seed,
             folder=folder,
+            locked=locked,
             config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
             probe=config.get("probe"),
             on_step=on_step,
@@ -83,8 +90,9 @@ def _advice(folder: Path) -> Iterator[None]:
 
 def measure(cell: Cell, study: Study, folder: Path) -> None:
     """Write the rows of a trained cell, unless they are there already."""
-    wanted = _wanted(cell, study, folder)
-    if (folder / ROWS).exists() and read_json(folder / MEASURED) == wanted:
+    made_with = _made_with(cell, study, folder)
+    held = read_json(folder / MEASURED) or {}
+    if held == {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))}:
         return
     result = read_result(folder) or {}
     val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
@@ -103,7 +111,18 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             shifted=_shifted(cell, study, folder),
         )
     write_rows(folder, rows)
-    write_json(folder / MEASURED, wanted)
+    write_json(folder / MEASURED, {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))})
+
+
+def rows_of(folder: Path) -> list[Row]:
+    """Rows of a measured cell; an error if they have changed since."""
+    held = read_json(folder / MEASURED) or {}
+    if held.get("files") != sums(folder, (ROWS, TABLE)):
+        raise ValueError(
+            f"{folder / ROWS} has changed since it was written, or has no checksum: re-run the "
+            "study, which measures it again and trains nothing"
+        )
+    return read_rows(folder)
 
 
 def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
@@ -119,9 +138,9 @@ def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
     }
 
 
-def _wanted(cell: Cell, study: Study, folder: Path) -> dict[str, Any]:
+def _made_with(cell: Cell, study: Study, folder: Path) -> Any:
     """What decides about the rows, beside the code."""
     files = (read_result(folder) or {})["files"]
     given = [cell.labels, cell.seed, study.calibrators, study.metrics, study.resamples, files]
     given += [study.shifts] if study.shifts else []
-    return {"made_with": json.loads(json.dumps(given))}
+    return json.loads(json.dumps(given))

@@ -1,7 +1,8 @@
-"""Run a study on a Dask cluster: one process holds the store, the workers of the cluster train.
+"""Run a study on a Dask cluster: this process workers out cells, the workers of the cluster train.
 
 Dask would run the task of a dead worker again by itself, several times and unseen. So each task is
-bound to one worker, and what happens after its death is decided here, by the store.
+bound to one worker, and what happens after its death is decided here. A worker that sees the
+study's folder claims its cell there, as workers of this machine do; for others this process does.
 """
 
 import json
@@ -18,12 +19,10 @@ from typing import Any
 
 from calibrant.extras import need
 from calibrant.study.cluster_task import FILES, LIFE, greet, train_cell, versions
-from calibrant.study.folder import states
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
 from calibrant.study.runner import Snapshot, run_by
-from calibrant.study.store import Claim, Store
-from calibrant.study.worker import LEASE, named, next_claim
+from calibrant.study.runs import Claim, Runs
 from calibrant.training.checkpoint import DiskFullError, write
 
 # Seconds for the scheduler to answer, for some worker to be there, and for files to come.
@@ -46,8 +45,8 @@ def run_on_cluster(
     """Run a study as `runner.run` does, with the workers of a Dask cluster.
 
     Each of them trains one cell at a time, with as many threads as it has. Workers that see the
-    study's folder write there, and go on from checkpoints; from others the files of a cell come
-    back when it has ended, and a cell that was left starts again.
+    study's folder write there, and resume from checkpoints; from others the files of a cell come
+    back when it has ended, and an interrupted cell starts again.
 
     Args:
         study: from `read`.
@@ -60,7 +59,7 @@ def run_on_cluster(
     Raises:
         ConnectionError: no scheduler answers, or it has no workers.
         ValueError: no worker has the same calibrant and Python as this process.
-        InterruptedTrainingError: SIGTERM or SIGINT; cells under way are given back.
+        InterruptedTrainingError: SIGTERM or SIGINT; cells under way are released.
         DiskFullError: there is no room, here or on a worker.
     """
     distributed = need("distributed", extra="cluster", what="a study on a Dask cluster")
@@ -75,10 +74,9 @@ def run_on_cluster(
             ) from error
         stack.callback(client.close, timeout=2)
         return run_by(
-            lambda store: Cluster(client, address, store, study, allow_code),
+            lambda runs: Cluster(client, address, runs, study, allow_code),
             study,
             folder,
-            allow_code=allow_code,
             retry=retry,
             watch=watch,
         )
@@ -102,60 +100,74 @@ def _quiet() -> Iterator[None]:
 
 
 @dataclass
-class Hand:
-    """A worker of the cluster: what it said of itself, and what it does."""
+class Worker:
+    """A worker of the cluster: what it said of itself, and what it does.
+
+    Attributes:
+        id: of the cell that it was given; empty while it has none.
+        claim: on that cell, where the worker does not see the folder.
+        task: that trains the cell.
+    """
 
     greeting: Any
     life: str = ""
     facts: Mapping[str, Any] | None = None
     refused: str = ""
     told: bool = False
+    id: str = ""
     claim: Claim | None = None
     task: Any = None
+
+    @property
+    def key(self) -> str:
+        """Name of the task, and of the owner of its attempt."""
+        return str(self.task.key)
 
 
 class Cluster:
     """Gives the cells of a study to the workers of a cluster, one each, and records their ends."""
 
     def __init__(
-        self, client: Any, address: str, store: Store, study: Study, allow_code: Sequence[str]
+        self, client: Any, address: str, runs: Runs, study: Study, allow_code: Sequence[str]
     ) -> None:
-        self.client, self.address, self.store = client, address, store
+        self.client, self.address, self.runs = client, address, runs
         self.given = {"study": json.dumps(study.as_dict()), "allow_code": tuple(allow_code)}
-        self.cells = study.by_id.keys()
-        self.hands: dict[str, Hand] = {}
+        self.workers: dict[str, Worker] = {}
         self.known: dict[str, int] = {}
-        self.owner = named("dask")
-        self.seen = self.renewed = time.monotonic()
-        self.token = store.folder.resolve() / TOKEN
+        self.seen = time.monotonic()
+        self.token = runs.folder.resolve() / TOKEN
         write(self.token, LIFE.encode())
 
-    def busy(self, study: Study) -> bool:
-        """Meet new workers, record what has ended, hand out what is pending."""
+    def poll(self) -> bool:
+        """Meet new workers, record what has ended, worker out what is pending."""
         threads = self._threads()
-        for address in self.hands.keys() - threads.keys():
-            self._lost(self.hands.pop(address), f"the worker {address} was killed or cut off")
-        for address in threads.keys() - self.hands.keys():
-            self.hands[address] = Hand(self._submit(pkgutil.resolve_name, ENTRY, address=address))
-        for address, hand in list(self.hands.items()):
-            if hand.claim is not None:
-                self._look(address, hand, hand.claim)
-            elif hand.facts is None:
-                self._meet(address, hand)
-        self._renew()
-        able = {a: h for a, h in self.hands.items() if h.facts is not None and not h.refused}
+        for address in self.workers.keys() - threads.keys():
+            self._lost(self.workers.pop(address), f"the worker {address} was killed or cut off")
+        for address in threads.keys() - self.workers.keys():
+            greeting = self._submit(pkgutil.resolve_name, ENTRY, address=address)
+            self.workers[address] = Worker(greeting)
+        for address, worker in list(self.workers.items()):
+            if worker.id:
+                self._look(address, worker)
+            elif worker.facts is None:
+                self._meet(address, worker)
+        able = {a: w for a, w in self.workers.items() if w.facts is not None and not w.refused}
         self._complain(alone=not able)
-        for address, hand in able.items():
-            if hand.claim is None and not self._give(address, hand, threads[address]):
-                break
-        return any(s.status in ("pending", "running") for s in states(study, self.store))
+        states = self.runs.states()
+        given = {worker.id for worker in self.workers.values()}
+        pending = [s.id for s in states if s.status == "pending" and s.id not in given]
+        for address, worker in able.items():
+            if not worker.id and pending:
+                self._give(address, worker, pending.pop(0), threads[address])
+        return any(state.status in ("pending", "running") for state in states)
 
-    def dismiss(self) -> None:
-        """Give all cells back; trainings end at their next step, since nobody wants them."""
-        for hand in self.hands.values():
-            if hand.claim is not None:
-                hand.task.release()
-                self.store.release(hand.claim)
+    def shutdown(self) -> None:
+        """Release all cells; trainings end at their next step, since nobody wants them."""
+        for worker in self.workers.values():
+            if worker.id:
+                worker.task.release()
+            if worker.claim is not None:
+                worker.claim.end("released")
         self.token.unlink(missing_ok=True)
 
     def _threads(self) -> dict[str, int]:
@@ -181,83 +193,79 @@ class Cluster:
             function, *args, key=key, pure=False, retries=0, workers=[address]
         )
 
-    def _meet(self, address: str, hand: Hand) -> None:
+    def _meet(self, address: str, worker: Worker) -> None:
         """See whether a worker can take part."""
-        if hand.greeting.status == "pending":
+        if worker.greeting.status == "pending":
             return
         try:
-            said = hand.greeting.result(timeout=ANSWER)
-            if not hand.life:
-                hand.life = said
-                hand.greeting = self._submit(greet, str(self.token), address=address)
+            said = worker.greeting.result(timeout=ANSWER)
+            if not worker.life:
+                worker.life = said
+                worker.greeting = self._submit(greet, str(self.token), address=address)
                 return
-            hand.facts, hand.refused = said, refusal(said)
+            worker.facts, worker.refused = said, refusal(said)
         except Exception as error:
-            hand.facts, hand.refused = {}, f"cannot take part ({type(error).__name__}: {error})"
-        if hand.refused:
-            hand.refused = f"the Dask worker {address} {hand.refused}: install the same everywhere"
+            worker.facts, worker.refused = {}, f"cannot take part ({type(error).__name__}: {error})"
+        if worker.refused:
+            worker.refused = (
+                f"the Dask worker {address} {worker.refused}: install the same everywhere"
+            )
 
     def _complain(self, *, alone: bool) -> None:
         """Tell once of workers that cannot take part; an error if there are no others."""
-        refused = [hand for hand in self.hands.values() if hand.refused]
-        if refused and len(refused) == len(self.hands):
+        refused = [worker for worker in self.workers.values() if worker.refused]
+        if refused and len(refused) == len(self.workers):
             raise ValueError(refused[0].refused)
-        for hand in refused:
-            if not (alone or hand.told):
-                hand.told = True
-                warnings.warn(f"{hand.refused}; it is not used", stacklevel=2)
+        for worker in refused:
+            if not (alone or worker.told):
+                worker.told = True
+                warnings.warn(f"{worker.refused}; it is not used", stacklevel=2)
 
-    def _give(self, address: str, hand: Hand, threads: int) -> bool:
-        """Claim a cell for a worker; False if none is pending."""
-        claim = next_claim(self.store, self.cells, owner=self.owner, lease=LEASE)
-        if claim is None:
-            return False
-        claim.folder.mkdir(parents=True, exist_ok=True)
-        facts = hand.facts or {}
-        # No other driver, and no other attempt, has this name.
-        key = f"calibrant-{claim.id}-{claim.attempt}-{secrets.token_hex(8)}"
-        job = {**self.given, "id": claim.id, "key": key, "threads": threads, "life": hand.life}
-        job["folder"] = str(claim.folder.resolve()) if facts["sees"] == LIFE else None
-        hand.claim, hand.task = claim, self._submit(train_cell, job, address=address, key=key)
-        return True
+    def _give(self, address: str, worker: Worker, id: str, threads: int) -> None:
+        """Have a worker train a cell, unless somebody else has taken it."""
+        # No other command, and no other attempt, has this name.
+        key = f"calibrant-{id}-{secrets.token_hex(8)}"
+        job = {**self.given, "id": id, "key": key, "threads": threads, "life": worker.life}
+        shared = (worker.facts or {})["sees"] == LIFE
+        job["folder"] = str(self.runs.folder.resolve()) if shared else None
+        if not shared:
+            worker.claim = self.runs.claim(key, [id])
+            if worker.claim is None:
+                return
+        worker.id, worker.task = id, self._submit(train_cell, job, address=address, key=key)
 
-    def _look(self, address: str, hand: Hand, claim: Claim) -> None:
-        """Record the end of a cell, if it has ended; after an error `dismiss` gives it back."""
-        if hand.task.status == "pending":
+    def _look(self, address: str, worker: Worker) -> None:
+        """Record the end of a cell, if it has ended; after an error `shutdown` releases it."""
+        if worker.task.status == "pending":
             return
         try:
-            record = hand.task.result(timeout=TRANSFER)
+            record = worker.task.result(timeout=TRANSFER)
         except Exception as error:
             record = {"status": "lost", "reason": f"{type(error).__name__}: {error}"}
         if record["status"] == "full":
             raise DiskFullError(f"the Dask worker {address} {record['reason']}")
         if record["status"] == "lost":
             # It is met again, since it may be another process under the same address.
-            self._lost(self.hands.pop(address), f"the worker {address}: {record['reason']}")
+            self._lost(self.workers.pop(address), f"the worker {address}: {record['reason']}")
             return
-        # Not the files of an attempt that has been given to another.
-        if self.store.heartbeat(claim, lease=LEASE):
+        if worker.claim is not None:
             for name in FILES:
                 if name in record["files"]:
-                    write(claim.folder / name, record["files"][name])
-            status, reason, seconds = (record[each] for each in ("status", "reason", "seconds"))
-            self.store.finish(claim, status, reason=reason, seconds=seconds)
-        hand.claim = hand.task = None
+                    write(worker.claim.folder / name, record["files"][name])
+            reason, seconds = record["reason"], record["seconds"]
+            worker.claim.end(record["status"], reason=reason, seconds=seconds)
+        worker.id, worker.claim, worker.task = "", None, None
 
-    def _lost(self, hand: Hand, why: str) -> None:
+    def _lost(self, worker: Worker, why: str) -> None:
         """A worker died: its cell's attempt is over, and the reason is kept."""
-        if hand.claim is not None:
-            hand.task.release()
-            self.store.crash(hand.claim, " ".join(why.split())[:500])
-
-    def _renew(self) -> None:
-        if time.monotonic() - self.renewed < LEASE / 12:
+        if not worker.id:
             return
-        self.renewed = time.monotonic()
-        for hand in self.hands.values():
-            if hand.claim is not None and not self.store.heartbeat(hand.claim, lease=LEASE):
-                hand.task.release()
-                hand.claim = None
+        why = " ".join(why.split())[:500]
+        if worker.claim is not None:
+            worker.claim.end("crashed", reason=why)
+        else:
+            self.runs.crash(worker.key, why)
+        worker.task.release()
 
 
 def refusal(facts: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a worker of a Dask cluster does: say what it is, and train one cell without the store."""
+"""What a worker of a Dask cluster does: say what it is, and train one cell."""
 
 import json
 import platform
@@ -6,8 +6,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,12 @@ import torch
 
 from calibrant import __version__
 from calibrant.extras import need
-from calibrant.study.cell import MEASURED, run_cell
+from calibrant.study.cell import run_cell
 from calibrant.study.grid import Study
-from calibrant.study.rows import ROWS, TABLE
+from calibrant.study.rows import MEASURED, ROWS, TABLE
+from calibrant.study.runs import Runs
 from calibrant.study.spec import parse
-from calibrant.study.worker import ERROR, LEASE, LostError, end_of
+from calibrant.study.worker import ERROR, LostError, end_of, run_claimed
 from calibrant.training import DiskFullError
 from calibrant.training.folder import (
     CONFIG,
@@ -29,8 +29,8 @@ from calibrant.training.folder import (
     RESULT,
     WEIGHTS,
     code_digest,
-    owned,
 )
+from calibrant.training.loop import Loop
 
 # What comes back from a machine that does not share the folder; each vouches for those before it.
 TRAINED = (CONFIG, HISTORY, WEIGHTS, "val.npz", "test.npz", DIVERGED, ERROR, RESULT)
@@ -64,26 +64,26 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     start = time.monotonic()
     if job["life"] != LIFE:
         return {"status": "lost", "reason": "its process was killed and started anew"}
-    with ExitStack() as stack:
+    status, reason, files = "recorded", "", {}
+    try:
         if job["folder"] is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calibrant-")))
+            with tempfile.TemporaryDirectory(prefix="calibrant-") as name:
+                folder = Path(name)
+                status, reason = end_of(lambda: _train(job, folder), folder)
+                held = [folder / name for name in FILES]
+                files = {path.name: path.read_bytes() for path in held if path.is_file()}
         else:
-            folder = Path(job["folder"])
-        try:
-            status, reason = end_of(lambda: _train(job, folder), folder)
-        except LostError:
-            status, reason = "lost", "it was asked to stop"
-        except DiskFullError as error:
-            status, reason = "full", str(error)
-        files: dict[str, bytes] = {}
-        if job["folder"] is None:
-            held = [folder / name for name in FILES]
-            files = {path.name: path.read_bytes() for path in held if path.is_file()}
+            _train(job, None)
+    except LostError:
+        status, reason = "lost", "it was asked to stop"
+    except DiskFullError as error:
+        status, reason = "full", str(error)
     seconds = time.monotonic() - start
     return {"status": status, "reason": reason, "seconds": seconds, "files": files}
 
 
-def _train(job: Mapping[str, Any], folder: Path) -> None:
+def _train(job: Mapping[str, Any], folder: Path | None) -> None:
+    """Train in a folder of this worker's own, or claim and record the cell in the study's."""
     worker = need("distributed", extra="cluster", what="a study on a Dask cluster").get_worker()
 
     def check_wanted() -> None:
@@ -92,13 +92,22 @@ def _train(job: Mapping[str, Any], folder: Path) -> None:
         if task is None or task.state != "executing":
             raise LostError
 
+    def on_step(loop: Loop) -> None:
+        check_wanted()
+
     study = _study(job["study"], job["allow_code"])
+    cell = study.by_id[job["id"]]
     while not ALONE.acquire(timeout=0.5):
         check_wanted()
     try:
-        _wait_for(folder, check_wanted)
         torch.set_num_threads(job["threads"])
-        run_cell(study.by_id[job["id"]], study, folder, on_step=lambda loop: check_wanted())
+        if folder is not None:
+            run_cell(cell, study, folder, on_step=on_step)
+            return
+        # An earlier attempt that nobody wants may be about to leave: then the cell is given again.
+        claim = Runs(job["folder"], study.by_id).claim(job["key"], [job["id"]])
+        if claim is not None:
+            run_claimed(claim, cell, study, on_step=on_step)
     finally:
         ALONE.release()
 
@@ -106,17 +115,3 @@ def _train(job: Mapping[str, Any], folder: Path) -> None:
 @lru_cache(maxsize=1)
 def _study(text: str, allow_code: tuple[str, ...]) -> Study:
     return parse(json.loads(text), allow_code=allow_code, many=True)
-
-
-def _wait_for(folder: Path, check_wanted: Callable[[], None]) -> None:
-    """Let an earlier attempt leave the folder: nobody wants it, and it ends at its next step."""
-    deadline = time.monotonic() + LEASE
-    while True:
-        check_wanted()
-        try:
-            with owned(folder):
-                return
-        except ValueError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)

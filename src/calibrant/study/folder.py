@@ -1,62 +1,134 @@
-"""The folder of a study: the study itself, its cells, and the rows of all of them."""
+"""The folder of a study: its specification, its cells, and the rows of all of them."""
 
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from calibrant.study.cell import measure
+from calibrant.files.locks import BusyError, FileLock
+from calibrant.study.cell import measure, rows_of
 from calibrant.study.grid import Study
-from calibrant.study.rows import ROWS, Row, read_rows, write_rows
+from calibrant.study.place import check_place
+from calibrant.study.rows import Row, write_rows
+from calibrant.study.runs import Runs
 from calibrant.study.spec import parse
-from calibrant.study.store import CellState, Store
-from calibrant.training.folder import read_json, write_json
+from calibrant.training.folder import LOCK, read_json, write_json
 
 STUDY, CELLS = "study.json", "cells.json"
+# Seconds to wait for a process that writes the specification, which takes an instant.
+PATIENCE = 60.0
 
 
-def write_study(folder: Path, study: Study, *, allow_code: tuple[str, ...]) -> None:
-    """Keep the study, its cells, and which code its user let it run, for workers and reports."""
+def write_study(folder: Path, study: Study) -> None:
+    """Write the specification and the list of cells, for workers and reports.
+
+    Which code the study may run is not in it: a folder may come from anybody.
+    """
     cells = {id: {**cell.labels, "seed": cell.seed} for id, cell in study.by_id.items()}
-    held = {"study": study.as_dict(), "allow_code": list(allow_code), "cells": cells}
-    write_json(folder / STUDY, held)
+    write_json(folder / STUDY, {"study": study.as_dict(), "cells": cells})
 
 
-def read_study(folder: Path) -> Study:
-    """The study of a folder, as it was when last run."""
-    held = _held(folder)
-    return parse(held["study"], allow_code=held["allow_code"], many=True)
+def read_study(folder: Path, *, allow_code: Sequence[str] = ()) -> Study:
+    """The study of a folder, as it was when last run.
+
+    Args:
+        folder: of the study.
+        allow_code: factories of models that the study may run, as the user of this process says.
+    """
+    return parse(_held(folder)["study"], allow_code=allow_code, many=True)
+
+
+@contextmanager
+def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
+    """Keep the specification of a study unchanged while its cells run.
+
+    All who run cells share the lock of the study's folder. A new specification is written only by
+    a process that has the lock alone.
+
+    Args:
+        folder: of the study.
+        study: to be run there; a worker has none, and takes what is there.
+
+    Yields:
+        Whether nobody else runs cells of the study.
+
+    Raises:
+        ValueError: the folder holds a study of another name, or one that differs is being run.
+    """
+    with FileLock(folder / LOCK) as lock:
+        alone = study is not None and lock.acquire()
+        if alone and study is not None:
+            _check_name(folder, study)
+            write_study(folder, study)
+        if not lock.acquire(shared=True, seconds=PATIENCE):
+            raise BusyError(f"another process has been writing {folder / STUDY} for a minute")
+        if study is not None and _held(folder)["study"] != json.loads(json.dumps(study.as_dict())):
+            raise BusyError(
+                f"{folder} is running a study with other settings: wait until it ends, or choose "
+                "another folder"
+            )
+        yield alone
+
+
+def _check_name(folder: Path, study: Study) -> None:
+    """Refuse to replace another study."""
+    if (folder / STUDY).exists():
+        name = _held(folder)["study"].get("name")
+        if name != study.name:
+            raise ValueError(
+                f"{folder} holds the study {name!r}, not {study.name!r}: choose another folder"
+            )
+
+
+def open_runs(study: Study, folder: Path) -> Runs:
+    """The cells of a study in a folder that can hold one, which is made if there is none."""
+    check_place(folder, create=True)
+    return Runs(folder, study.by_id)
+
+
+def saved_runs(folder: Path) -> Runs:
+    """The cells of the study in a folder; nothing is written.
+
+    Which cells there are is what the study wrote when it was run: with other defaults another
+    version of the package would count other ones.
+    """
+    return Runs(folder, _cells(folder))
 
 
 def _held(folder: Path) -> dict[str, Any]:
     held = read_json(folder / STUDY)
     if held is None:
         raise FileNotFoundError(f"no study in {folder}: there is no {STUDY}")
-    if not isinstance(held.get("study"), dict) or "allow_code" not in held:
+    if not isinstance(held.get("study"), dict):
         raise ValueError(f"{folder / STUDY} is damaged: run the study again")
     return held
 
 
-def states(study: Study, store: Store) -> list[CellState]:
-    """Where each cell of the study stands, in its order; the store may hold others, too."""
-    known = {state.id: state for state in store.cells()}
-    return [known[id] for id in study.by_id]
+def _cells(folder: Path) -> dict[str, Any]:
+    cells = _held(folder).get("cells")
+    if not isinstance(cells, dict) or not all(isinstance(each, dict) for each in cells.values()):
+        raise ValueError(f"{folder / STUDY} does not list its cells: run the study again")
+    return cells
 
 
-def collect(study: Study, store: Store) -> list[Row]:
+def collect(study: Study, runs: Runs) -> list[Row]:
     """Put the rows of all finished cells together, and say how every cell ended.
 
-    Rows that were made with other calibrators, metrics or labels are made again.
+    Rows that were made with other calibrators, metrics or labels, or that have changed since, are
+    made again.
     """
-    for cell, state in zip(study.by_id.values(), states(study, store), strict=True):
+    for cell, state in zip(study.by_id.values(), runs.states(), strict=True):
         if state.status == "done":
-            measure(cell, study, store.folder_of(state.id))
-    return put_together(store)
+            measure(cell, study, runs.folder_of(state.id))
+    return put_together(runs.folder)
 
 
-def put_together(store: Store) -> list[Row]:
+def put_together(folder: Path) -> list[Row]:
     """Write the rows of all measured cells, and how every cell stands."""
-    rows, cells = gathered(store)
-    write_rows(store.folder, rows)
-    write_json(store.folder / CELLS, {"cells": cells})
+    rows, cells = gathered(folder)
+    write_rows(folder, rows)
+    write_json(folder / CELLS, {"cells": cells})
     return rows
 
 
@@ -65,25 +137,15 @@ def lists_cells(folder: Path) -> bool:
     return "cells" in _held(folder)
 
 
-def gathered(store: Store) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Rows of all measured cells, and how every cell stands; nothing is written.
-
-    Which cells there are is what the study wrote when it was run: with other defaults another
-    version of the package would count other ones.
-    """
-    known = {state.id: state for state in store.cells()}
+def gathered(folder: Path) -> tuple[list[Row], list[dict[str, Any]]]:
+    """Rows of all measured cells, and how every cell stands; nothing is written."""
     rows: list[Row] = []
     cells: list[dict[str, Any]] = []
-    for id, labels in _held(store.folder)["cells"].items():
-        folder, state = store.folder_of(id), known.get(id)
-        if state is not None and state.status == "done" and (folder / ROWS).exists():
-            rows += read_rows(folder)
-        cells.append(
-            {
-                **labels,
-                "status": "pending" if state is None else state.status,
-                "reason": "" if state is None else state.reason,
-                "folder": str(folder.relative_to(store.folder)),
-            }
-        )
+    runs, labels = saved_runs(folder), _cells(folder)
+    for state in runs.states():
+        own = runs.folder_of(state.id)
+        if state.status == "done":
+            rows += rows_of(own)
+        standing = {"status": state.status, "reason": state.reason}
+        cells.append({**labels[state.id], **standing, "folder": str(own.relative_to(folder))})
     return rows, cells

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from calibrant.study.cell_id import canonical, cell_id
 from calibrant.study.spec_settings import PARTS, Part, filled, plain
-from calibrant.study.store_cells import canonical, cell_id
 from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
 from calibrant.training.recipe import Recipe, recipe_from
 

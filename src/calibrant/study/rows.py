@@ -21,6 +21,8 @@ from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import write
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
+# What the rows of a cell were made with, and their checksum; written after them.
+MEASURED = "measured.json"
 # The predictions as the network makes them.
 NONE = "none"
 

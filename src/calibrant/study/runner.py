@@ -1,8 +1,7 @@
-"""Run a study: on one machine, by workers that are replaced when they die, or by another crew."""
+"""Run a study: on one machine, by workers that are replaced when they die, or by a cluster."""
 
 import os
-import platform
-import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -16,22 +15,21 @@ from typing import Protocol
 
 import torch
 
-from calibrant.study.folder import collect, states, write_study
+from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
-from calibrant.study.store import NAME, CellState, Claim, Store
-from calibrant.study.worker import GONE
+from calibrant.study.runs import CellState, Runs
 from calibrant.training.checkpoint import DiskFullError
-from calibrant.training.folder import DIVERGED, RESULT, read_result
+from calibrant.training.folder import LOCK, read_result
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 
 # Seconds between two looks at the workers, and that they have to end after a signal.
 PAUSE, PATIENCE = 0.2, 7.0
 LOG = "workers.log"
-# A worker's name, where it runs, and its process.
-OWNER = re.compile(r".*@(?P<host>.*):(?P<process>\d+)")
 # Exit code of a worker that found the disk full.
 FULL = 5
+# Workers in a row that die without a cell, after which the study gives up.
+USELESS = 5
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,14 @@ class Snapshot:
     seconds: float
 
 
-class Hands(Protocol):
-    """Who runs the cells of a study."""
+class Executor(Protocol):
+    """Runs the cells of a study."""
 
-    def busy(self, study: Study) -> bool:
+    def poll(self) -> bool:
         """Look after the work, without waiting for it; whether there is anything left."""
 
-    def dismiss(self) -> None:
-        """End all work, soon; cells under way are given back."""
+    def shutdown(self) -> None:
+        """End all work, soon; cells under way are released."""
 
 
 def run(
@@ -63,7 +61,7 @@ def run(
 ) -> list[Row]:
     """Run every cell that is not finished, and collect the rows of all that are.
 
-    The same call again goes on: finished cells are not run again, unfinished ones continue from
+    The same call again resumes: finished cells are not run again, unfinished ones continue from
     their checkpoints, and rows are made again where calibrators or metrics have changed.
 
     Args:
@@ -76,65 +74,61 @@ def run(
 
     Raises:
         InterruptedTrainingError: SIGTERM or SIGINT; what was done is saved.
-        DiskFullError: there is no room; the same call goes on once there is.
+        DiskFullError: there is no room; the same call resumes once there is.
+        ValueError: the folder holds another study, or runs one with other settings.
     """
     return run_by(
-        lambda store: Crew(store.folder, store, workers),
+        lambda runs: LocalExecutor(runs, workers, allow_code),
         study,
         folder,
-        allow_code=allow_code,
         retry=retry,
         watch=watch,
     )
 
 
 def run_by(
-    hands_of: Callable[[Store], Hands],
+    executor_of: Callable[[Runs], Executor],
     study: Study,
     folder: str | Path,
     *,
-    allow_code: Sequence[str],
     retry: bool,
     watch: Callable[[Snapshot], None],
 ) -> list[Row]:
-    """Do what `run` does by hands that are made once the store is open."""
+    """Do what `run` does with an executor that is made once the folder is ready."""
     where = Path(folder)
     _check_ours(where)
-    start = looked = time.monotonic()
-    with Store.open(where) as store:
-        write_study(where, study, allow_code=tuple(allow_code))
-        store.add([cell.config() for cell in study.cells()])
-        give_back(store)
-        _try_again(store, states(study, store), all_of_them=retry)
-        _mend(store, states(study, store))
-        with Interrupts() as interrupts:
-            hands = hands_of(store)
-            try:
-                while hands.busy(study):
-                    watch(Snapshot(tuple(states(study, store)), time.monotonic() - start))
-                    if interrupts.number is not None:
-                        said = f"finished steps are saved in {where}, the same command goes on"
-                        raise InterruptedTrainingError(interrupts.number, said)
-                    time.sleep(PAUSE)
-                    if time.monotonic() - looked > 10 * PAUSE:
-                        # Workers of an earlier run that was killed end only a bit later.
-                        give_back(store)
-                        looked = time.monotonic()
-            except InterruptedTrainingError:
-                # What is finished can be reported.
-                collect(study, store)
-                raise
-            finally:
-                hands.dismiss()
-                give_back(store)
-        watch(Snapshot(tuple(states(study, store)), time.monotonic() - start))
-        return collect(study, store)
+    start = time.monotonic()
+    runs = open_runs(study, where)
+    with running(where, study) as alone, Interrupts() as interrupts:
+        if alone:
+            runs.interrupt()
+        if retry:
+            runs.retry(s.id for s in runs.states() if s.status in ("failed", "diverged"))
+        _mend(runs)
+        executor = executor_of(runs)
+        try:
+            while executor.poll():
+                looked = time.monotonic()
+                watch(Snapshot(tuple(runs.states()), looked - start))
+                if interrupts.number is not None:
+                    said = f"finished steps are saved in {where}, the same command goes on"
+                    raise InterruptedTrainingError(interrupts.number, said)
+                # To look at very many cells takes time that the workers need.
+                time.sleep(max(PAUSE, 4 * (time.monotonic() - looked)))
+        except InterruptedTrainingError:
+            # What is finished can be reported.
+            collect(study, runs)
+            raise
+        finally:
+            executor.shutdown()
+        watch(Snapshot(tuple(runs.states()), time.monotonic() - start))
+        return collect(study, runs)
 
 
 def _check_ours(folder: Path) -> None:
     """Refuse to put a study among the files of something else."""
-    if folder.is_dir() and not (folder / NAME).exists():
-        ours = ("store.", "cells", "study.json", "rows.", "report.html", LOG, ".")
+    if folder.is_dir() and not (folder / STUDY).exists():
+        ours = ("store.", "cells", LOCK, "rows.", "report.html", LOG, ".")
         others = [path.name for path in folder.iterdir() if not path.name.startswith(ours)]
         if others:
             raise ValueError(
@@ -143,108 +137,75 @@ def _check_ours(folder: Path) -> None:
             )
 
 
-def give_back(store: Store) -> None:
-    """Free the cells of workers of this machine that are dead; it was not the cells' fault."""
-    for state in store.cells():
-        owner = OWNER.fullmatch(state.owner)
-        if state.status != "running" or owner is None or owner["host"] != platform.node():
-            continue
-        if not _lives(int(owner["process"])):
-            folder = store.folder_of(state.id)
-            store.release(Claim(state.id, state.config, state.attempt, state.owner, folder))
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _try_again(store: Store, cells: Sequence[CellState], *, all_of_them: bool) -> None:
-    """Put failed cells back: those that were out of the study, or all that did not succeed."""
-    ended = [state for state in cells if state.status in ("failed", "diverged")]
-    chosen = [state.id for state in ended if all_of_them or state.reason == GONE]
-    for each in chosen:
-        # Otherwise the training would only say again that it had diverged.
-        (store.folder_of(each) / DIVERGED).unlink(missing_ok=True)
-    if chosen:
-        store.retry(chosen)
-
-
-def _mend(store: Store, cells: Sequence[CellState]) -> None:
+def _mend(runs: Runs) -> None:
     """Put finished cells back whose files have changed or gone; their checkpoints may be there."""
     damaged = []
-    for state in cells:
-        folder = store.folder_of(state.id)
+    for state in runs.states():
+        ended = state.attempts[-1:] and state.attempts[-1].outcome == "done"
+        if state.status != "done" and not (state.status == "pending" and ended):
+            continue
         try:
-            whole = state.status != "done" or read_result(folder) is not None
+            whole = read_result(runs.folder_of(state.id)) is not None
         except ValueError:
             whole = False
-            (folder / RESULT).unlink()
         if not whole:
             damaged.append(state.id)
+    damaged = runs.retry(damaged)
     if damaged:
-        store.retry(damaged)
-        first = store.folder_of(damaged[0])
         warnings.warn(
-            f"files of {len(damaged)} finished cells have changed or gone, the first is {first}: "
-            "they are run again",
+            f"files of {len(damaged)} finished cells have changed or gone, the first is "
+            f"{runs.folder_of(damaged[0])}: they are run again",
             stacklevel=3,
         )
 
 
-class Crew:
-    """The worker processes of a study on this machine."""
+class LocalExecutor:
+    """Worker processes on this machine, which are replaced when they die."""
 
-    def __init__(self, folder: Path, store: Store, size: int) -> None:
-        self.folder, self.store, self.size = folder, store, size
+    def __init__(self, runs: Runs, size: int, allow_code: Sequence[str] = ()) -> None:
+        self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
         self.threads = max(1, torch.get_num_threads() // size)
-        self.started = 0
-        self.log = folder / LOG
+        self.log = runs.folder / LOG
         self.logged = self.log.stat().st_size if self.log.exists() else 0
-        self.members: dict[str, subprocess.Popen[bytes]] = {}
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.useless = 0
 
-    def busy(self, study: Study) -> bool:
+    def poll(self) -> bool:
         """Replace workers that died; whether there is anything left to wait for."""
-        for name, process in list(self.members.items()):
+        for name, process in list(self.workers.items()):
             code = process.poll()
             if code is None:
                 continue
-            del self.members[name]
+            del self.workers[name]
             if code == FULL:
                 raise self._full()
             if code:
                 self._record(name, code)
-        open_cells = [s for s in states(study, self.store) if s.status in ("pending", "running")]
-        waiting = sum(state.status == "pending" for state in open_cells)
-        for _ in range(min(self.size - len(self.members), waiting)):
-            self._hire()
-        return bool(open_cells or self.members)
+        counts = self.runs.counts()
+        for _ in range(min(self.size - len(self.workers), counts["pending"])):
+            self._start()
+        return bool(counts["pending"] or counts["running"] or self.workers)
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """End all workers; each saves the step it is at."""
-        for process in self.members.values():
+        for process in self.workers.values():
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE
-        for process in self.members.values():
+        for process in self.workers.values():
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
-    def _hire(self) -> None:
-        self.started += 1
-        name = f"{os.getpid()}-{self.started}"
-        command = [sys.executable, "-m", "calibrant.cli", "worker", str(self.folder)]
+    def _start(self) -> None:
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        command = [sys.executable, "-m", "calibrant.cli", "worker", str(self.runs.folder)]
         command += ["--owner", name, "--threads", str(self.threads), "--with-parent"]
-        # Their prints would tear the view apart; what matters is in the store.
+        command += [part for each in self.allow_code for part in ("--allow-code", each)]
+        # Their prints would tear the view apart; what matters is in the folder.
         with self.log.open("ab") as log:
-            self.members[name] = subprocess.Popen(  # noqa: S603, our own program
+            self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
                 command, stdout=log, stderr=log, start_new_session=True
             )
 
@@ -254,16 +215,20 @@ class Crew:
             log.seek(self.logged)
             lines = log.read().decode(errors="replace").splitlines()
         said = [line for line in lines if line.startswith("calibrant: cannot write ")]
-        free = shutil.disk_usage(self.folder).free
-        unknown = f"cannot write to {self.folder}: {free:,} bytes free; make room and run it again"
-        return DiskFullError(said[-1].removeprefix("calibrant: ") if said else unknown)
+        free = shutil.disk_usage(self.runs.folder).free
+        unknown = f"cannot write to {self.runs.folder}: {free:,} bytes free; make room"
+        return DiskFullError(
+            said[-1].removeprefix("calibrant: ") if said else f"{unknown} and run it again"
+        )
 
     def _record(self, name: str, code: int) -> None:
-        """A worker died: its cell's attempt is over, and the reason is kept."""
+        """Keep the reason why a worker died."""
         why = f"the worker ended with code {code}"
         if code < 0:
             hint = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
             why = f"the worker was killed by {signal.Signals(-code).name}{hint}"
-        for state in self.store.cells():
-            if state.status == "running" and state.owner.startswith(f"{name}@"):
-                self.store.crash((state.id, state.attempt), why)
+        self.useless = 0 if self.runs.crash(name, why) else self.useless + 1
+        if self.useless == USELESS:
+            raise ChildProcessError(
+                f"{why} before it took a cell, as {USELESS - 1} others before: see {self.log}"
+            )

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from calibrant.data import DATASETS
 from calibrant.models import MODELS
+from calibrant.study.cell_id import canonical
 from calibrant.study.grid import Places, Study, chosen_config, combinations
 from calibrant.study.spec_settings import PARTS, family_name, plain
-from calibrant.study.store_cells import canonical
 from calibrant.training.recipe import Recipe, recipe_from
 
 MOST_CELLS = 10_000

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from torch import nn
 from calibrant import __version__
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
+from calibrant.files.locks import BusyError, FileLock
 from calibrant.methods import Method
 from calibrant.methods.settings import meant
 from calibrant.training.checkpoint import encoded, write
@@ -23,6 +24,7 @@ from calibrant.training.runtime import Runtime
 
 CONFIG, HISTORY, WEIGHTS = "config.json", "history.jsonl", "weights.pt"
 RESULT, DIVERGED, PROBED = "result.json", "diverged.json", "probe.jsonl"
+LOCK = "lock"
 
 Identity = dict[str, Any]
 
@@ -127,21 +129,12 @@ def owned(folder: Path) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "a") as handle:
-        _lock(folder, handle)
+    with FileLock(folder / LOCK) as lock:
+        # Who only looks whether the lock is free holds it for an instant.
+        if not lock.acquire(seconds=1.0):
+            raise BusyError(f"another process is training in {folder}: wait for it")
         sweep(folder)
         yield
-
-
-def _lock(folder: Path, handle: TextIO) -> None:
-    """Lock until the process ends, however it ends; not on Windows, which has no such locks."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"another process is training in {folder}: wait for it") from error
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
@@ -155,11 +148,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: remove it and run the command again") from error
+    except (ValueError, RecursionError) as error:
+        raise damaged(path) from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: remove it and run the command again")
+        raise damaged(path)
     return found
+
+
+def damaged(path: Path) -> ValueError:
+    """Error about a record that cannot be read."""
+    return ValueError(f"{path} is damaged: remove it and run the command again")
 
 
 def write_history(

@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -47,3 +49,25 @@ class Interrupts:
         if self.number is not None:
             raise KeyboardInterrupt
         self.number = number
+
+
+@contextmanager
+def raising(saved: str) -> Iterator[None]:
+    """Obey signals at once by an `InterruptedTrainingError`, where no step has to be finished.
+
+    Args:
+        saved: what the error says of the work so far.
+    """
+
+    def obey(number: int, frame: FrameType | None) -> None:
+        raise InterruptedTrainingError(number, saved)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, obey) for each in SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -55,6 +55,7 @@ def train(
     allow_drift: Sequence[str] = (),
     runtime: Runtime | None = None,
     save_every: float = SAVE_EVERY,
+    locked: bool = False,
     probe: Mapping[str, Any] | None = None,
     on_step: Callable[[Loop], None] = lambda loop: None,
     on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
@@ -74,6 +75,7 @@ def train(
         allow_drift: names of what may differ from an unfinished run in the folder.
         runtime: processes that train together; one if not given.
         save_every: seconds between two checkpoints within an epoch.
+        locked: whether the caller holds the lock of the folder.
         probe: settings of a `curvature.Probe` that reads training and test data on the way; {} are
             its defaults, None is no probe. The weights are the same with it and without.
         on_step: called after every step.
@@ -102,7 +104,7 @@ def train(
     identity = identity_of(model, method, splits, recipe, seed, runtime, config)
     check_names(allow_drift, identity)
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
-        if where is not None:
+        if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
         run = _Run(
             where,

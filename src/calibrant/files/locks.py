@@ -1,0 +1,82 @@
+"""Locks on files that end with the process that holds them, however it ends."""
+
+import time
+from io import FileIO
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Seconds between two tries to get a lock.
+PAUSE = 0.01
+
+
+class BusyError(ValueError):
+    """Another process holds the lock."""
+
+
+class FileLock:
+    """An advisory lock of the kernel (flock) on an open file.
+
+    It belongs to the open file: a suspended process keeps it, a dead one loses it at once, clocks
+    and process numbers play no part. Threads exclude each other as processes do. A child that is
+    forked while the lock is held shares it; one that is started anew does not.
+
+    Args:
+        path: of the lock file.
+        create: make the file if there is none; without it the file is only read, which works in
+            folders that are read-only.
+
+    Raises:
+        FileNotFoundError: there is no such file, and none is made.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._handle = FileIO(path, "ab" if create else "rb")
+
+    def acquire(self, *, shared: bool = False, seconds: float = 0.0) -> bool:
+        """Take the lock, alone or together with others who share it; whether it was free.
+
+        A lock that is held already is converted: it may be lost to another process in between.
+        """
+        if fcntl is None:
+            return True
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(self._handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(PAUSE)
+            else:
+                return True
+
+    def close(self) -> None:
+        """Let the lock go; the file stays, since to remove it would let two hold "the" lock."""
+        self._handle.close()
+
+    def __enter__(self) -> "FileLock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the exclusive lock of this file; nothing is written."""
+    try:
+        with FileLock(path, create=False) as lock:
+            return not lock.acquire(shared=True)
+    except FileNotFoundError:
+        return False
+
+
+def check_locks() -> None:
+    """Refuse systems without such locks."""
+    if fcntl is None:
+        raise OSError("studies need file locks (flock), which Windows lacks: use WSL")

@@ -1,0 +1,242 @@
+"""The cells of a study as its folder holds them: files say what is done, a lock says who runs.
+
+A cell is one training of the study, with a folder of its own. Whoever holds the lock of that
+folder runs the cell; the kernel ends the lock with its process. So a suspended worker keeps its
+cell, a dead one loses it at once, and no clock decides.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from calibrant.files.atomic import sweep
+from calibrant.files.locks import FileLock, is_locked
+from calibrant.study.rows import MEASURED
+from calibrant.training.folder import DIVERGED, LOCK, RESULT, damaged, read_json, write_json
+
+ATTEMPTS = "attempts.json"
+# Of a cell; the last three are ends.
+STATUSES = ("pending", "running", "done", "diverged", "failed")
+ENDS = STATUSES[2:]
+# How often a cell is tried whose worker dies.
+MAX_ATTEMPTS = 3
+DIED = "the worker died"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a cell.
+
+    Attributes:
+        owner: name of the worker.
+        started: in seconds since 1970, as is `ended`, which is None while it runs.
+        outcome: running, done, diverged, failed, crashed (its worker died), interrupted (the whole
+            study was killed) or released (its worker was asked to stop). Only crashes count.
+        reason: why it did not succeed.
+        seconds: how long it took, if its worker said so.
+        retried: whether the cell was put back afterwards, so that this attempt no longer counts.
+    """
+
+    owner: str
+    started: float
+    ended: float | None = None
+    outcome: str = "running"
+    reason: str = ""
+    seconds: float | None = None
+    retried: bool = False
+
+
+@dataclass(frozen=True)
+class CellState:
+    """A cell as it stands.
+
+    Attributes:
+        status: pending, running, done, diverged or failed.
+        attempts: all of them, the first one first.
+    """
+
+    id: str
+    status: str
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why the last attempt did not succeed; empty if it did, or while one runs."""
+        last = self.attempts[-1:] if self.status not in ("running", "done") else ()
+        return "".join(each.reason for each in last if not each.retried)
+
+    @property
+    def seconds(self) -> float | None:
+        """What the last attempt took, if it has ended and its worker said so."""
+        return self.attempts[-1].seconds if self.attempts else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A cell that this process runs until it ends the claim, or dies."""
+
+    id: str
+    folder: Path
+    lock: FileLock
+
+    def end(self, outcome: str, *, reason: str = "", seconds: float | None = None) -> None:
+        """Record how the attempt ended, and let the cell go."""
+        with self.lock:
+            *before, last = _ended(read_attempts(self.folder), outcome, reason)
+            _write(self.folder, [*before, replace(last, seconds=seconds)])
+
+
+class Runs:
+    """The cells of a study, shared by all processes of a machine that see its folder.
+
+    Args:
+        folder: of the study, on a local disk.
+        ids: of its cells, in the order in which they are run.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     runs = Runs(folder, ["a", "b"])
+        ...     claim = runs.claim("worker 1")
+        ...     before = runs.counts()["running"]
+        ...     claim.end("failed", reason="out of luck")
+        ...     before, [(state.id, state.status) for state in runs.states()]
+        (1, [('a', 'failed'), ('b', 'pending')])
+    """
+
+    def __init__(self, folder: str | Path, ids: Iterable[str]) -> None:
+        self.folder, self.ids = Path(folder), tuple(ids)
+
+    def folder_of(self, id: str) -> Path:
+        """Where the files of a cell are."""
+        return self.folder / "cells" / id
+
+    def state(self, id: str) -> CellState:
+        """Where a cell stands; nothing is written."""
+        folder = self.folder_of(id)
+        attempts = read_attempts(folder)
+        status = _status(folder, attempts)
+        if status == "pending" and is_locked(folder / LOCK):
+            status = "running"
+        return CellState(id, status, tuple(attempts))
+
+    def states(self) -> list[CellState]:
+        """All cells, in their order."""
+        return [self.state(id) for id in self.ids]
+
+    def counts(self) -> dict[str, int]:
+        """How many cells have each status."""
+        found = [state.status for state in self.states()]
+        return {status: found.count(status) for status in STATUSES}
+
+    def claim(self, owner: str, ids: Iterable[str] | None = None) -> Claim | None:
+        """The first cell that is pending, which now runs; None if there is none.
+
+        None does not mean that all have ended: others may run them.
+        """
+        for id in self.ids if ids is None else ids:
+            folder = self.folder_of(id)
+            if _status(folder, read_attempts(folder)) != "pending":
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder / LOCK)
+            try:
+                # What is read before the lock is held may be old.
+                if lock.acquire() and _begin(folder, owner):
+                    return Claim(id, folder, lock)
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()
+        return None
+
+    def crash(self, owner: str, reason: str) -> bool:
+        """Record why a worker died; whether it ever had a cell."""
+        known = False
+        for id in self.ids:
+            attempts = read_attempts(self.folder_of(id))
+            known = known or any(each.owner == owner for each in attempts)
+            last = attempts[-1] if attempts else None
+            if last and last.owner == owner and last.outcome in ("running", "crashed"):
+                self._change(id, lambda attempts: _ended(attempts, "crashed", reason))
+        return known
+
+    def interrupt(self) -> None:
+        """End the attempts of workers that are gone without a charge: all were killed at once."""
+        for id in self.ids:
+            if any(each.outcome == "running" for each in read_attempts(self.folder_of(id))[-1:]):
+                self._change(id, lambda attempts: _ended(attempts, "interrupted", DIED))
+
+    def retry(self, ids: Iterable[str]) -> list[str]:
+        """Put cells back that have ended, with all their attempts; returns those not in use.
+
+        Their checkpoints stay; what says that they are done or diverged goes.
+        """
+
+        def put_back(attempts: list[Attempt]) -> list[Attempt]:
+            return [replace(each, retried=True) for each in attempts]
+
+        return [id for id in ids if self._change(id, put_back, gone=(RESULT, DIVERGED))]
+
+    def _change(
+        self,
+        id: str,
+        change: Callable[[list[Attempt]], list[Attempt]],
+        *,
+        gone: Sequence[str] = (),
+    ) -> bool:
+        """Change what is recorded of a cell, and remove files, unless somebody runs it."""
+        folder = self.folder_of(id)
+        if not folder.is_dir():
+            return True
+        with FileLock(folder / LOCK) as lock:
+            if not lock.acquire():
+                return False
+            for name in gone:
+                (folder / name).unlink(missing_ok=True)
+            _write(folder, change(read_attempts(folder)))
+        return True
+
+
+def read_attempts(folder: Path) -> list[Attempt]:
+    """All attempts at the cell of a folder, the first one first."""
+    held = read_json(folder / ATTEMPTS)
+    try:
+        return [] if held is None else [Attempt(**each) for each in held["attempts"]]
+    except (KeyError, TypeError) as error:
+        raise damaged(folder / ATTEMPTS) from error
+
+
+def _write(folder: Path, attempts: Sequence[Attempt]) -> None:
+    write_json(folder / ATTEMPTS, {"attempts": [asdict(each) for each in attempts]})
+
+
+def _ended(attempts: list[Attempt], outcome: str, reason: str) -> list[Attempt]:
+    """The same attempts, the last of them ended."""
+    *before, last = attempts
+    return [*before, replace(last, ended=time.time(), outcome=outcome, reason=reason)]
+
+
+def _begin(folder: Path, owner: str) -> bool:
+    """Begin an attempt under the lock, if the cell is still pending."""
+    attempts = read_attempts(folder)
+    if attempts and attempts[-1].outcome == "running":
+        # Its lock was free.
+        attempts = _ended(attempts, "crashed", DIED)
+    pending = _status(folder, attempts) == "pending"
+    if pending:
+        sweep(folder)
+        attempts.append(Attempt(owner, time.time()))
+    _write(folder, attempts)
+    return pending
+
+
+def _status(folder: Path, attempts: Sequence[Attempt]) -> str:
+    """Status of a cell, but for whether it runs."""
+    if (folder / RESULT).exists() and (folder / MEASURED).exists():
+        return "done"
+    counted = [each.outcome for each in attempts if not each.retried]
+    if counted and counted[-1] in ENDS[1:]:
+        return counted[-1]
+    return "failed" if counted.count("crashed") >= MAX_ATTEMPTS else "pending"

@@ -1,0 +1,161 @@
+"""The folder of a study: whose code runs, which study it holds, and changes that are seen."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from promised_bytes import contents
+
+from calibrant.cli import main
+from calibrant.study import runner
+from calibrant.study.folder import read_study, running, saved_runs, write_study
+from calibrant.study.spec import parse
+from calibrant.study.worker import work
+
+SMALL = {
+    "name": "small",
+    "seeds": [0, 1],
+    "calibrators": ["temperature"],
+    "metrics": ["nll"],
+    "resamples": 20,
+    "recipe": {"epochs": 2, "batch": 64},
+    "dataset": [{"name": "blobs", "limit": 300}],
+    "model": [{"name": "mlp", "hidden": [16]}],
+    "method": [{"name": "cross_entropy"}],
+}
+HUB = "torch.hub:load"
+
+
+def strange(folder: Path) -> Path:
+    """A folder from a stranger, whose study allows itself to run the code that lies there."""
+    hub = {"name": HUB, "repo_or_dir": str(folder), "model": "net", "source": "local"}
+    study = parse({**SMALL, "model": [hub]}, allow_code=[HUB])
+    write_study(folder, study)
+    held = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**held, "allow_code": [HUB]}))
+    (folder / "hubconf.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\ndef net(): ...\n"
+    )
+    return folder
+
+
+def test_the_folder_of_a_stranger_runs_no_code(tmp_path, capsys):
+    folder = strange(tmp_path)
+    assert main(["worker", str(folder)]) == 2
+    assert f"--allow-code {HUB}" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="--allow-code"):
+        read_study(folder)
+    main(["report", str(folder)])
+    assert not (folder / "ran").exists()
+    # The user's own word is enough: the code runs, and its network is none.
+    assert main(["worker", str(folder), "--allow-code", HUB]) == 0
+    assert (folder / "ran").exists()
+
+
+def test_code_that_the_command_allows_is_not_written_into_the_folder(tmp_path):
+    folder = strange(tmp_path)
+    study = read_study(folder, allow_code=[HUB])
+    write_study(folder, study)
+    assert "allow_code" not in (folder / "study.json").read_text()
+
+
+def test_a_study_of_another_name_is_refused_and_changes_nothing(alone, tmp_path):
+    runner.run(parse(SMALL), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"holds the study 'small', not 'other': choose another"):
+        runner.run(parse({**SMALL, "name": "other"}), tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_other_settings_are_refused_while_a_study_runs_and_the_same_may_join(alone, tmp_path):
+    study, other = parse(SMALL), parse({**SMALL, "seeds": [5]})
+    with running(tmp_path, study) as first:
+        with pytest.raises(ValueError, match="is running a study with other settings"):
+            runner.run(other, tmp_path)
+        assert read_study(tmp_path).seeds == (0, 1)
+        with running(tmp_path, study) as second:
+            assert (first, second) == (True, False)
+        # A worker holds the study as well.
+        assert work(tmp_path, owner="w") == 2
+    assert len(runner.run(other, tmp_path)) == 3
+
+
+def test_a_worker_keeps_the_specification_while_it_runs(alone, tmp_path, monkeypatch):
+    study = parse({**SMALL, "seeds": [0]})
+    write_study(tmp_path, study)
+
+    def meddle(*_, **__) -> None:
+        runner.run(parse({**SMALL, "seeds": [1]}), tmp_path)
+
+    monkeypatch.setattr("calibrant.study.worker.run_cell", meddle)
+    work(tmp_path, owner="w")
+    (state,) = saved_runs(tmp_path).states()
+    assert "is running a study with other settings" in state.reason
+    assert read_study(tmp_path).seeds == (0,)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv", "measured.json"])
+def test_rows_that_were_changed_are_refused_by_reports_and_made_again(
+    alone, tmp_path, name, capsys
+):
+    runner.run(parse(SMALL), tmp_path)
+    before = contents(tmp_path)
+    path = next(tmp_path.glob(f"cells/*/{name}"))
+    text = path.read_text()
+    place = max(text.rfind(digit) for digit in "123456789")
+    path.write_text(f"{text[:place]}{(int(text[place]) + 1) % 10}{text[place + 1 :]}")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "has changed since it was written" in capsys.readouterr().err
+    runner.run(parse(SMALL), tmp_path)
+    assert contents(tmp_path) == before
+    assert [len(state.attempts) for state in saved_runs(tmp_path).states()] == [1, 1]
+
+
+def test_workers_that_die_before_they_take_a_cell_end_the_study(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(runner, "PAUSE", 0.01)
+    with pytest.raises(ChildProcessError, match=r"ended with code 1 before it took a cell.*log"):
+        runner.run(parse(SMALL), tmp_path)
+    assert saved_runs(tmp_path).counts()["pending"] == 2
+
+
+@pytest.mark.slow
+def test_a_suspended_worker_fails_nothing(tmp_path):
+    spec = tmp_path / "small.toml"
+    spec.write_text(
+        'name = "small"\nseeds = [0, 1, 2]\ncalibrators = []\nmetrics = ["nll"]\nresamples = 20\n'
+        "recipe = { epochs = 40, batch = 32 }\ndataset = [{ name = 'blobs', limit = 600 }]\n"
+        "model = [{ name = 'mlp' }]\nmethod = [{ name = 'cross_entropy' }]\n"
+    )
+    folder = tmp_path / "study"
+    command = [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder)]
+    child = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True)
+
+    def until(condition) -> None:
+        while not condition():
+            assert child.poll() is None, child.communicate()
+            time.sleep(0.02)
+
+    until(lambda: list(folder.glob("cells/*/config.json")))
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    running_cells = [s for s in saved_runs(folder).states() if s.status == "running"]
+    owner = running_cells[0].attempts[-1].owner
+    (stopped,) = [
+        int(each)
+        for each in children
+        if owner in Path(f"/proc/{each}/cmdline").read_text().split("\0")
+    ]
+    os.kill(stopped, signal.SIGSTOP)
+    # The other worker has done all the rest.
+    until(lambda: saved_runs(folder).counts()["done"] == 2)
+    assert saved_runs(folder).counts()["running"] == 1
+    os.kill(stopped, signal.SIGCONT)
+    _, err = child.communicate(timeout=600)
+    assert child.returncode == 0, err
+    ends = [[each.outcome for each in state.attempts] for state in saved_runs(folder).states()]
+    assert ends == [["done"]] * 3
