@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -159,3 +160,47 @@ def test_a_suspended_worker_fails_nothing(tmp_path):
     assert child.returncode == 0, err
     ends = [[each.outcome for each in state.attempts] for state in saved_runs(folder).states()]
     assert ends == [["done"]] * 3
+
+
+READS = """
+import os, sys, threading, urllib.request
+from pathlib import Path
+from calibrant.cli import main
+from calibrant.cli.serving import Server
+
+folder = Path(sys.argv[1])
+
+def look():
+    assert main(["report", str(folder), "--text"]) == 0
+    with Server(folder, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for path in ("", folder.name):
+            assert urllib.request.urlopen(server.url + path).status == 200
+        server.shutdown()
+
+look()
+# What is imported is imported: another user may not read the packages.
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    (folder / "new").touch()
+except PermissionError:
+    look()
+    print("read")
+"""
+
+
+@pytest.mark.slow
+def test_reports_read_a_folder_that_is_read_only(alone):
+    # Not in tmp_path, whose parents only its user may pass.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runner.run(parse({**SMALL, "seeds": [0]}), folder)
+        for path in (*folder.rglob("*"), folder):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        command = [sys.executable, "-c", READS, name]
+        done = subprocess.run(command, capture_output=True, text=True)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("read\n")
