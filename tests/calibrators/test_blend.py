@@ -58,7 +58,7 @@ class TestABlend:
     def test_of_one_is_that_one(self):
         (part,) = fitted("vector")
         logits = torch.randn(50, 4)
-        assert torch.equal(Blend(classes=4, parts=(part,))(logits), part(logits))
+        torch.testing.assert_close(Blend(classes=4, parts=(part,))(logits), part(logits))
         assert blended([part]) is part
 
     def test_keeps_the_predicted_class_if_all_parts_do(self):
@@ -155,7 +155,7 @@ class TestTheBlendOfASelection:
         blend = Blend.fit(data)
         assert isinstance(blend, Blend)
         assert len(blend.parts) == len(found.ties)
-        assert torch.equal(blend(data.logits), found.blend(data.logits))
+        torch.testing.assert_close(blend(data.logits), found.blend(data.logits))
         assert blend.origin == found.blend.origin
 
 

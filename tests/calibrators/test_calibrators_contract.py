@@ -94,10 +94,23 @@ class TestEveryCalibrator:
         assert same != (name in SEES_A_SHIFT)
 
     def test_treats_rows_one_by_one(self, fitted, name, k):
-        logits = torch.randn(50, k, dtype=torch.float64)
-        whole = fitted[name, k](logits)
-        parts = torch.cat([fitted[name, k](logits[:7]), fitted[name, k](logits[7:])])
-        torch.testing.assert_close(whole, parts)
+        # Not bit by bit: matrix products of few and of many rows add in different orders.
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+            logits = torch.randn(50, k, dtype=dtype) * 5
+            whole = fitted[name, k](logits)
+            for size in (1, 7):
+                parts = torch.cat([fitted[name, k](part) for part in logits.split(size)])
+                torch.testing.assert_close(whole, parts, rtol=tolerance, atol=tolerance)
+
+    def test_stores_tensors_row_by_row_whatever_it_was_given(self, fitted, name, k):
+        given = fitted[name, k].parameters
+        tensors = {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
+        strided = {key: torch.stack([each, each], -1)[..., 0] for key, each in tensors.items()}
+        found = dataclasses.replace(fitted[name, k], **strided).parameters
+        for key, value in tensors.items():
+            assert value.is_contiguous()
+            assert found[key].is_contiguous()
+            assert torch.equal(found[key], value)
 
     def test_remembers_what_it_was_fitted_to(self, fitted, name, k):
         origin = fitted[name, k].origin

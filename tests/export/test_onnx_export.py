@@ -63,7 +63,8 @@ class TestEveryGraph:
         export_onnx(fitted(name, classes), tmp_path / "cal.onnx")
         logits = np.random.default_rng(0).normal(size=(9, classes)).astype(np.float32)
         whole = run(tmp_path / "cal.onnx", logits)[1]
-        np.testing.assert_array_equal(run(tmp_path / "cal.onnx", logits[:1])[1], whole[:1])
+        one = run(tmp_path / "cal.onnx", logits[:1])[1]
+        np.testing.assert_allclose(one, whole[:1], rtol=0, atol=1e-6)
         assert run(tmp_path / "cal.onnx", logits[:0])[1].shape == (0, classes)
 
     def test_says_where_it_comes_from_and_needs_no_other_file(

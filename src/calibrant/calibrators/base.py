@@ -63,6 +63,16 @@ class Calibrator(ABC):
     keeps_argmax: ClassVar[bool]
     free_form: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        """Store tensors row by row; classes that check their fields call this first.
+
+        The layout decides which kernel a matrix product takes: with one layout, a fitted
+        calibrator and the same one from a file give the same answer.
+        """
+        for name, value in self.parameters.items():
+            if isinstance(value, Tensor):
+                object.__setattr__(self, name, value.contiguous())
+
     @classmethod
     @abstractmethod
     def fit(cls, predictions: Predictions) -> "Calibrator":

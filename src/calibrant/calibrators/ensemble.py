@@ -81,6 +81,7 @@ class EnsembleTemperature(Calibrator):
     keeps_argmax: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_temperature(self.temperature)
         given = self.weights
         if given.dtype != torch.float64 or tuple(given.shape) != (3,):

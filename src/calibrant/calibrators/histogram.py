@@ -61,6 +61,7 @@ class HistogramBinning(OneVersusRest):
     free_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         bins = self.values.shape[1] if self.values.ndim == 2 else 0
         if bins < 1:
             raise ValueError(f"values must be (m, bins), got {tuple(self.values.shape)}")

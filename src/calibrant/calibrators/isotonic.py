@@ -80,6 +80,7 @@ class IsotonicRegression(OneVersusRest):
     free_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
             raise ValueError("offsets must be whole numbers in one row")
         lengths = self.offsets.diff()
@@ -162,6 +163,7 @@ class OrderPreservingIsotonic(Calibrator):
     free_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         functions(self.classes)
         if not 0 < self.slope < 1:
             raise ValueError(f"slope must lie between 0 and 1, got {self.slope}")

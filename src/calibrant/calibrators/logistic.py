@@ -52,6 +52,7 @@ class LogisticScaling(OneVersusRest):
     nonnegative: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         expected = (functions(self.classes), len(self.identity))
         check_numbers("coefficients", self.coefficients, expected)
         if self.nonnegative and bool((self.coefficients[:, list(self.nonnegative)] < 0).any()):

@@ -48,6 +48,7 @@ class Structured(Calibrator):
     focal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_first_step(self.temperature, self.mix)
 
     def first(self, logits: Logits) -> Logits:

@@ -39,6 +39,7 @@ class VectorScaling(Calibrator):
     keeps_argmax: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shape("scale", self.scale, (self.classes,))
         check_shape("bias", self.bias, (self.classes,))
 
@@ -82,6 +83,7 @@ class MatrixScaling(Calibrator):
     keeps_argmax: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shape("weight", self.weight, (self.classes, self.classes))
         check_shape("bias", self.bias, (self.classes,))
 
