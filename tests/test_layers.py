@@ -17,7 +17,7 @@ LAYERS = [
     {"predictions"},
     {"scores"},
     {"rows", "checks", "files"},
-    {"shapes", "extras", "networks", "processor"},
+    {"shapes", "extras", "networks", "processor", "scoped_warnings"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

@@ -11,16 +11,15 @@ steps then need a few dozen passes instead of hundreds, the first of them in flo
 penalty outweighs what the data say, as with a thousand classes, scaling alone does as well.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import OptimizeResult, minimize
-from threadpoolctl import threadpool_limits
 
+from calibrant.calibrators.blas_threads import one_thread_each
 from calibrant.rows import map_chunks
 from calibrant.shapes import Index, PerClass
 
@@ -79,17 +78,6 @@ class Data(NamedTuple):
 
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Keep matrix products to the thread that asks for them, since chunks have threads already.
-
-    The threads of BLAS wait for each other in a loop: on a machine that has other things to do,
-    that takes many times as long as the work.
-    """
-    with threadpool_limits(limits=1, user_api="blas"):
-        yield
 
 
 @one_thread_each()

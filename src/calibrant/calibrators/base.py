@@ -1,7 +1,6 @@
 """What every calibrator is: a frozen, fitted map from logits to log-probabilities."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from torch import Tensor
 from calibrant.calibrators.top_class import with_top_of
 from calibrant.checks import raised
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
 
 # What a probability of zero becomes: the least normal float32. Below it a logarithm is noise.
@@ -150,11 +150,11 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
                 f"cannot fit, {which}; use one of temperature, structured_vector, "
                 "structured_matrix, or examples of every class"
             )
-        warnings.warn(f"{which}; nothing is learnt about them", stacklevel=3)
+        warn(f"{which}; nothing is learnt about them", stacklevel=3)
     logits = predictions.logits
     zeros = int(logits.isneginf().sum())
     if zeros:
-        warnings.warn(
+        warn(
             f"{zeros} of {logits.numel()} probabilities are exactly 0: taken as 1e-38",
             stacklevel=3,
         )
@@ -170,5 +170,5 @@ def made_from(
 ) -> Fit:
     """Record what was fitted to; warn where the search did not end well."""
     if not converged:
-        warnings.warn(remark, stacklevel=3)
+        warn(remark, stacklevel=3)
     return Fit(len(predictions), predictions.sha256, converged, gradient_norm, remark)

@@ -1,7 +1,6 @@
 """Focal temperature scaling: a temperature, then the focal calibration map."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -15,6 +14,7 @@ from calibrant.calibrators.focal_map import check_gamma, focal_map
 from calibrant.calibrators.focal_slopes import Objective, focal_slopes
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.shapes import Logits
 
 Criterion = Literal["nll", "brier", "ece", "adaptive_ece"]
@@ -87,7 +87,7 @@ class FocalTemperatureScaling(Calibrator):
         if search not in ("exact", "grid"):
             raise ValueError(f"search must be 'exact' or 'grid', got {search!r}")
         if predictions.classes == 2:
-            warnings.warn(
+            warn(
                 "with two classes gamma and temperature cannot be told apart: "
                 "temperature scaling does the same with one number",
                 stacklevel=2,
@@ -144,9 +144,8 @@ def with_logits(predictions: Predictions, logits: Logits) -> Predictions:
 def _score(predictions: Predictions, criterion: str) -> Callable[[float, float], float]:
     def score(temperature: float, gamma: float) -> float:
         mapped = predictions.map(lambda logits: focal_map(logits / temperature, gamma))
-        with warnings.catch_warnings():
-            # Far from calibration many confidences are equal; bins of equal mass warn of it.
-            warnings.simplefilter("ignore", UserWarning)
+        # Far from calibration many confidences are equal; bins of equal mass warn of it.
+        with without_warnings():
             return CRITERIA[criterion](mapped)
 
     return score

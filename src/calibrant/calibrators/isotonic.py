@@ -1,6 +1,5 @@
 """Isotonic regression: the increasing function that fits best, whatever its form."""
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -24,6 +23,7 @@ from calibrant.calibrators.one_versus_rest import (
 )
 from calibrant.predictions import Predictions
 from calibrant.rows import map_chunks
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits, Values
 
 # Examples of a class below which a free increasing function mostly fits noise.
@@ -98,7 +98,7 @@ class IsotonicRegression(OneVersusRest):
         counts = np.bincount(labels, weights=weights, minlength=classes)
         few = int((counts < FEW).sum())
         if few:
-            warnings.warn(
+            warn(
                 f"isotonic regression: {few} of {classes} classes have fewer than {FEW} examples "
                 f"(least {counts.min():g}); it will fit noise, irm or "
                 "temperature need less",
@@ -178,7 +178,7 @@ class OrderPreservingIsotonic(Calibrator):
         weights, classes = predictions.row_weights, predictions.classes
         total = float(weights.sum())
         if total < FEW:
-            warnings.warn(
+            warn(
                 f"isotonic regression on {total:g} examples fits noise; use {FEW} or more",
                 stacklevel=2,
             )

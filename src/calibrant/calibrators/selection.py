@@ -1,8 +1,6 @@
 """Choose among calibrators by cross-validation, on a proper score."""
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +14,7 @@ from calibrant.calibrators.blend import blended
 from calibrant.calibrators.family import CALIBRATORS
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Index
 
 # Proper scores: the truth has the best expected value. Calibration errors are not, and the least
@@ -88,7 +87,7 @@ class Selection:
             gap = row.behind
             behind = "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
             lines.append(f"{row.name:24} {row.score:8.4f}  {behind:28} {row.size:8,}")
-        lines += [f"{name}: {reason}" for name, reason in self.skipped.items()]
+        lines += [f"left out: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, self.verdict])
 
     @property
@@ -156,7 +155,7 @@ def select(
         'temperature'
     """
     names = wanted(candidates, keep_argmax=keep_argmax)
-    with _quiet():
+    with without_warnings():
         fitting_logits(predictions)
     if criterion not in CRITERIA:
         raise ValueError(
@@ -168,7 +167,8 @@ def select(
     skipped: dict[str, str] = {}
     for name in names:
         try:
-            with _quiet():
+            # Nothing about parts: what is wrong with all examples is said of the final fit.
+            with without_warnings():
                 measured[name], sizes[name] = _held_out(
                     CALIBRATORS[name], predictions, fold, progress
                 )
@@ -289,11 +289,3 @@ def _held_out(
         if progress is not None:
             progress()
     return predictions.map(lambda _: mapped), size
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Say nothing about parts: what is wrong with all examples is said of the final fit."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield

@@ -1,7 +1,6 @@
 """Calibration errors of the top label over bins."""
 
 import math
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +17,7 @@ from calibrant.metrics.bins import (
 )
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import PerBin, Values
 
 NORMS = {"l1": 1.0, "l2": 2.0, "max": math.inf}
@@ -169,7 +169,7 @@ def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
     warn_if_thin(len(predictions), bins)
     distinct = len(np.unique(predictions.confidence.numpy()))
     if distinct < min(bins, len(predictions)):
-        warnings.warn(
+        warn(
             f"{bins} equal-mass bins requested, {distinct} distinct "
             f"confidence value{'s' if distinct > 1 else ''}: fewer bins are used",
             stacklevel=2,

@@ -1,7 +1,6 @@
 """Sums per bin: the one definition of binning, and everything that follows from the sums."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from jaxtyping import Float64
 
 from calibrant import checks
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Index, PerBin, Values
 
 Bins = int | Sequence[float]
@@ -218,7 +218,7 @@ def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
     """Warn where there are fewer examples than bins."""
     if examples < bins:
         advice = f"use bins<={max(1, examples // 3)} or more examples"
-        warnings.warn(
+        warn(
             f"{examples} examples in {bins} bins: most of the value is sampling noise; {advice}",
             stacklevel=stacklevel,
         )

@@ -1,7 +1,6 @@
 """Calibration errors of every class, not only of the predicted one."""
 
 import math
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +19,7 @@ from calibrant.metrics.bins import (
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
 from calibrant.rows import Chunk, Scale
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import PerClass, Values
 
 # A cell is a class and a bin.
@@ -55,7 +55,7 @@ def classwise_ece(
         raise ValueError(f"no class has a probability above the threshold {threshold:g}")
     if len(missing):
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        warnings.warn(
+        warn(
             f"class {some}: no example{' above the threshold' if threshold else ''}; left out of "
             f"the mean ({len(errors) - len(missing)} of {len(errors)} classes used)",
             stacklevel=2,

@@ -1,7 +1,6 @@
 """Error bars by the bootstrap."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -13,6 +12,7 @@ from calibrant.metrics.consistency import redrawn
 from calibrant.metrics.statistic import Statistic
 from calibrant.metrics.statistics import Metric, range_of, resampler, zero_if_calibrated
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Values
 
 Method = Literal["percentile", "basic", "bca"]
@@ -137,9 +137,8 @@ def _with_zero(
         return found
     draws = math.ceil(1 / (1 - found[min(doubtful)].level) - 1e-9) - 1
     plausible: dict[str, Interval] = {}
-    with warnings.catch_warnings():
-        # What there was to warn about was said when the value itself was taken.
-        warnings.simplefilter("ignore")
+    # What there was to warn about was said when the value itself was taken.
+    with without_warnings():
         for calibrated in redrawn(predictions, draws, seed=seed):
             for name in doubtful - set(plausible):
                 bar = found[name]

@@ -1,13 +1,13 @@
 """What the rows of a study leave out, measured from the saved predictions of a training."""
 
 import math
-import warnings
 
 from calibrant.calibrators import CALIBRATORS
 from calibrant.metrics import Interval, interval, overconfidence, per_class_ece
 from calibrant.predictions import Predictions
 from calibrant.report.saved import SavedCell
 from calibrant.report.table import NONE
+from calibrant.scoped_warnings import without_warnings
 
 # Calibrators that are fitted in no time.
 QUICK = ("temperature", "focal_temperature")
@@ -27,9 +27,8 @@ def calibrated_test(cell: SavedCell, calibrator: str) -> Predictions | None:
     val = cell.val if calibrator in QUICK else None
     if val is None:
         return None
-    with warnings.catch_warnings():
-        # Small validation sets make the fit warn; the settings say how many examples there are.
-        warnings.simplefilter("ignore", UserWarning)
+    # Small validation sets make the fit warn; the settings say how many examples there are.
+    with without_warnings():
         try:
             return test.map(CALIBRATORS[calibrator].fit(val))
         except ValueError:
@@ -39,9 +38,8 @@ def calibrated_test(cell: SavedCell, calibrator: str) -> Predictions | None:
 def class_errors(predictions: Predictions) -> dict[str, float]:
     """Calibration error of the probability of each class; NaN for one that never occurs."""
     names = predictions.class_names or [str(each) for each in range(predictions.classes)]
-    with warnings.catch_warnings():
-        # Of few examples.
-        warnings.simplefilter("ignore", UserWarning)
+    # Of few examples.
+    with without_warnings():
         errors = per_class_ece(sampled(predictions, NUMBERS)[0])
     return dict(zip(names, errors.tolist(), strict=True))
 

@@ -1,7 +1,6 @@
 """One cell of a study: train it, keep its predictions, measure them."""
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 
 from calibrant.data import shifted
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 from calibrant.study.grid import Cell, Study
 from calibrant.study.rows import MEASURED, ROWS, TABLE, Row, measured_rows, read_rows, write_rows
 from calibrant.training import Trained, train
@@ -96,9 +96,8 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
         return
     result = read_result(folder) or {}
     val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
-    with warnings.catch_warnings():
-        # Small validation sets make calibrators and metrics warn in every cell.
-        warnings.simplefilter("ignore", UserWarning)
+    # Small validation sets make calibrators and metrics warn in every cell.
+    with without_warnings():
         rows = measured_rows(
             cell.labels,
             cell.seed,
