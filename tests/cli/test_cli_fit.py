@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, calibrators, metrics
-from calibrant.calibrators import TemperatureScaling, selection, storage
+from calibrant.calibrators import TemperatureScaling, selection, storage, vector_matrix
 from calibrant.calibrators.storage import load
 from calibrant.cli.fit import BLEND, CRITERIA
 
@@ -75,6 +75,15 @@ def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
     assert {row["name"] for row in found["candidates"]} == {
         name for name, kind in calibrators.CALIBRATORS.items() if kind.keeps_argmax
     }
+
+
+def test_auto_says_which_calibrators_were_left_out_and_why(run, file, monkeypatch):
+    monkeypatch.setattr(vector_matrix, "MAX_BYTES", 1000)
+    code, out, _ = run("fit", file, "--method", "auto", "-o", "cal.json", "--folds", 2)
+    assert code == 0
+    assert "left out: structured_matrix: fitting a matrix of 10 x 10 classes needs about" in out
+    _, out, _ = run("fit", file, "-o", "cal.json", "--folds", 2, "--json")
+    assert "limit" in json.loads(out)["selection"]["skipped"]["matrix"]
 
 
 def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):

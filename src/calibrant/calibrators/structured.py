@@ -32,6 +32,7 @@ from calibrant.calibrators.vector_matrix import (
     check_shape,
     check_strength,
     data_of,
+    refuse_large,
 )
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
@@ -169,6 +170,7 @@ class StructuredMatrixScaling(Structured):
         check_strength("diagonal", diagonal)
         check_strength("off_diagonal", off_diagonal)
         check_strength("bias", bias)
+        refuse_large(predictions.classes)
         first, scores = _first_step(predictions, focal=cls.focal)
         k = predictions.classes
         unit = k / float(predictions.row_weights.sum())

@@ -11,11 +11,17 @@ from torch import Tensor
 from calibrant.calibrators.affine import Data, Ridge, Solution, fit_diagonal, fit_full
 from calibrant.calibrators.base import Calibrator, Fit, fitting_logits, made_from
 from calibrant.calibrators.temperature import best_inverse
+from calibrant.files.checks import human
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
 # So little that no score shows it, but enough for one best answer where classes are separable.
 LEAST = 1e-6
+# Arrays of k x k float64 numbers at the peak of a fit, measured: half of them are the steps that
+# the quasi-Newton search remembers, the rest gradients, penalties and eigenvectors.
+COPIES = 50
+# What a fit of a matrix may take: 2,300 classes.
+MAX_BYTES = 2 * 2**30
 
 PerClassTensor = Float64[Tensor, " k"]
 Square = Float64[Tensor, "k k"]
@@ -93,6 +99,7 @@ class MatrixScaling(Calibrator):
 
         A penalty of 1e-6 on the change from there keeps the answer finite and unique.
         """
+        refuse_large(predictions.classes)
         refuse_few(predictions)
         logits = fitting_logits(predictions, every_class=True).double()
         inverse = best_inverse(predictions, logits).inverse
@@ -136,6 +143,7 @@ class DirichletCalibration(MatrixScaling):
         """
         check_strength("off_diagonal", off_diagonal)
         check_strength("bias", bias)
+        refuse_large(predictions.classes)
         refuse_few(predictions)
         k = predictions.classes
         logits = fitting_logits(predictions, every_class=True).double()
@@ -169,6 +177,16 @@ def check_strength(name: str, value: float) -> None:
     """Refuse a penalty that would reward."""
     if not 0 <= value < np.inf:
         raise ValueError(f"{name} must be at least 0 and finite, got {value}")
+
+
+def refuse_large(classes: int) -> None:
+    """Refuse to fit a matrix that would take more memory than `MAX_BYTES`."""
+    needed = 8 * COPIES * classes * (classes + 1)
+    if needed > MAX_BYTES:
+        raise ValueError(
+            f"fitting a matrix of {classes:,} x {classes:,} classes needs about {human(needed)} of "
+            f"memory, the limit is {human(MAX_BYTES)}; use vector, structured_vector or temperature"
+        )
 
 
 def refuse_few(predictions: Predictions) -> None:
