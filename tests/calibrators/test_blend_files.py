@@ -15,6 +15,7 @@ from calibrant import Predictions
 from calibrant.calibrators import Blend, Identity, TemperatureScaling, VectorScaling, storage
 from calibrant.calibrators.blend import MOST_PARTS, blended
 from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.storage import load, method_of, save
 
 ODD = 1.1000000000000003
@@ -107,7 +108,7 @@ VECTOR = {
 }
 GOOD = {
     "format": "calibrant calibrator",
-    "schema": 1,
+    "schema": 2,
     "calibrant": "0.1.0",
     "method": "blend",
     "classes": 3,
@@ -116,12 +117,16 @@ GOOD = {
 }
 
 
+def write(path, record):
+    path.write_text(json.dumps(record | {"sha256": digest_of(record)}))
+
+
 def parts(*given):
     return GOOD | {"parameters": {"parts": list(given)}}
 
 
 def test_the_good_record_is_good(tmp_path):
-    (tmp_path / "cal.json").write_text(json.dumps(GOOD))
+    write(tmp_path / "cal.json", GOOD)
     found = load(tmp_path / "cal.json")
     expected = TemperatureScaling(classes=3, temperature=ODD)
     same(found, Blend(classes=3, parts=(Identity(classes=3), expected)))
@@ -173,7 +178,7 @@ BAD = {
 @pytest.mark.parametrize(("record", "words"), BAD.values(), ids=BAD)
 def test_a_hostile_blend_is_refused_in_one_line(tmp_path, record, words):
     path = tmp_path / "bad.json"
-    path.write_text(json.dumps(record))
+    write(path, record)
     with pytest.raises(ValueError, match=words) as caught:
         load(path)
     assert str(path) in str(caught.value)
@@ -186,7 +191,7 @@ def test_blends_nested_deeply_are_refused_at_once(tmp_path):
     for _ in range(200):
         record = {"method": "blend", "parameters": {"parts": [record] * 2}, "fit": None}
         record["parameters"]["parts"][1] = PART
-    (tmp_path / "bad.json").write_text(json.dumps(parts(record)))
+    write(tmp_path / "bad.json", parts(record))
     with pytest.raises(ValueError, match="part 0: a blend cannot hold a blend"):
         load(tmp_path / "bad.json")
 
@@ -195,7 +200,7 @@ def test_too_many_parts_are_refused_before_any_is_made(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(storage, "_made", lambda *given: made.append(given))
     record = parts(*[NOTHING] * 20_000) | {"classes": storage.MAX_CLASSES}
-    (tmp_path / "bad.json").write_text(json.dumps(record))
+    write(tmp_path / "bad.json", record)
     with pytest.raises(ValueError, match=f"1 to {MOST_PARTS} parts, got 20000"):
         load(tmp_path / "bad.json")
     assert not made
@@ -211,6 +216,6 @@ def test_tensors_of_parts_are_matched_by_position(tmp_path, monkeypatch):
     listed = record["parameters"]["parts"]
     first, second = (listed[at] for at in swapped)
     listed[swapped[0]], listed[swapped[1]] = second, first
-    (tmp_path / "cal.json").write_text(json.dumps(record))
+    write(tmp_path / "cal.json", record)
     with pytest.raises(ValueError, match=r"no|need|holds"):
         load(tmp_path / "cal.json")

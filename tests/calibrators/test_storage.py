@@ -14,6 +14,7 @@ import torch
 from calibrant import Predictions, files
 from calibrant.calibrators import Calibrator, Fit, TemperatureScaling, storage
 from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.storage import load, save
 
 # Numbers that a careless writer rounds.
@@ -89,9 +90,14 @@ class TestEveryCalibrator:
             refused(tmp_path, record | {"parameters": kept})
 
 
+def signed(record):
+    """The record with a digest that is right, as a stranger could write it."""
+    return record | {"sha256": digest_of(record)}
+
+
 def refused(folder, record, words="bad.json: "):
     path = folder / "bad.json"
-    path.write_text(record if isinstance(record, str) else json.dumps(record))
+    path.write_text(record if isinstance(record, str) else json.dumps(signed(record)))
     with pytest.raises(ValueError, match=words) as caught:
         load(path)
     assert str(path) in str(caught.value)
@@ -102,7 +108,7 @@ def refused(folder, record, words="bad.json: "):
 SHA = "0" * 64
 GOOD = {
     "format": "calibrant calibrator",
-    "schema": 1,
+    "schema": 2,
     "calibrant": "0.1.0",
     "method": "temperature",
     "classes": 3,
@@ -118,14 +124,21 @@ GOOD = {
 
 
 def test_the_good_record_is_good(tmp_path):
-    (tmp_path / "cal.json").write_text(json.dumps(GOOD))
+    (tmp_path / "cal.json").write_text(text())
     found = load(tmp_path / "cal.json")
     assert found.parameters == {"temperature": ODD}
     assert found.origin == Fit(10, SHA, True, 1e-9, "")
 
 
 def text(**changes):
-    return json.dumps(GOOD | changes)
+    return json.dumps(signed(GOOD | changes))
+
+
+def number(written):
+    """A file whose temperature is written in another way, with the digest of that."""
+    content = text().replace(repr(ODD), written)
+    record = json.loads(content)
+    return content.replace(record["sha256"], digest_of(record))
 
 
 BAD = {
@@ -137,13 +150,16 @@ BAD = {
     "other format": (text(format="x"), "not a calibrator's file"),
     "deep": ("[" * 200_000, "nested too deeply|not valid JSON"),
     "deep object": ('{"a":' * 100_000, "nested too deeply|not valid JSON"),
-    "twice": (text().replace('"schema": 1', '"schema": 1, "schema": 1'), "'schema' comes twice"),
-    "new schema": (text(schema=2), "schema 2, this calibrant reads 1"),
+    "twice": (text().replace('"schema": 2', '"schema": 2, "schema": 2'), "'schema' comes twice"),
+    "new schema": (text(schema=3), "schema 3, this calibrant reads 1 and 2"),
     "schema true": (text(schema=True), "schema must be a whole number, got True"),
     "schema text": (text(schema="1"), "schema must be a whole number, got '1'"),
     "unknown key": (text(evil=1), "unknown key 'evil' in the file; expected one of format"),
     "close key": (text(clases=1), "unknown key 'clases' in the file; did you mean 'classes'"),
-    "no fit": (json.dumps({k: v for k, v in GOOD.items() if k != "fit"}), "the file has no 'fit'"),
+    "no fit": (
+        json.dumps(signed({k: v for k, v in GOOD.items() if k != "fit"})),
+        "the file has no 'fit'",
+    ),
     "close method": (text(method="temprature"), "'temprature'; did you mean 'temperature'"),
     "unknown method": (text(method="os.system"), "no method 'os.system'; expected one of"),
     "method list": (text(method=["temperature"]), "method must be a string, got a list"),
@@ -152,9 +168,9 @@ BAD = {
     "classes float": (text(classes=3.0), "classes must be a whole number, got 3.0"),
     "NaN": (text(parameters={"temperature": math.nan}), "NaN is not a number that"),
     "infinity": (text(parameters={"temperature": math.inf}), "Infinity is not a number that"),
-    "overflow": (text().replace(repr(ODD), "1e999"), "must be finite, got inf"),
+    "overflow": (number("1e999"), "must be finite, got inf"),
     "long number": (text().replace(repr(ODD), "9" * 5000), "bad.json"),
-    "large whole": (text().replace(repr(ODD), "9" * 400), "more digits than a float"),
+    "large whole": (number("9" * 400), "more digits than a float"),
     "negative": (text(parameters={"temperature": -1.0}), "parameters do not fit: temperature must"),
     "text": (text(parameters={"temperature": "1"}), "temperature must be a number, got '1'"),
     "null": (text(parameters={"temperature": None}), "must be a number, got null"),
@@ -358,8 +374,11 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path, table):
     ]:
         changed = record | {"parameters": record["parameters"] | {"scale": wrong}}
         refused(tmp_path, changed, words)
-    infinite = json.dumps(record).replace("[1.0, 0.0, 0.0, 1.0]", "[1.0, 0.0, 0.0, 1e999]")
-    refused(tmp_path, infinite, "finite numbers only")
+    infinite = good | {"values": [1.0, 0.0, 0.0, math.inf]}
+    changed = record | {"parameters": record["parameters"] | {"scale": infinite}}
+    # As 1e999, which is JSON, unlike Infinity.
+    content = json.dumps(signed(changed)).replace("Infinity", "1e999")
+    refused(tmp_path, content, "finite numbers only")
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path, table, monkeypatch):

@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 from calibrant.calibrators.base import SHOWN, fitting_logits, made_from
 from calibrant.calibrators.logistic_solver import Solved, solve
 from calibrant.calibrators.one_versus_rest import (
+    FARTHEST,
     FittingOdds,
     Odds,
     OneVersusRest,
@@ -173,7 +174,8 @@ class QuadraticScaling(LogisticScaling):
     @staticmethod
     def terms(odds: Odds) -> Terms:
         """One, log-odds and their square."""
-        return torch.stack([torch.ones_like(odds), odds, odds.square()])
+        # An infinite square would be NaN where its coefficient is 0.
+        return torch.stack([torch.ones_like(odds), odds, odds.square().clamp(max=FARTHEST)])
 
 
 def _remark(solved: Solved, predictions: Predictions) -> str:

@@ -4,6 +4,7 @@ Wrong ones are refused in one line.
 """
 
 import difflib
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,16 @@ from calibrant.files.checks import human, listed, one_line
 WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 WORDS |= {list: "a list", dict: "an object", type(None): "null"}
 DTYPES = {"float64": torch.float64, "int64": torch.int64}
+
+
+DIGEST = "sha256"
+
+
+def digest_of(record: Mapping[str, Any]) -> str:
+    """SHA-256 of all values of a record but its own digest, whatever their layout in the file."""
+    rest = {key: value for key, value in record.items() if key != DIGEST}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def text_of(record: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from calibrant import __version__, files
@@ -20,10 +19,13 @@ from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.probing import check_probabilities
 from calibrant.calibrators.records import (
+    DIGEST,
     check_file,
     check_keys,
     decoded,
+    digest_of,
     encoded,
     meant,
     short,
@@ -32,8 +34,10 @@ from calibrant.calibrators.records import (
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import human, one_line
+from calibrant.scoped_warnings import warn
 
-FORMAT, SCHEMA = "calibrant calibrator", 1
+# Files of schema 1 have no digest of their own.
+FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is no member of the family; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
@@ -47,7 +51,7 @@ MAX_CLASSES = 10**6
 
 
 def save(calibrator: Calibrator, path: str | Path) -> None:
-    """Write a calibrator as JSON; all numbers come back bit by bit.
+    """Write a calibrator as JSON with its digest; all numbers come back bit by bit.
 
     Tensors of more than 1 MB are written first, to a file beside it whose name holds its own
     digest, so that neither an older file nor anyone's data is overwritten. Both writes are whole
@@ -61,6 +65,13 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     for name, value in given.items():
         if not _finite(value):
             raise ValueError(f"cannot save {method}: {name} holds numbers that are not finite")
+    for part in calibrator.parts if isinstance(calibrator, Blend) else (calibrator,):
+        try:
+            check_probabilities(part)
+        except ValueError as error:
+            raise ValueError(
+                f"cannot save {method_of(part)}: {error}; rescale the logits and fit again"
+            ) from None
     large = {name: value for name, value in given.items() if isinstance(value, Tensor)}
     inline = sum(value.numel() for value in large.values()) <= INLINE_NUMBERS
     record: dict[str, Any] = {
@@ -73,6 +84,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     }
     if not inline:
         record["tensors"] = _write_tensors(path, large)
+    record[DIGEST] = digest_of(record)
     with replacing(path) as handle:
         handle.write(records.text_of(record).encode())
 
@@ -80,8 +92,11 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
 def load(path: str | Path) -> Calibrator:
     """Read a calibrator that `save` wrote.
 
+    Files of schema 1, from before there was a digest, are read with a warning.
+
     Raises:
-        ValueError: the file is damaged, of another kind or schema, or does not fit together.
+        ValueError: the file was changed or damaged, is of another kind or schema, or its
+            parameters give no probabilities.
         OSError: the file is absent or cannot be opened.
     """
     path = Path(path)
@@ -151,13 +166,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
 def _calibrator(path: Path, record: Any) -> Calibrator:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ValueError(f'not a calibrator\'s file: no "format": "{FORMAT}"')
-    schema = typed("schema", record.get("schema"), int)
-    if schema != SCHEMA:
-        raise ValueError(
-            f"written with schema {schema}, this calibrant reads {SCHEMA}: install the calibrant "
-            f"that wrote it, {short(record.get('calibrant'))}"
-        )
-    check_keys("the file", record, KEYS, optional=("tensors",))
+    _check_digest(path, record)
     classes = typed("classes", record["classes"], int)
     if not 2 <= classes <= MAX_CLASSES:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
@@ -167,6 +176,28 @@ def _calibrator(path: Path, record: Any) -> Calibrator:
     if record["method"] != BLEND:
         return made[0]
     return Blend(classes=classes, parts=made, origin=_fit(record["fit"]))
+
+
+def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
+    schema = typed("schema", record.get("schema"), int)
+    if schema not in (UNSIGNED, SCHEMA):
+        raise ValueError(
+            f"written with schema {schema}, this calibrant reads {UNSIGNED} and {SCHEMA}: install "
+            f"the calibrant that wrote it, {short(record.get('calibrant'))}"
+        )
+    signed = () if schema == UNSIGNED else (DIGEST,)
+    check_keys("the file", record, (*KEYS, *signed), optional=("tensors",))
+    if not signed:
+        warn(
+            f"{path}: of schema {UNSIGNED}, without a digest: changes cannot be noticed; "
+            "load and save it to add one",
+            stacklevel=4,
+        )
+    elif record[DIGEST] != digest_of(record):
+        raise ValueError(
+            f"{DIGEST} differs: the file was changed after it was saved; restore it, or make the "
+            "calibrator in Python and save it"
+        )
 
 
 def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -216,14 +247,12 @@ def _part(
 def _made(
     kind: type[Calibrator], classes: int, values: Mapping[str, Any], origin: Fit | None
 ) -> Calibrator:
-    """Make the calibrator, and use it once: parameters that do not fit together show then."""
+    """Make the calibrator, and use it: parameters that do not fit together show then."""
     try:
         calibrator = kind(classes=classes, origin=origin, **values)
-        out = calibrator(torch.zeros(2, classes, dtype=torch.float64))
     except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
         raise ValueError(f"parameters do not fit: {one_line(error)}") from None
-    if out.shape != (2, classes) or bool(out.isnan().any()):
-        raise ValueError("parameters do not fit: they give no probabilities")
+    check_probabilities(calibrator)
     return calibrator
 
 
