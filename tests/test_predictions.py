@@ -100,7 +100,7 @@ def test_probabilities_are_kept_to_the_last_bit():
     p = Predictions.from_probs(probs, [0, 1, 0])
     assert p.probs.numpy().tolist() == probs.tolist()
     assert p.confidence.tolist() == [0.6, 2 / 3, 1.0]
-    assert p.logits[2].tolist() == [0.0, -np.inf]
+    assert p.log_probs[2].tolist() == [0.0, -np.inf]
 
 
 def test_probabilities_and_their_logs_give_the_same_rows():

@@ -26,8 +26,9 @@ class Predictions:
     without copying them (half precision is raised to float32), so do not write into them.
 
     Args:
-        logits: (n, k) scores, tensor or array; -inf is probability zero. Log-probabilities are
-            logits too. Probabilities are not: use `from_probs`.
+        logits: (n, k) scores, tensor or array; -inf masks a class: it is impossible for that
+            example, and its probability stays exactly 0. Log-probabilities are logits too.
+            Probabilities are not: use `from_probs`.
         labels: (n,) class indices, or names if `class_names` is given.
         weights: (n,) how many examples each row stands for; 1 if not given.
         groups: (n,) which patient, image or user a row belongs to; splits and cluster intervals
@@ -77,6 +78,8 @@ class Predictions:
 
         The numbers are kept as given, so a confidence of exactly 0.6 stays on its bin's edge.
         Rows must sum to 1 within 1e-3 (1e-2 for float16, 5e-2 for bfloat16) unless `normalize`.
+        A probability of 0 may have been rounded and masks nothing: calibrators take it as 1e-38.
+        To mask a class, give logits with -inf.
         """
         _same_device(probs=probs, labels=labels)
         given = checks.as_tensor("probs", probs)
@@ -249,8 +252,16 @@ class Predictions:
 
     @property
     def logits(self) -> Logits:
-        """Logits as given; the log of the probabilities if those were given, (n, k)."""
+        """Logits as given; the log of the probabilities if those were given, (n, k).
+
+        A given probability of 0 becomes the logarithm of 1e-38 times the highest of its row.
+        """
         return self._scores.logits
+
+    @property
+    def zero_probs(self) -> int:
+        """How many probabilities were given as exactly 0; masked logits are not counted."""
+        return self._scores.zero_probs
 
     @property
     def log_probs(self) -> Logits:

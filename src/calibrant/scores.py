@@ -1,6 +1,7 @@
 """Logits or probabilities, whichever was given, and the other one when asked."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -15,6 +16,9 @@ from calibrant.shapes import Index, Labels, Logits
 
 T = TypeVar("T")
 
+# What a given probability of zero becomes as a logit: the least normal float32.
+LOG_ZERO = math.log(torch.finfo(torch.float32).tiny)
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -25,8 +29,17 @@ class Scores:
 
     @property
     def logits(self) -> Logits:
-        """Logits, (n, k); the log of the probabilities if those were given."""
-        return self.values if self.kind == "logits" else self.values.log()
+        """Logits, (n, k); the log of the probabilities if those were given.
+
+        A probability of 0 was rounded, as far as anyone can tell, and becomes a finite logit; a
+        logit of -inf says that the class is impossible, and stays.
+        """
+        return self.values if self.kind == "logits" else without_zeros(self.values.log())
+
+    @property
+    def zero_probs(self) -> int:
+        """How many probabilities were given as exactly 0."""
+        return int((self.values == 0).sum()) if self.kind == "probs" else 0
 
     @property
     def log_probs(self) -> Logits:
@@ -80,6 +93,19 @@ class Scores:
     def take(self, index: Tensor) -> "Scores":
         """Return the examples at `index`."""
         return Scores(self.values[index], self.kind)
+
+
+def without_zeros(logits: Logits) -> Logits:
+    """Replace -inf by a logit that stands for the least probability of float32.
+
+    It lies below every finite logit of its row, so the order of the classes stays.
+    """
+    zero = logits.isneginf()
+    if not bool(zero.any()):
+        return logits
+    top = logits.max(1, keepdim=True).values
+    least = logits.masked_fill(zero, torch.inf).min(1, keepdim=True).values
+    return torch.where(zero, torch.minimum(top + LOG_ZERO, least), logits)
 
 
 def fingerprint(*arrays: Tensor | None) -> str:

@@ -60,21 +60,31 @@ class Solution(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Scores (n, k), labels, and weights that sum to one, none of them zero."""
+    """Scores (n, k), labels, and weights that sum to one, none of them zero.
+
+    Masked classes, if any, have scores of 0 and no probability: they add to no sum.
+    """
 
     scores: np.ndarray
     labels: Index
     shares: np.ndarray
+    masked: np.ndarray | None = None
 
     def typed(self, dtype: type) -> "Data":
         """The same numbers in another precision."""
-        return Data(self.scores.astype(dtype, copy=False), self.labels, self.shares.astype(dtype))
+        scores: np.ndarray = self.scores.astype(dtype, copy=False)
+        return self._replace(scores=scores, shares=self.shares.astype(dtype))
 
     def some(self) -> "Data":
         """About `SOME` of the examples, evenly spread."""
         part = slice(None, None, max(1, len(self.scores) // SOME))
-        shares = self.shares[part]
-        return Data(self.scores[part], self.labels[part], shares / shares.sum())
+        rows = self.of(part)
+        return rows._replace(shares=rows.shares / rows.shares.sum())
+
+    def of(self, part: slice) -> "Data":
+        """Some of the examples, with the weights they have."""
+        masked = None if self.masked is None else self.masked[part]
+        return Data(self.scores[part], self.labels[part], self.shares[part], masked)
 
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -156,15 +166,16 @@ def _diagonal_pass(
     """Loss, gradient and, if asked, diagonal of the curvature, each (2, k): factors, biases."""
 
     def of_chunk(part: slice) -> tuple[float, np.ndarray, np.ndarray]:
-        scores = data.scores[part].astype(np.float64)
-        value, error = _errors(scores * factor + bias, data.labels[part], data.shares[part])
+        rows = data.of(part)
+        scores = rows.scores.astype(np.float64)
+        value, error = _errors(scores * factor + bias, rows)
         slope = np.stack([np.einsum("nk,nk->k", error, scores), error.sum(0)])
         if not curved:
             return value, slope, np.zeros_like(slope)
         own = np.zeros_like(error)
-        own[np.arange(len(own)), data.labels[part]] = data.shares[part]
+        own[np.arange(len(own)), rows.labels] = rows.shares
         weight = error + own
-        spread = weight - weight**2 / data.shares[part][:, None]
+        spread = weight - weight**2 / rows.shares[:, None]
         return value, slope, np.stack([np.einsum("nk,nk->k", spread, scores**2), spread.sum(0)])
 
     parts = list(map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS))
@@ -177,11 +188,9 @@ def _full_pass(data: Data, weight: np.ndarray) -> tuple[float, np.ndarray]:
     typed = weight.astype(data.scores.dtype)
 
     def of_chunk(part: slice) -> tuple[float, np.ndarray]:
-        scores = data.scores[part]
-        value, error = _errors(
-            scores @ typed[:-1] + typed[-1], data.labels[part], data.shares[part]
-        )
-        return value, np.concatenate([scores.T @ error, error.sum(0)[None]]).astype(np.float64)
+        rows = data.of(part)
+        value, error = _errors(rows.scores @ typed[:-1] + typed[-1], rows)
+        return value, np.concatenate([rows.scores.T @ error, error.sum(0)[None]]).astype(np.float64)
 
     total, slope = 0.0, np.zeros(weight.shape)
     for value, piece in map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS):
@@ -190,9 +199,11 @@ def _full_pass(data: Data, weight: np.ndarray) -> tuple[float, np.ndarray]:
     return total, slope
 
 
-def _errors(logits: np.ndarray, labels: Index, shares: np.ndarray) -> tuple[float, np.ndarray]:
+def _errors(logits: np.ndarray, rows: Data) -> tuple[float, np.ndarray]:
     """Weighted sum of the losses, and their derivative along the logits; uses up the logits."""
-    at = np.arange(len(logits))
+    at, labels, shares = np.arange(len(logits)), rows.labels, rows.shares
+    if rows.masked is not None:
+        logits[rows.masked] = -np.inf
     logits -= logits.max(1)[:, None]
     own = logits[at, labels]
     np.exp(logits, out=logits)
@@ -229,7 +240,8 @@ class Unknowns(NamedTuple):
 
 def _doubts(data: Data) -> Doubts:
     scores = data.scores.astype(np.float64)
-    probs = np.exp(scores - scores.max(1)[:, None])
+    allowed = scores if data.masked is None else np.where(data.masked, -np.inf, scores)
+    probs = np.exp(allowed - allowed.max(1)[:, None])
     probs /= probs.sum(1)[:, None]
     doubt = data.shares * (1 - np.einsum("nk,nk->n", probs, probs))
     one = np.concatenate([scores, np.ones((len(scores), 1))], 1)

@@ -1,6 +1,5 @@
 """What every calibrator is: a frozen, fitted map from logits to log-probabilities."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.calibrators.top_class import with_top_of
 from calibrant.checks import raised
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
 
-# What a probability of zero becomes: the least normal float32. Below it a logarithm is noise.
-LOG_ZERO = math.log(torch.finfo(torch.float32).tiny)
 # Names in a message before the rest is only counted.
 SHOWN = 8
 
@@ -48,6 +46,9 @@ class Calibrator(ABC):
     Fields are the fitted numbers: there is no unfitted calibrator. Applying one takes logits only,
     so labels of the test data cannot leak into it. The arithmetic is that of the logits' own
     precision (half precision is raised to float32), and gradients flow through.
+
+    A logit of -inf masks a class: for that example the map is that of the other classes alone, as
+    if the parameters of the masked class were removed, and its probability is exactly 0.
 
     Attributes:
         classes: k.
@@ -80,10 +81,10 @@ class Calibrator(ABC):
 
     @abstractmethod
     def log_probs(self, logits: Logits) -> Logits:
-        """Map finite logits of the right number of classes, float32 or float64."""
+        """Map logits of the right number of classes, float32 or float64; -inf stays -inf."""
 
     def __call__(self, logits: Any) -> Logits:
-        """Log-probabilities, (n, k). A logit of -inf is taken as a probability of 1e-38."""
+        """Log-probabilities, (n, k); -inf for masked classes, whose logits are -inf."""
         given = logits if isinstance(logits, Tensor) else torch.as_tensor(np.asarray(logits))
         if given.ndim != 2 or given.shape[1] != self.classes:
             came = f"{given.shape[1]} classes" if given.ndim == 2 else f"shape {tuple(given.shape)}"
@@ -92,9 +93,13 @@ class Calibrator(ABC):
             )
         if not bool((given < torch.inf).all()):
             raise ValueError("logits hold NaN or inf: nothing can be said about such rows")
-        finite = without_zeros(raised(given))
-        mapped = self.log_probs(finite)
-        return with_top_of(finite, mapped) if self.keeps_argmax else mapped
+        scores = raised(given)
+        masked = mask_of(scores)
+        if masked is not None and bool(masked.all(1).any()):
+            row = int(masked.all(1).nonzero()[0])
+            raise ValueError(f"logits: row {row} is -inf for every class; allow at least one")
+        mapped = self.log_probs(scores)
+        return with_top_of(scores, mapped) if self.keeps_argmax else mapped
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -114,51 +119,61 @@ class Calibrator(ABC):
         )
 
 
-def without_zeros(logits: Logits) -> Logits:
-    """Replace -inf by a logit that stands for the least probability of float32.
-
-    It lies below every finite logit of its row, so the order of the classes stays.
-    """
-    zero = logits.isneginf()
-    if not bool(zero.any()):
-        return logits
-    top = logits.max(1, keepdim=True).values
-    least = logits.masked_fill(zero, torch.inf).min(1, keepdim=True).values
-    return torch.where(zero, torch.minimum(top + LOG_ZERO, least), logits)
-
-
 def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Logits:
-    """Check that examples can be fitted to, and give their logits, all finite.
+    """Check that examples can be fitted to, and give their logits: finite, or -inf if masked.
 
     Args:
         predictions: the examples.
-        every_class: refuse data in which some class never occurs, instead of a warning.
+        every_class: refuse data in which some class never occurs, instead of a warning. A class
+            that is masked in every example is only warned of: no parameter of it counts.
     """
     present = np.bincount(
         predictions.labels.numpy(), weights=predictions.row_weights, minlength=predictions.classes
     )
     if (present > 0).sum() == 1:
         raise ValueError(f"cannot fit: labels hold a single class, {int(present.argmax())}")
-    absent = np.flatnonzero(present == 0)
-    if len(absent):
-        names = predictions.class_names
-        shown = ", ".join(str(names[at] if names else at) for at in absent[:SHOWN])
-        more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
-        which = f"{len(absent)} of {predictions.classes} classes never occur: {shown}{more}"
-        if every_class:
+    logits = predictions.logits
+    _refuse_masked_labels(predictions, logits)
+    possible = ever_allowed(logits)
+    for what, absent in (
+        ("never occur", (present == 0) & possible),
+        ("are masked in every example", ~possible),
+    ):
+        if not absent.any():
+            continue
+        which = f"{absent.sum()} of {len(absent)} classes {what}: {_named(predictions, absent)}"
+        if every_class and what == "never occur":
             raise ValueError(
                 f"cannot fit, {which}; use one of temperature, structured_vector, "
                 "structured_matrix, or examples of every class"
             )
         warn(f"{which}; nothing is learnt about them", stacklevel=3)
-    logits = predictions.logits
-    zeros = int(logits.isneginf().sum())
-    if zeros:
+    if predictions.zero_probs:
         warn(
-            f"{zeros} of {logits.numel()} probabilities are exactly 0: taken as 1e-38",
+            f"{predictions.zero_probs} of {logits.numel()} probabilities are exactly 0: "
+            "taken as 1e-38",
             stacklevel=3,
         )
-    return without_zeros(logits)
+    return logits
+
+
+def _refuse_masked_labels(predictions: Predictions, logits: Logits) -> None:
+    """Refuse to fit to labels that are said to be impossible: their loss is infinite."""
+    masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
+    masked &= predictions.row_weights > 0
+    if masked.any():
+        raise ValueError(
+            f"cannot fit: the label of {masked.sum()} of {len(masked)} examples is masked, its "
+            f"logit is -inf (first at row {masked.argmax()}); drop such rows, give them finite "
+            "logits, or use Predictions.from_probs if these are probabilities rounded to 0"
+        )
+
+
+def _named(predictions: Predictions, which: np.ndarray) -> str:
+    """Names or numbers of some classes; the rest of many are only counted."""
+    at, names = np.flatnonzero(which), predictions.class_names
+    shown = ", ".join(str(names[each] if names else each) for each in at[:SHOWN])
+    return shown + (f" and {len(at) - SHOWN} more" if len(at) > SHOWN else "")
 
 
 def made_from(

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.masks import log_sum, mask_of
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
@@ -30,6 +29,7 @@ class Blend(Calibrator):
         parts: the calibrators, all of the same classes, none of them a blend.
 
     Examples:
+        >>> import torch
         >>> from calibrant.calibrators import Identity, TemperatureScaling
         >>> halved = TemperatureScaling(classes=2, temperature=2.0)
         >>> both = Blend(classes=2, parts=(Identity(classes=2), halved))
@@ -68,9 +68,7 @@ class Blend(Calibrator):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Add the probabilities by their logarithms, one part after the other."""
-        total = self.parts[0](logits)
-        for part in self.parts[1:]:
-            total = torch.logaddexp(total, part(logits))
+        total = log_sum((part(logits) for part in self.parts), mask_of(logits))
         return total - math.log(len(self.parts))
 
     @property

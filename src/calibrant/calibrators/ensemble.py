@@ -11,6 +11,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.masks import allowed_counts, far_below, log_sum, mask_of
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
 from calibrant.rows import map_chunks
@@ -124,28 +125,28 @@ class EnsembleTemperature(Calibrator):
     def log_probs(self, logits: Logits) -> Logits:
         """Mix the probabilities by their logarithms."""
         tempered, plain, uniform = self.weights.tolist()
+        masked = mask_of(logits)
         members = []
         if tempered:
             members.append(torch.log_softmax(logits / self.temperature, 1) + math.log(tempered))
         if plain:
             members.append(torch.log_softmax(logits, 1) + math.log(plain))
         if uniform:
-            members.append(torch.full_like(logits, math.log(uniform / self.classes)))
-        mixed = members[0]
-        for member in members[1:]:
-            mixed = torch.logaddexp(mixed, member)
-        return mixed
+            counts = torch.as_tensor(allowed_counts(masked, self.classes)).to(logits)
+            members.append((math.log(uniform) - counts.log()).expand_as(logits))
+        return log_sum(members, masked)
 
 
 class Profile:
     """The log score at the best weights, as a function of the inverse temperature."""
 
     def __init__(self, logits: Logits, labels: np.ndarray, weights: Values) -> None:
-        self.logits, self.labels = logits, labels
+        self.given, self.logits, self.labels = logits, far_below(logits), labels
         self.weights = weights / weights.sum()
         self.members = np.empty((3, len(logits)))
         self.members[1] = self._label(1.0)[0]
-        self.members[2] = -math.log(logits.shape[1])
+        counts = torch.as_tensor(allowed_counts(mask_of(logits), logits.shape[1]))
+        self.members[2] = -np.log(counts.flatten().numpy())
         self.mixture = np.full(3, 1 / 3)
 
     def part(self) -> "Profile":
@@ -156,7 +157,7 @@ class Profile:
         some = slice(None, None, every)
         if not self.weights[some].any():
             return self
-        return Profile(self.logits[some], self.labels[some], self.weights[some])
+        return Profile(self.given[some], self.labels[some], self.weights[some])
 
     def at(self, inverse: float) -> Mixture:
         r"""Best weights, and the profile's loss and derivatives.

@@ -29,6 +29,8 @@ Values = Float[Tensor, "*any"]
 
 # Below this 1 - p a short series for -log(p) / (1 - p) is exact to rounding.
 NEAR_ONE = 1e-3
+# Log-probability below zero by which the inverse takes a masked class: its exponential is 0.
+ABSENT = 1e4
 # Steps of the two nested searches of the inverse; both settle in about ten.
 STEPS = 60
 
@@ -42,7 +44,8 @@ def focal_map(log_probs: Logits, gamma: float | Float[Tensor, ""]) -> Logits:
     is always raised if it is at least 1/2, or with at most three classes; in general only above
     a level that `raising_threshold` gives, and far below that level it is lowered.
 
-    Finite in float32 for any finite logits: nothing but logarithms is formed.
+    Finite in float32 for any finite logits: nothing but logarithms is formed. Classes at -inf stay
+    there, and the map is that of the others.
 
     Args:
         log_probs: (n, k) log-probabilities; logits will do, they are normalised first.
@@ -73,9 +76,8 @@ def log_misses(log_p: Logits) -> Logits:
     """
     top = log_p.argmax(1, keepdim=True)
     own = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, top, value=True)
-    others = log_p.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)
     # Nothing at all but the first class: small enough, and still a number.
-    others = others.clamp_min(-1e30)
+    others = log_p.masked_fill(own, -1e30).logsumexp(1, keepdim=True)
     # Filled with a harmless value first: a NaN gradient would survive being masked afterwards.
     below = torch.log1p(-log_p.masked_fill(own, -1.0).exp())
     return torch.where(own, others, below)
@@ -113,6 +115,8 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
     log_q = torch.log_softmax(given.double(), 1)
     if gamma == 0 or log_q.shape[1] == 1:
         return log_q.to(given.dtype)
+    masked = log_q.isneginf()
+    log_q = log_q.masked_fill(masked, -ABSENT)
     top = log_q.argmax(1, keepdim=True)
     first = torch.zeros_like(log_q, dtype=torch.bool).scatter(1, top, value=True)
     # The first class has at least 1/k and the second at most 1/2: that brackets the level.
@@ -136,7 +140,8 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
         return rest - log_miss.gather(1, top), rise
 
     level = _root(excess, (low + high) / 2, low, high)
-    return torch.log_softmax(_both(_odds_of(log_q + level, gamma, odds))[0], 1).to(given.dtype)
+    log_p = _both(_odds_of(log_q + level, gamma, odds))[0].masked_fill(masked, -torch.inf)
+    return torch.log_softmax(log_p, 1).to(given.dtype)
 
 
 def _root(

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from calibrant.calibrators.focal_map import NEAR_ONE
+from calibrant.calibrators.masks import far_below
 from calibrant.rows import map_chunks
 from calibrant.shapes import Index, Values
 
@@ -25,7 +26,8 @@ def focal_slopes(logits: np.ndarray, labels: Index, weights: Values) -> Objectiv
     log-odds t of each class, whose derivative along 1/T is finite where p rounds to 1.
     """
     total = weights.sum()
-    rows = torch.from_numpy(logits)
+    rows = far_below(torch.from_numpy(logits))
+    logits = rows.numpy()
 
     def at(inverse: float, gamma: float) -> tuple[float, Values]:
         def of_chunk(part: slice) -> np.ndarray:

@@ -137,7 +137,7 @@ def focal_landscape(
 
 
 def with_logits(predictions: Predictions, logits: Logits) -> Predictions:
-    """The same examples with other logits, such as finite ones."""
+    """The same examples with other logits."""
     return Predictions(logits, predictions.labels, weights=predictions.weights)
 
 
@@ -160,7 +160,7 @@ UNBOUNDED = (
 
 
 def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
-    """Minimise the log score over finite logits; returns 1/T, gamma, gradient norm, remark."""
+    """Minimise the log score; returns 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
     weights = predictions.row_weights
     plain = best_inverse(predictions, predictions.logits)

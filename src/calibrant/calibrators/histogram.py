@@ -10,6 +10,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from calibrant.calibrators.base import fitting_logits, made_from
+from calibrant.calibrators.masks import ever_allowed
 from calibrant.calibrators.one_versus_rest import (
     FittingOdds,
     Odds,
@@ -87,26 +88,33 @@ class HistogramBinning(OneVersusRest):
         """
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
             raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
-        odds = fitting_odds(fitting_logits(predictions, every_class=True))
-        labels, weights = predictions.labels.numpy(), predictions.row_weights
-        classes = predictions.classes
-        least = 1 / classes / (float(weights.sum()) + 1)
+        logits = fitting_logits(predictions, every_class=True)
+        odds, weights = fitting_odds(logits, predictions.row_weights)
+        labels, classes = predictions.labels.numpy(), predictions.classes
+        # The share of one class in an example that is spread evenly.
+        share = 1 / int(ever_allowed(logits).sum())
+        least = share / (float(predictions.row_weights.sum()) + 1)
 
         def of_classes(part: slice) -> tuple[Edges, Frequencies]:
             scores = torch.from_numpy(odds[part])
-            edges = (
-                _equal_mass(scores, weights, bins) if equal_mass else _equal_width(odds[part], bins)
-            )
+            counts = weights if weights.ndim == 1 else weights[part]
+            if not equal_mass:
+                edges = _equal_width(odds[part], bins)
+            elif counts.ndim == 1:
+                edges = _equal_mass(scores, counts, bins)
+            else:
+                each = zip(scores, counts, strict=True)
+                edges = torch.cat([_equal_mass(one[None], own, bins) for one, own in each])
             own = is_class(labels, part, classes)
             # One number for each bin of each class, so that one count is enough.
             bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(len(own))[:, None]
             size, hits = (
                 np.bincount(bin_of.ravel(), each.ravel(), len(own) * bins).reshape(-1, bins)
-                for each in (np.broadcast_to(weights, own.shape), own * weights)
+                for each in (np.broadcast_to(counts, own.shape), own * counts)
             )
             ends = np.pad(edges.sigmoid().numpy(), ((0, 0), (1, 1)), constant_values=(0, 1))
             centre = np.clip((ends[:, 1:] + ends[:, :-1]) / 2, least, 1 - least)
-            means = (hits + 1 / classes) / (size + 1)
+            means = (hits + share) / (size + 1)
             return edges, torch.from_numpy(np.where(size > 0, means, centre))
 
         found = zip(*map_chunks(of_classes, torch.from_numpy(odds)), strict=True)
@@ -128,6 +136,8 @@ def _equal_width(odds: FittingOdds, bins: int) -> Edges:
 def _equal_mass(odds: Float64[Tensor, "m n"], weights: Values, bins: int) -> Edges:
     """Halfway between the two different scores where the next share of the weight is reached."""
     used = torch.from_numpy(np.flatnonzero(weights > 0))
+    if not len(used):
+        return _equal_width(odds.numpy(), bins)
     scores, order = odds[:, used].sort(dim=1)
     mass = torch.from_numpy(weights)[used][order].cumsum(1)
     # A share that is reached up to rounding counts as reached.

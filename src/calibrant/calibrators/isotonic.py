@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.masks import ever_allowed, left_out, log_softmax, mask_of
 from calibrant.calibrators.one_versus_rest import (
     BLOCK,
     Odds,
@@ -28,6 +29,9 @@ from calibrant.shapes import Logits, Values
 
 # Examples of a class below which a free increasing function mostly fits noise.
 FEW = 50
+
+# Probabilities at which a function without examples is held to the identity.
+GRID = np.linspace(0.02, 0.98, 49)
 
 # b knots of each of m functions.
 Knots = Float[Tensor, "m b"]
@@ -93,9 +97,9 @@ class IsotonicRegression(OneVersusRest):
     def fit(cls, predictions: Predictions) -> "IsotonicRegression":
         """Pool adjacent violators, for each class; every class must occur."""
         logits = fitting_logits(predictions, every_class=True)
-        labels, weights = predictions.labels.numpy(), predictions.row_weights
-        classes, total = predictions.classes, weights.sum()
-        counts = np.bincount(labels, weights=weights, minlength=classes)
+        labels, classes = predictions.labels.numpy(), predictions.classes
+        possible = ever_allowed(logits)
+        counts = np.bincount(labels, weights=predictions.row_weights, minlength=classes)[possible]
         few = int((counts < FEW).sum())
         if few:
             warn(
@@ -104,12 +108,13 @@ class IsotonicRegression(OneVersusRest):
                 "temperature need less",
                 stacklevel=2,
             )
-        odds = fitting_odds(logits)
+        odds, weights = fitting_odds(logits, predictions.row_weights)
+        share = 1 / int(possible.sum())
 
         def of_class(part: slice) -> list[Steps]:
             targets = is_class(labels, part, classes)
-            pairs = zip(odds[part], targets, strict=True)
-            return [pooled(scores, own, weights) for scores, own in pairs]
+            each = np.broadcast_to(weights if weights.ndim == 1 else weights[part], targets.shape)
+            return [_fitted(*one, share) for one in zip(odds[part], targets, each, strict=True)]
 
         fitted = [each for part in map_chunks(of_class, torch.from_numpy(odds)) for each in part]
         offsets = np.cumsum([0, *(len(each.knots) for each in fitted)])
@@ -117,7 +122,7 @@ class IsotonicRegression(OneVersusRest):
         return cls(
             classes=classes,
             knots=torch.from_numpy(np.concatenate([each.knots for each in fitted])),
-            values=torch.from_numpy((total * values + 1 / classes) / (total + 1)),
+            values=torch.from_numpy(values),
             offsets=torch.from_numpy(offsets.astype(np.int64)),
             origin=made_from(predictions),
         )
@@ -190,11 +195,15 @@ class OrderPreservingIsotonic(Calibrator):
         for _ in map_chunks(fill, logits):
             pass
         own = predictions.labels.numpy()[:, None] == np.arange(classes)
-        fitted = pooled(odds.ravel(), own.ravel(), np.repeat(weights, classes))
+        each, masked = np.repeat(weights, classes), mask_of(logits)
+        if masked is not None:
+            each[left_out(masked).numpy().ravel()] = 0
+        fitted = pooled(odds.ravel(), own.ravel(), each)
+        share = 1 / int(ever_allowed(logits).sum())
         return cls(
             classes=classes,
             knots=torch.from_numpy(fitted.knots),
-            values=torch.from_numpy((total * fitted.values + 1 / classes) / (total + 2)),
+            values=torch.from_numpy((total * fitted.values + share) / (total + 2)),
             slope=1 / (total + 2),
             origin=made_from(predictions),
         )
@@ -204,14 +213,25 @@ class OrderPreservingIsotonic(Calibrator):
         knots, values = self.knots.to(logits)[None], self.values.to(logits)[None]
 
         def of_part(part: Logits) -> Logits:
-            odds = log_odds(part)
+            masked, odds = mask_of(part), log_odds(part)
+            if masked is not None:
+                odds = odds.masked_fill(masked, 0.0)
             found = interpolated(odds.reshape(1, -1), knots, values).reshape(odds.shape)
             found = found + self.slope * logsigmoid(odds).exp()
-            return torch.log_softmax(found.log(), 1)
+            return log_softmax(found.log(), masked)
 
         return torch.cat(
             [of_part(part) for part in torch.split(logits, max(1, BLOCK // self.classes))]
         )
+
+
+def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> Steps:
+    """The function of one class, with one more example of which `share` is the class."""
+    total = weights.sum()
+    if total == 0:
+        return Steps(np.log(GRID / (1 - GRID)), GRID)
+    steps = pooled(scores, own, weights)
+    return Steps(steps.knots, (total * steps.values + share) / (total + 1))
 
 
 def pooled(scores: Values, own: np.ndarray, weights: Values) -> Steps:

@@ -75,7 +75,7 @@ class LogisticScaling(OneVersusRest):
         """
         logits = fitting_logits(predictions, every_class=True)
         solved = _fit(
-            fitting_odds(logits),
+            *fitting_odds(logits, predictions.row_weights),
             predictions,
             terms=cls.terms,
             identity=np.array(cls.identity),
@@ -197,6 +197,7 @@ def _remark(solved: Solved, predictions: Predictions) -> str:
 
 def _fit(
     odds: FittingOdds,
+    weights: np.ndarray,
     predictions: Predictions,
     *,
     terms: Callable[[Odds], Terms],
@@ -205,17 +206,18 @@ def _fit(
     smooth: bool,
 ) -> Solved:
     """Fit all classes, as many at a time as fit in cache."""
-    labels, weights = predictions.labels.numpy(), predictions.row_weights
+    labels = predictions.labels.numpy()
 
     def of_classes(part: slice) -> Solved:
         own = is_class(labels, part, predictions.classes)
         targets = own.astype(np.float64)
+        counts = weights if weights.ndim == 1 else weights[part]
         if smooth:
-            inside = np.einsum("cn,n->c", targets, weights)[:, None]
-            outside = weights.sum() - inside
+            inside = (targets * counts).sum(1, keepdims=True)
+            outside = counts.sum(-1, keepdims=True) - inside
             targets = np.where(own, (inside + 1) / (inside + 2), 1 / (outside + 2))
         block = terms(torch.from_numpy(odds[part]).T).permute(2, 0, 1).contiguous().numpy()
-        return solve(block, targets, weights, identity, nonnegative)
+        return solve(block, targets, counts, identity, nonnegative)
 
     parts = list(map_chunks(of_classes, torch.from_numpy(odds), elements=ELEMENTS))
     return Solved(*(np.concatenate(each) for each in zip(*parts, strict=True)))

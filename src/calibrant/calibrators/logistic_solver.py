@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.shapes import Values
-
 STEPS = 60
 # Half a Newton decrement is how far the loss is from its least value, here in parts of it.
 TOLERANCE = 1e-14
@@ -33,20 +31,26 @@ class Solved(NamedTuple):
 def solve(
     terms: Block,
     targets: Block,
-    weights: Values,
+    weights: np.ndarray,
     identity: np.ndarray,
     nonnegative: tuple[int, ...],
 ) -> Solved:
-    """Best coefficients of each class; pulled towards the identity where there is no best."""
-    weights = weights / weights.sum()
-    share = np.einsum("cn,n->c", targets, weights)
+    """Best coefficients of each class; pulled towards the identity where there is no best.
+
+    Weights are (n,), or (c, n) for classes that leave out different examples; a class that leaves
+    out all of them keeps the identity.
+    """
+    total = weights.sum(-1, keepdims=True)
+    weights = weights / np.where(total > 0, total, 1.0)
+    share = _sums(targets, weights)
     rarer = np.minimum(share, 1 - share)
     best = _constrained(terms, targets, weights, identity, nonnegative, np.zeros(terms.shape[:2]))
     stuck = np.flatnonzero(~best.converged | (best.loss < PERFECT * rarer))
     if len(stuck):
-        scale = np.einsum("cdn,cdn,n->cd", terms[stuck], terms[stuck], weights)
+        counts, hard = _of(weights, stuck), terms[stuck]
+        scale = np.stack([_sums(hard[:, at] ** 2, counts) for at in range(len(identity))], 1)
         pull = RIDGE * rarer[stuck, None] * np.maximum(scale, 1e-12)
-        pulled = _constrained(terms[stuck], targets[stuck], weights, identity, nonnegative, pull)
+        pulled = _constrained(hard, targets[stuck], counts, identity, nonnegative, pull)
         for all_of, some in zip(best, pulled, strict=True):
             all_of[stuck] = some
         best.converged[stuck] = False
@@ -56,7 +60,7 @@ def solve(
 def _constrained(
     terms: Block,
     targets: Block,
-    weights: Values,
+    weights: np.ndarray,
     identity: np.ndarray,
     nonnegative: tuple[int, ...],
     pull: np.ndarray,
@@ -74,7 +78,8 @@ def _constrained(
     best.loss[~inside] = np.inf
     for held in [[column] for column in columns] + [columns]:
         free = ~np.isin(np.arange(len(identity)), held)
-        face = _newton(terms[again], targets[again], weights, identity, free, pull[again])
+        counts = _of(weights, again)
+        face = _newton(terms[again], targets[again], counts, identity, free, pull[again])
         better = (face.coefficients[:, columns] >= 0).all(1) & (face.loss < best.loss[again])
         for all_of, some in zip(best, face, strict=True):
             all_of[again[better]] = some[better]
@@ -84,7 +89,7 @@ def _constrained(
 def _newton(
     terms: Block,
     targets: Block,
-    weights: Values,
+    weights: np.ndarray,
     identity: np.ndarray,
     free: np.ndarray,
     pull: np.ndarray,
@@ -128,7 +133,7 @@ class Problem:
 
     terms: Block
     targets: Block
-    weights: Values
+    weights: np.ndarray
     identity: np.ndarray
     free: np.ndarray
     pull: np.ndarray
@@ -139,6 +144,7 @@ class Problem:
             self,
             terms=self.terms[classes],
             targets=self.targets[classes],
+            weights=_of(self.weights, classes),
             pull=self.pull[classes],
         )
 
@@ -173,7 +179,17 @@ class Problem:
     def _loss(self, at: np.ndarray, odds: Block, small: Block) -> np.ndarray:
         each = np.maximum(odds, 0) - self.targets * odds + np.log1p(small)
         pulled = 0.5 * (self.pull * (at - self.identity) ** 2).sum(1)
-        return np.asarray(np.einsum("cn,n->c", each, self.weights) + pulled)
+        return np.asarray(_sums(each, self.weights) + pulled)
+
+
+def _of(weights: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Weights of some of the classes, which may share them."""
+    return weights if weights.ndim == 1 else weights[classes]
+
+
+def _sums(values: Block, weights: np.ndarray) -> np.ndarray:
+    """Weighted sum over the examples of each class, (c,)."""
+    return np.asarray(np.einsum("cn,n->c" if weights.ndim == 1 else "cn,cn->c", values, weights))
 
 
 def _start(problem: Problem) -> np.ndarray:

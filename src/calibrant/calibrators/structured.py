@@ -11,6 +11,8 @@ then fit an affine map close to the identity, with the penalty
 $$\frac{k}{n} \bigl(\|b\|^2 + \|\mathrm{diag} D\|^2\bigr)
   + \frac{k (k - 1)}{n} \|\mathrm{off} D\|^2.$$
 
+Masked classes do not count in k.
+
 References:
     Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
 """
@@ -24,6 +26,14 @@ from calibrant.calibrators.affine import Ridge, fit_diagonal, fit_full
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.focal_map import check_gamma, focal_map
 from calibrant.calibrators.focal_temperature import best_focal, with_logits
+from calibrant.calibrators.masks import (
+    Mask,
+    allowed_counts,
+    ever_allowed,
+    log_softmax,
+    mask_of,
+    without_masked,
+)
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.calibrators.vector_matrix import (
     PerClassTensor,
@@ -56,9 +66,9 @@ class Structured(Calibrator):
         """Log-probabilities before the mixture."""
         return torch.log_softmax(logits / self.temperature, 1)
 
-    def scores(self, logits: Logits) -> Logits:
-        """What the affine map is applied to."""
-        return mixed(self.first(logits), self.mix)
+    def scores(self, logits: Logits, masked: Mask | None) -> Logits:
+        """What the affine map is applied to: 0 for masked classes."""
+        return without_masked(mixed(self.first(logits), self.mix, masked), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,7 +122,7 @@ class StructuredVectorScaling(Structured):
         check_strength("diagonal", diagonal)
         check_strength("bias", bias)
         first, scores = _first_step(predictions, focal=cls.focal)
-        unit = predictions.classes / float(predictions.row_weights.sum())
+        unit = int(ever_allowed(scores).sum()) / float(predictions.row_weights.sum())
         ridge = Ridge(bias=bias * unit, diagonal=diagonal * unit)
         found = fit_diagonal(data_of(predictions, scores.numpy()), ridge)
         return cls(
@@ -125,8 +135,9 @@ class StructuredVectorScaling(Structured):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, scale, shift, and normalise."""
-        scores = self.scores(logits)
-        return torch.log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), 1)
+        masked = mask_of(logits)
+        scores = self.scores(logits, masked)
+        return log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,12 +183,12 @@ class StructuredMatrixScaling(Structured):
         check_strength("bias", bias)
         refuse_large(predictions.classes)
         first, scores = _first_step(predictions, focal=cls.focal)
-        k = predictions.classes
+        k = int(ever_allowed(scores).sum())
         unit = k / float(predictions.row_weights.sum())
         ridge = Ridge(bias * unit, diagonal * unit, off_diagonal * unit * (k - 1))
         found = fit_full(data_of(predictions, scores.numpy()), ridge)
         return cls(
-            classes=k,
+            classes=predictions.classes,
             **first,
             weight=torch.from_numpy(found.weight),
             bias=torch.from_numpy(found.bias),
@@ -186,8 +197,9 @@ class StructuredMatrixScaling(Structured):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Temper, mix, multiply, shift, and normalise."""
-        scores = self.scores(logits)
-        return torch.log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), 1)
+        masked = mask_of(logits)
+        scores = self.scores(logits, masked)
+        return log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -208,11 +220,13 @@ class FocalStructuredMatrixScaling(FocalFirst, StructuredMatrixScaling):
     """
 
 
-def mixed(log_probs: Logits, mix: float) -> Logits:
-    """Log of probabilities with a part `mix` of the uniform distribution."""
+def mixed(log_probs: Logits, mix: float, masked: Mask | None = None) -> Logits:
+    """Log of probabilities with a part `mix` of the uniform distribution over allowed classes."""
     if not mix:
         return log_probs
-    return torch.log(log_probs.exp() * (1 - mix) + mix / log_probs.shape[1])
+    added = mix / allowed_counts(masked, log_probs.shape[1])
+    found = torch.log(log_probs.exp() * (1 - mix) + added)
+    return found if masked is None else found.masked_fill(masked, -torch.inf)
 
 
 def check_first_step(temperature: float, mix: float) -> None:
@@ -225,11 +239,11 @@ def check_first_step(temperature: float, mix: float) -> None:
 def _first_step(predictions: Predictions, *, focal: bool) -> tuple[dict[str, float], Logits]:
     """The numbers of the step before the affine map, and the scores after it, in float64."""
     logits = fitting_logits(predictions)
-    mix = 1 / (float(predictions.row_weights.sum()) + 1)
+    masked, mix = mask_of(logits), 1 / (float(predictions.row_weights.sum()) + 1)
     if not focal:
         temperature = 1 / best_inverse(predictions, logits).inverse
         log_probs = torch.log_softmax(logits.double() / temperature, 1)
-        return {"temperature": temperature, "mix": mix}, mixed(log_probs, mix)
+        return {"temperature": temperature, "mix": mix}, mixed(log_probs, mix, masked)
     inverse, gamma, _, _ = best_focal(with_logits(predictions, logits))
     log_probs = focal_map(logits.double() * inverse, gamma)
-    return {"temperature": 1 / inverse, "mix": mix, "gamma": gamma}, mixed(log_probs, mix)
+    return {"temperature": 1 / inverse, "mix": mix, "gamma": gamma}, mixed(log_probs, mix, masked)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.masks import far_below
 from calibrant.predictions import Predictions
 from calibrant.rows import map_chunks
 from calibrant.shapes import Logits, Values
@@ -107,10 +108,11 @@ def best_inverse(
     predictions: Predictions, logits: Logits, *, bounds: tuple[float, float] | None = None
 ) -> Found:
     """Search 1/T; see `TemperatureScaling.fit`."""
-    given, labels = logits.numpy(), predictions.labels.numpy()
+    given, labels = far_below(logits).numpy(), predictions.labels.numpy()
     weights = predictions.row_weights
     if bounds is None:
-        spread = float(given[:: 1 + len(given) // 4096].astype(np.float64).std(1).mean())
+        some = logits.numpy()[:: 1 + len(given) // 4096].astype(np.float64)
+        spread = float(some.std(1, where=some > -np.inf).mean())
         bounds = LOWEST * min(1.0, spread or 1.0), min(HIGHEST * max(1.0, spread), 1e300)
     if not 0 < bounds[0] < bounds[1] < math.inf:
         raise ValueError(f"bounds must be 0 < low < high, got {bounds}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant.calibrators.affine import Data, Ridge, Solution, fit_diagonal, fit_full
 from calibrant.calibrators.base import Calibrator, Fit, fitting_logits, made_from
+from calibrant.calibrators.masks import ever_allowed, log_softmax, mask_of, without_masked
 from calibrant.calibrators.temperature import best_inverse
 from calibrant.files.checks import human
 from calibrant.predictions import Predictions
@@ -67,7 +68,9 @@ class VectorScaling(Calibrator):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Scale, shift, and normalise."""
-        return torch.log_softmax(logits * self.scale.to(logits) + self.bias.to(logits), 1)
+        masked = mask_of(logits)
+        given = without_masked(logits, masked)
+        return log_softmax(given * self.scale.to(logits) + self.bias.to(logits), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -77,7 +80,8 @@ class MatrixScaling(Calibrator):
     $$\log q = \log \mathrm{softmax}(W z + b)$$
 
     With many classes it fits noise: `StructuredMatrixScaling` is the same map held back where the
-    data do not speak. Fewer than k (k + 1) examples, one for each number, are refused.
+    data do not speak. Fewer than k (k + 1) examples, one for each number, are refused. A masked
+    class has no row and no column: W z sums over the allowed classes only.
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
@@ -113,7 +117,9 @@ class MatrixScaling(Calibrator):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Multiply, shift, and normalise."""
-        return torch.log_softmax(logits @ self.weight.to(logits).T + self.bias.to(logits), 1)
+        masked = mask_of(logits)
+        given = without_masked(logits, masked)
+        return log_softmax(given @ self.weight.to(logits).T + self.bias.to(logits), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -145,8 +151,8 @@ class DirichletCalibration(MatrixScaling):
         check_strength("bias", bias)
         refuse_large(predictions.classes)
         refuse_few(predictions)
-        k = predictions.classes
         logits = fitting_logits(predictions, every_class=True).double()
+        k = int(ever_allowed(logits).sum())
         inverse = best_inverse(predictions, logits).inverse
         log_p = torch.log_softmax(logits, 1).numpy()
         # The solver sees log p / T, so what it changes in its matrix is T times the change here.
@@ -154,7 +160,7 @@ class DirichletCalibration(MatrixScaling):
         ridge = Ridge(max(bias / k, LEAST), LEAST, max(off_diagonal, LEAST))
         found = fit_full(data_of(predictions, log_p * inverse), ridge)
         return cls(
-            classes=k,
+            classes=predictions.classes,
             weight=torch.from_numpy(found.weight * inverse),
             bias=torch.from_numpy(found.bias),
             origin=affine_origin(predictions, found),
@@ -191,7 +197,7 @@ def refuse_large(classes: int) -> None:
 
 def refuse_few(predictions: Predictions) -> None:
     """Refuse to fit a matrix to fewer examples than it has numbers."""
-    k = predictions.classes
+    k = int(ever_allowed(predictions.logits).sum())
     if len(predictions) < k * (k + 1):
         raise ValueError(
             f"a {k} x {k} matrix and a bias need at least {k * (k + 1):,} examples, got "
@@ -200,12 +206,18 @@ def refuse_few(predictions: Predictions) -> None:
 
 
 def data_of(predictions: Predictions, scores: np.ndarray) -> Data:
-    """Scores with the labels and weights of the predictions, without rows of weight zero."""
+    """Scores with the labels and weights of the predictions, without rows of weight zero.
+
+    Scores of -inf are those of masked classes.
+    """
     weights, labels = predictions.row_weights, predictions.labels.numpy()
     counts = weights > 0
     if not counts.all():
         scores, labels, weights = scores[counts], labels[counts], weights[counts]
-    return Data(scores, labels, weights / weights.sum())
+    masked = np.isneginf(scores) if scores.min() == -np.inf else None
+    if masked is not None:
+        scores = np.where(masked, 0.0, scores)
+    return Data(scores, labels, weights / weights.sum(), masked)
 
 
 def affine_origin(predictions: Predictions, found: Solution) -> Fit:

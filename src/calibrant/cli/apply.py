@@ -59,14 +59,13 @@ def apply(
                 f"{file} holds the examples that {calibrator} was fitted to, on which it looks too "
                 "good; use others, or --allow-same"
             )
-        _note_zeros(predictions.logits)
+        _note_zeros(predictions)
         changed = _mapped(fitted, predictions, file)
         changed.save(output)
         record |= {"examples": len(changed), "classes": changed.classes, "same": same}
         record |= {"before": measured(predictions), "after": measured(changed)}
     else:
         scores = _unlabelled(file, held, names, max_expansion)
-        _note_zeros(scores)
         files.write(output, {"logits": _applied(fitted, scores, file).numpy()})
         record |= {"examples": len(scores), "classes": fitted.classes, "same": None}
         record |= {"before": None, "after": None}
@@ -104,18 +103,22 @@ def _unlabelled(file: str, held: list[str], names: dict[str, Any], max_expansion
     none = [0] * len(values)
     try:
         if values.ndim == 1:
-            return Predictions.from_binary(values, none, kind=kind).logits
-        make = Predictions if kind == "logits" else Predictions.from_probs
-        return make(values, none).logits
+            found = Predictions.from_binary(values, none, kind=kind)
+        else:
+            make = Predictions if kind == "logits" else Predictions.from_probs
+            found = make(values, none)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{file}: {error}") from None
+    _note_zeros(found)
+    return found.logits
 
 
-def _note_zeros(logits: Any) -> None:
-    zeros = int(logits.isneginf().sum())
-    if zeros:
+def _note_zeros(predictions: "calibrant.predictions.Predictions") -> None:
+    if predictions.zero_probs:
         warnings.warn(
-            f"{zeros} of {logits.numel()} probabilities are exactly 0: taken as 1e-38", stacklevel=2
+            f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
+            "are exactly 0: taken as 1e-38",
+            stacklevel=2,
         )
 
 

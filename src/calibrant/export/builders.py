@@ -14,6 +14,9 @@ from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.calibrators.storage import BLEND, method_of
 from calibrant.export.graph import Graph
 
+# Log-odds and log-probabilities beyond this are as good as infinite.
+FARTHEST = 1e30
+
 
 def identity(graph: Graph, logits: str) -> str:
     """Nothing to do."""
@@ -61,8 +64,9 @@ def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weigh
 
 
 def _log_uniform(graph: Graph, logits: str) -> str:
-    """Minus the log of the number of classes, (n, k)."""
-    return graph.log_softmax(graph("Mul", logits, 0.0))
+    """Minus the log of the number of allowed classes, (n, k); far below that where masked."""
+    even = graph.where_masked(-FARTHEST, graph("Mul", logits, 0.0))
+    return graph.log_softmax(even)
 
 
 def _log_mixture(graph: Graph, parts: list[str], weights: list[float]) -> str:
@@ -79,8 +83,9 @@ def vector(graph: Graph, logits: str, *, scale: Tensor, bias: Tensor) -> str:
 
 
 def matrix(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str:
-    """One linear layer, weights as [out, in]."""
-    return graph("Add", graph("MatMul", logits, weight.T), bias[None])
+    """One linear layer, weights as [out, in]; masked classes add nothing."""
+    given = graph.where_masked(0.0, logits)
+    return graph("Add", graph("MatMul", given, weight.T), bias[None])
 
 
 def dirichlet(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str:
@@ -122,10 +127,6 @@ def structured_matrix(
     """Matrix scaling of smoothed log-probabilities."""
     scores = _smoothed(graph, logits, temperature, mix, gamma)
     return matrix(graph, scores, weight=weight, bias=bias)
-
-
-# Log-odds beyond this are as good as infinite.
-FARTHEST = 1e30
 
 
 def platt(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
@@ -186,10 +187,15 @@ def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
             )
     return graph.log_sum(
         [
-            graph.log_softmax(BUILDERS[method](graph, logits, **part.parameters))
+            _finite(graph, graph.normalised(BUILDERS[method](graph, logits, **part.parameters)))
             for method, part in zip(methods, parts, strict=True)
         ]
     )
+
+
+def _finite(graph: Graph, log_probs: str) -> str:
+    """Masked log-probabilities as numbers that can be subtracted; they are masked again later."""
+    return graph.where_masked(-FARTHEST, log_probs)
 
 
 # By the names of `calibrators.CALIBRATORS`, and the blend of them.

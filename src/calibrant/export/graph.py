@@ -4,6 +4,7 @@ The graph works in float64 between a float32 input and float32 outputs: a calibr
 operations behind a whole network, and what rounding adds to logits of 10,000 would show.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ class Graph:
         self._arrays = need("onnx.numpy_helper", extra="export", what="writing ONNX files")
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        # Name of the mask of classes, (n, k) booleans, if logits can be masked.
+        self.masked: str | None = None
 
     def __call__(self, operation: str, *operands: Operand, **attributes: Any) -> str:
         """Add one operation; numbers and arrays among its operands become constants."""
@@ -56,6 +59,14 @@ class Graph:
     def log_softmax(self, scores: str) -> str:
         """Normalise the rows of logits."""
         return self("LogSoftmax", scores, axis=1)
+
+    def where_masked(self, filling: float, values: str) -> str:
+        """Put a number in place of masked classes."""
+        return values if self.masked is None else self("Where", self.masked, filling, values)
+
+    def normalised(self, scores: str) -> str:
+        """Log-probabilities over the allowed classes; -inf for those that are masked."""
+        return self.log_softmax(self.where_masked(-math.inf, scores))
 
     def log_sum(self, terms: Sequence[str]) -> str:
         """Logarithm of the sum of exponentials, element by element."""

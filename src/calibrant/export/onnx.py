@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 
 from calibrant import __version__
-from calibrant.calibrators.base import LOG_ZERO, Calibrator
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.masks import FAR
 from calibrant.calibrators.storage import method_of
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
@@ -28,7 +29,8 @@ CLOSE = 2.4e-7
 def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
     """Write a calibrator as an ONNX file, after comparing it with the calibrator.
 
-    Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. The graph runs in
+    Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. Classes are masked by
+    logits of -inf, as for the calibrator. The graph runs in
     onnxruntime on 10,000 random rows and on extreme ones first, and nothing is written unless
     every probability agrees within 1e-6. Properties of the file: `method`, `classes`, `calibrant`
     (the version), and `sha256` of the examples it was fitted to.
@@ -58,8 +60,8 @@ def graph_of(calibrator: Calibrator) -> Any:
         raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
     onnx = need("onnx", extra="export", what="writing ONNX files")
     graph = Graph()
-    raised = _without_zeros(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
-    log_probs = graph.log_softmax(BUILDERS[method](graph, raised, **calibrator.parameters))
+    raised = _finite(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
+    log_probs = graph.normalised(BUILDERS[method](graph, raised, **calibrator.parameters))
     if calibrator.keeps_argmax:
         log_probs = _with_top_of(graph, raised, log_probs)
     graph.output("log_probs", log_probs)
@@ -73,12 +75,11 @@ def graph_of(calibrator: Calibrator) -> Any:
     return graph.model(method, calibrator.classes, properties)
 
 
-def _without_zeros(graph: Graph, logits: str) -> str:
-    """Replace -inf as `calibrators.base.without_zeros` does."""
-    zero = graph("IsInf", logits, detect_positive=0)
-    top = graph("Add", graph.over_classes("ReduceMax", logits), LOG_ZERO)
-    least = graph.over_classes("ReduceMin", graph("Where", zero, np.inf, logits))
-    return graph("Where", zero, graph("Min", top, least), logits)
+def _finite(graph: Graph, logits: str) -> str:
+    """Remember which classes are masked, and put their logits far below all others."""
+    graph.masked = graph("IsInf", logits, detect_positive=0)
+    # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
+    return graph.where_masked(-FAR * float(np.finfo(np.float32).max), logits)
 
 
 def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
@@ -105,9 +106,13 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
         log_probs, probs = session.run(["log_probs", "probs"], {"logits": logits})
         if calibrator.keeps_argmax and not (probs.argmax(1) == logits.argmax(1)).all():
             return np.inf
+        allowed = expected > -np.inf
+        if not np.array_equal(log_probs > -np.inf, allowed):
+            return np.inf
+        found, wanted = log_probs[allowed], expected[allowed]
         gaps = (
             np.abs(probs - np.exp(expected)).max(),
-            (np.abs(log_probs - expected) / (1 + np.abs(expected))).max(),
+            (np.abs(found - wanted) / (1 + np.abs(wanted))).max(),
         )
         # NaN compares as false, so it is caught here and not by max.
         if not np.isfinite(gaps).all():
@@ -129,7 +134,7 @@ def comparison_logits(classes: int) -> Iterator[Float[np.ndarray, "n k"]]:
 
 
 def _extremes(classes: int, generator: np.random.Generator) -> Float[np.ndarray, "n k"]:
-    """Ties, certainty up to a gap of 10,000, the smallest and the largest logits."""
+    """Ties, certainty up to a gap of 10,000, the smallest and the largest logits, masks."""
     one = np.zeros(classes)
     one[generator.integers(classes)] = 1
     noise = generator.normal(size=classes)
@@ -139,5 +144,6 @@ def _extremes(classes: int, generator: np.random.Generator) -> Float[np.ndarray,
     scales = (1e-30, 1e-8, 1e-3, 1.0, 20.0, 100.0, 1e3, 1e4)
     shifts = (0.0, 50.0, -50.0)
     every = [row * scale + shift for row in rows for scale in scales for shift in shifts]
-    every += [zeros, np.where(noise > noise.min(), noise, -np.inf), close]
+    half = np.where(noise >= np.median(noise), noise, -np.inf)
+    every += [zeros, half, np.where(noise > noise.min(), noise, -np.inf), close]
     return np.array(every, dtype=np.float32)

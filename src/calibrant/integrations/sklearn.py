@@ -71,7 +71,8 @@ class PosthocCalibrator(_Answers):
     Args:
         method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
         kind: what the columns of X are; never guessed.
-            "logits": one for each class; a single column is the log-odds of the second of two.
+            "logits": one for each class, -inf for one that is impossible; a single column is the
+            log-odds of the second of two.
             "probs": probabilities, in the same shapes.
             "features": any numbers, as many as there are: margins of pairs, logits of several
             networks, plain features. Multinomial logistic regression, fitted to the same examples,
@@ -101,7 +102,7 @@ class PosthocCalibrator(_Answers):
         """Fit to scores of held-out examples, (n, k), and their labels, (n,)."""
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        scores, y = validate_data(self, X, y, dtype=np.float64)
+        scores, y = validate_data(self, X, y, dtype=np.float64, **self._finite())
         self.classes_, labels = _numbered(y, self.classes)
         weights = _weights(sample_weight, scores)
         if self.kind == "features":
@@ -114,7 +115,12 @@ class PosthocCalibrator(_Answers):
         return self
 
     def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
-        return self._as_logits(validate_data(self, X, dtype=np.float64, reset=False))
+        scores = validate_data(self, X, dtype=np.float64, reset=False, **self._finite())
+        return self._as_logits(scores)
+
+    def _finite(self) -> dict[str, bool]:
+        # Logits of -inf mask classes; what else is not finite is refused further on.
+        return {"ensure_all_finite": self.kind != "logits"}
 
     def _as_logits(self, scores: np.ndarray) -> np.ndarray:
         if self.kind == "features":

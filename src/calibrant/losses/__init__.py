@@ -2,7 +2,8 @@
 
 The caller takes the mean. A loss per example contains cross entropy; a statistic of the batch
 (`dca`, `dece`, `mdca`, `mmce`, `sece`, `weighted_mmce`) is a term to add to one. Half precision is
-computed in float32. Logits must be finite; to rule a class out, give it -1e4 rather than -inf.
+computed in float32. A logit of -inf masks a class: the loss of that example, and its gradient, are
+those of the other classes alone. A label on a masked class has an infinite loss.
 """
 
 from calibrant.losses.acls import acls

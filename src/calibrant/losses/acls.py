@@ -2,6 +2,7 @@
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.log_probs import allowed
 from calibrant.losses.settings import at_least
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -43,8 +44,9 @@ def acls(
         at_least(name, 0, value)
     z = raised(logits)
     highest = z.detach().amax(1, keepdim=True)
-    is_top = z == highest
+    is_top, there = z == highest, allowed(z)
     too_high = (z - margin).relu().where(is_top, 0) ** 2
-    too_low = (highest - z - margin).relu().where(~is_top, 0) ** 2
-    penalty = top * too_high.sum(1) + rest * too_low.sum(1) / (z.shape[1] - 1)
+    too_low = (highest - z - margin).relu().where(there & ~is_top, 0) ** 2
+    others = (there.sum(1) - 1).clamp_min(1)
+    penalty = top * too_high.sum(1) + rest * too_low.sum(1) / others
     return cross_entropy(z, labels) + alpha * penalty

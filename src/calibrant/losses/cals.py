@@ -4,6 +4,7 @@ from typing import Literal
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.log_probs import over_allowed
 from calibrant.losses.margin import margin_constraint
 from calibrant.losses.penalties import PENALTIES, PerClass, checked_per_class
 from calibrant.losses.settings import at_least, one_of, positive
@@ -49,4 +50,4 @@ def cals(
     h = margin_constraint(logits, margin=margin, normalize=normalize)
     multipliers = checked_per_class("multipliers", multipliers, h)
     price = PENALTIES[penalty].value(h, multipliers, checked_per_class("rho", rho, h))
-    return cross_entropy(logits, labels) + price.mean(1)
+    return cross_entropy(logits, labels) + over_allowed(price, logits)

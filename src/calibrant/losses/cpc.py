@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
-from calibrant.losses.log_probs import column
+from calibrant.losses.log_probs import allowed, column
 from calibrant.losses.settings import SOURCES, Source, at_least, one_of
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -33,7 +33,8 @@ def cpc(
     The second sum is least, at $\tfrac12 \log 2$ for each example, where all wrong classes are
     equally likely. It needs at least 3 classes. It has no closed form in fewer than $k^2$ terms;
     they are taken in pieces, which are worked out again for the gradient, so memory stays
-    bounded. Both weights 0 is cross entropy.
+    bounded. Both weights 0 is cross entropy. Masked classes form no pairs, and k counts the others;
+    where that leaves no pair a sum is 0.
 
     Args:
         logits: (n, k).
@@ -56,22 +57,29 @@ def cpc(
         raise ValueError(f"cpc compares pairs of wrong classes and needs at least 3, got {k}")
     is_label = torch.zeros_like(z, dtype=torch.bool).scatter(1, column(labels, z), True)
     others = z[~is_label].reshape(n, k - 1)
-    against = -logsigmoid(z[is_label][:, None] - others).mean(1)
-    level = _over_pairs(others) / (2 * (k - 1) * (k - 2))
+    there = allowed(others)
+    count = there.sum(1).to(z.dtype)
+    against = -logsigmoid(z[is_label][:, None] - others).sum(1) / count.clamp_min(1)
+    total = _over_pairs(others.where(there, torch.inf), others)
     if form == "paper":
-        level = level - math.log(2) / (2 * (k - 2))
+        total = total - math.log(2) * count
+    # One class alone is no pair, though it was compared with itself.
+    level = total.where(count > 1, 0) / (2 * count * (count - 1)).clamp_min(1)
     return base + discrimination * against + exclusion * level
 
 
-def _over_pairs(others: Logits) -> PerExample:
-    """Sum of -log sigmoid(z_i - z_j) over all i, j."""
+def _over_pairs(first: Logits, others: Logits) -> PerExample:
+    """Sum of -log sigmoid(z_i - z_j) over all i, j.
+
+    Masked classes are infinite among the first and -inf among the others: any pair of them adds 0.
+    """
     n, k = others.shape
     step = max(1, PAIRS // max(1, n * k))
     if step >= k:
-        return _against_all(others, others)
+        return _against_all(first, others)
     total = torch.zeros_like(others[:, 0])
     for start in range(0, k, step):
-        some = others[:, start : start + step]
+        some = first[:, start : start + step]
         total = total + checkpoint(
             _against_all, some, others, use_reentrant=False, preserve_rng_state=False
         )

@@ -1,6 +1,6 @@
 """Cross entropy, with hard and with smoothed labels."""
 
-from calibrant.losses.log_probs import log_probs, of_label, without_label
+from calibrant.losses.log_probs import allowed, log_probs, of_label, over_allowed, without_label
 from calibrant.losses.settings import SOURCES, Source, fraction, one_of
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -24,7 +24,8 @@ def label_smoothing(
     $$\ell = (1 - \alpha)(-\log p_y) + \frac{\alpha}{k} \sum_j -\log p_j$$
 
     The minimiser over free logits has $p_y = 1 - \alpha (k - 1) / k$: it asks for under-confidence
-    on examples whose label is certain. `alpha = 0` is cross entropy.
+    on examples whose label is certain. `alpha = 0` is cross entropy. Where classes are masked, k
+    counts the others, and nothing is spread on those.
 
     Args:
         logits: (n, k).
@@ -41,8 +42,10 @@ def label_smoothing(
     fraction("alpha", alpha)
     one_of("form", form, SOURCES)
     log_p = log_probs(logits)
-    spread = log_p.mean(1)
     if form == "public_code":
         others = without_label(log_p, labels)
-        spread = others.where(others.isfinite(), 0).sum(1) / (log_p.shape[1] - 1)
+        there = allowed(others)
+        spread = others.where(there, 0).sum(1) / there.sum(1).clamp_min(1)
+    else:
+        spread = over_allowed(log_p, log_p)
     return -(1 - alpha) * of_label(log_p, labels) - alpha * spread

@@ -1,6 +1,6 @@
 """Differences between average confidence and frequency in a batch."""
 
-from calibrant.losses.log_probs import batch_probs, column, top_class
+from calibrant.losses.log_probs import allowed, batch_probs, column, top_class
 from calibrant.shapes import Labels, Logits, Scalar
 
 
@@ -26,7 +26,8 @@ def mdca(logits: Logits, labels: Labels) -> Scalar:
     $$\mathrm{MDCA} = \frac1k \sum_j \Big| \frac1n \sum_i p_{ij} - \frac1n \sum_i 1[y_i = j] \Big|$$
 
     A term to add to a loss, often focal. In small batches of many classes the frequencies are
-    mostly noise, and minimising it flattens the predictions towards them.
+    mostly noise, and minimising it flattens the predictions towards them. A masked class has
+    probability 0; k counts the classes that are allowed in some example of the batch.
 
     References:
         Hebbalaguppe et al., A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for
@@ -34,4 +35,4 @@ def mdca(logits: Logits, labels: Labels) -> Scalar:
     """
     mean = batch_probs(logits).mean(0)
     counts = column(labels, logits)[:, 0].bincount(minlength=len(mean)).to(mean)
-    return (mean - counts / len(labels)).abs().mean()
+    return (mean - counts / len(labels)).abs().sum() / allowed(logits).any(0).sum()

@@ -2,7 +2,7 @@
 
 import torch
 
-from calibrant.losses.log_probs import batch_probs, column
+from calibrant.losses.log_probs import allowed, batch_probs, column
 from calibrant.losses.settings import SOURCES, Source, one_of, positive, whole
 from calibrant.shapes import Labels, Logits, Scalar
 
@@ -46,8 +46,8 @@ def dece(
     probs = batch_probs(logits)
     confidence = probs.max(1).values
     at = column(labels, probs)
-    # At -inf a label is not ahead of itself.
-    others = probs.scatter(1, at, -torch.inf)
+    # At -inf neither a masked class nor the label itself is ahead of the label.
+    others = probs.where(allowed(logits), -torch.inf).scatter(1, at, -torch.inf)
     ahead = torch.sigmoid(rank_scale * (others - probs.gather(1, at))).sum(1)
     accuracy = (1 - ahead).relu()
     number = torch.arange(1, bins + 1, device=probs.device, dtype=probs.dtype)

@@ -1,6 +1,6 @@
 """Cross entropy with a reward for entropy."""
 
-from calibrant.losses.log_probs import log_probs, of_label
+from calibrant.losses.log_probs import allowed, log_probs, of_label
 from calibrant.losses.settings import SOURCES, Source, at_least, one_of
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -30,7 +30,9 @@ def entropy(
     at_least("alpha", 0, alpha)
     one_of("form", form, SOURCES)
     log_p = log_probs(logits)
-    negative_entropy = (log_p.exp() * log_p).sum(1)
+    # A masked class adds 0, which zero times -inf is not.
+    there = allowed(log_p)
+    negative_entropy = (log_p.exp() * log_p.where(there, 0)).sum(1)
     if form == "public_code":
-        negative_entropy = negative_entropy / log_p.shape[1]
+        negative_entropy = negative_entropy / there.sum(1)
     return alpha * negative_entropy - of_label(log_p, labels)

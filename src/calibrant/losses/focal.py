@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant.losses.log_probs import log_probs, of_label, of_others, without_label
+from calibrant.losses.log_probs import NOTHING, log_probs, of_label, of_others, without_label
 from calibrant.losses.settings import at_least, one_for_each
 from calibrant.shapes import Labels, Logits, PerExample, Scalar
 
@@ -79,7 +79,8 @@ def dual_focal(logits: Logits, labels: Labels, *, gamma: Gamma = 5.0) -> PerExam
     own = of_label(log_p, labels)
     rival = log_p.masked_fill(log_p >= own[:, None], -torch.inf).amax(1)
     # 1 - p_y is the sum of the other classes; one of them is counted twice.
-    summands = torch.cat([without_label(log_p, labels), rival[:, None]], 1)
+    others = without_label(log_p, labels, filling=NOTHING)
+    summands = torch.cat([others, rival[:, None]], 1)
     return -torch.exp(_checked(gamma, log_p) * summands.logsumexp(1)) * own
 
 

@@ -1,11 +1,14 @@
 """What losses are made of: log-probabilities of the label and of the rest, and the top class."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from calibrant.checks import raised
 from calibrant.shapes import Labels, Logits, PerExample
+
+# Log of 1 - p_y where no other class is allowed: its exponential is 0, its gradient a number.
+NOTHING = -1e30
 
 
 def log_probs(logits: Logits) -> Logits:
@@ -48,14 +51,25 @@ def of_label(log_p: Logits, labels: Labels) -> PerExample:
     return log_p.gather(1, column(labels, log_p))[:, 0]
 
 
-def without_label(log_p: Logits, labels: Labels) -> Logits:
+def without_label(log_p: Logits, labels: Labels, *, filling: float = -torch.inf) -> Logits:
     """The same rows with the label's entry at -inf, which is probability zero."""
-    return log_p.scatter(1, column(labels, log_p), -torch.inf)
+    return log_p.scatter(1, column(labels, log_p), filling)
 
 
 def of_others(log_p: Logits, labels: Labels) -> PerExample:
     """Log of 1 - p_y, summed over the other classes: exact where p_y rounds to 1."""
-    return without_label(log_p, labels).logsumexp(1)
+    return without_label(log_p, labels, filling=NOTHING).logsumexp(1)
+
+
+def allowed(logits: Logits) -> Bool[Tensor, "n k"]:
+    """Classes that are not masked by a logit, or log-probability, of -inf."""
+    return logits > -torch.inf
+
+
+def over_allowed(terms: Logits, logits: Logits) -> PerExample:
+    """Mean over the allowed classes of each example; terms of masked ones may be anything."""
+    there = allowed(logits)
+    return terms.where(there, 0).sum(1) / there.sum(1)
 
 
 def batch_probs(logits: Logits) -> Logits:

@@ -4,6 +4,7 @@ import torch
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
+from calibrant.losses.log_probs import allowed
 from calibrant.losses.settings import at_least
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -36,7 +37,8 @@ def logit_norm(
     logits = raised(logits)
     # Powers of huge or tiny logits leave the range of floats. A norm scales, so take out the
     # largest; as a constant, because the gradient of a norm does not depend on the scale.
-    largest = logits.detach().abs().amax(1, keepdim=True)
+    kept = logits.where(allowed(logits), 0)
+    largest = kept.detach().abs().amax(1, keepdim=True)
     scale = largest.where(largest > 0, 1)
-    size: PerExample = scale[:, 0] * torch.linalg.vector_norm(logits / scale, norm, dim=1)
+    size: PerExample = scale[:, 0] * torch.linalg.vector_norm(kept / scale, norm, dim=1)
     return cross_entropy(logits, labels) + alpha * size

@@ -2,7 +2,7 @@
 
 from calibrant.checks import raised
 from calibrant.losses.cross_entropy import cross_entropy
-from calibrant.losses.log_probs import of_label, without_label
+from calibrant.losses.log_probs import allowed, of_label, over_allowed, without_label
 from calibrant.losses.penalties import PerClass, checked_per_class
 from calibrant.losses.settings import at_least, flag, positive
 from calibrant.shapes import Labels, Logits, PerExample
@@ -23,7 +23,8 @@ def margin_constraint(logits: Logits, *, margin: float, normalize: bool = True) 
     $$h_{ij} = \frac{d_{ij} - m}{m}, \qquad d_{ij} = \max_l z_{il} - z_{ij}$$
 
     Positive where broken; the largest logit always has -1. With `normalize=False` there is no
-    division, and the largest logit has -m. Classes that share the maximum share its gradient.
+    division, and the largest logit has -m. Classes that share the maximum share its gradient. A
+    masked class breaks nothing: it has the value of the largest logit, without a gradient.
 
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
@@ -34,7 +35,7 @@ def margin_constraint(logits: Logits, *, margin: float, normalize: bool = True) 
     else:
         at_least("margin", 0, margin, infinite=True)
     z = raised(logits)
-    excess = z.amax(1, keepdim=True) - z - margin
+    excess = (z.amax(1, keepdim=True) - z).where(allowed(z), 0) - margin
     return excess / margin if normalize else excess
 
 
@@ -64,4 +65,4 @@ def margin_smoothing(
     logits = raised(logits)
     excess = margin_constraint(logits, margin=margin, normalize=False).relu()
     weights = checked_per_class("alpha", alpha, excess)
-    return cross_entropy(logits, labels) + (weights * excess).mean(1)
+    return cross_entropy(logits, labels) + over_allowed(weights * excess, logits)

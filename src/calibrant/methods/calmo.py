@@ -13,7 +13,7 @@ from calibrant.checks import raised
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.data import Batch
 from calibrant.losses import cross_entropy
-from calibrant.losses.log_probs import log_probs, of_label, without_label
+from calibrant.losses.log_probs import allowed, log_probs, of_label, without_label
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, flag, number, one_of, positive, whole
 from calibrant.methods.base import Method, larger_part, mixed, same_answers
@@ -233,7 +233,9 @@ class Calmo(Method):
     def _divergence(self, clean: Logits, shifted: Logits) -> PerExample:
         """KL from what is said about the inputs to what is said nearby."""
         log_p = log_probs(clean.detach() if self.detach_clean else clean)
-        return (log_p.exp() * (log_p - log_probs(shifted))).sum(1)
+        gap = log_p - log_probs(shifted)
+        # Of masked classes the gap is that of two infinities.
+        return (log_p.exp() * gap.where(allowed(log_p), 0)).sum(1)
 
     def _of_slopes(
         self, logits: Logits, labels: Labels, zero: Tensor, around: Around

@@ -26,7 +26,7 @@ class CalsAlm(Method):
     each term and the mean kept within [`least`, `most`]; every `rho_step` epochs $\rho_k$ grows by
     `rho_growth`, up to `rho_most`, where the mean constraint did not fall below `decrease` times
     that of the epoch before or, where it held then (not above zero), is broken now. Pixels that do
-    not count are left out of both.
+    not count are left out of both, and so are examples for which the class is masked.
 
     Args:
         classes: k.
@@ -106,14 +106,19 @@ class CalsAlm(Method):
         """Move the multipliers, then the weights, by the constraints on validation data."""
         slope = PENALTIES[self.penalty].derivative
         multipliers, rho = self.multipliers.cpu(), self.rho.cpu()
-        moved, broken = torch.zeros_like(multipliers), torch.zeros_like(multipliers)
-        for h in constraints(val, classes=len(rho), margin=self.margin, normalize=self.normalize):
-            moved += slope(h, multipliers, rho).clamp(self.least, self.most).sum(0)
-            broken += h.sum(0)
+        moved, broken, counts = (torch.zeros_like(multipliers) for _ in range(3))
+        for h, there in constraints(
+            val, classes=len(rho), margin=self.margin, normalize=self.normalize
+        ):
+            each = slope(h, multipliers, rho).clamp(self.least, self.most)
+            moved += each.where(there, 0).sum(0)
+            broken += h.where(there, 0).sum(0)
+            counts += there.sum(0)
+        counts = counts.clamp(min=1)
         self.epoch += 1
         if self.epoch % self.multiplier_step == 0:
-            self.multipliers = (moved / len(val)).clamp(self.least, self.most).to(self.rho)
-        mean = broken / len(val)
+            self.multipliers = (moved / counts).clamp(self.least, self.most).to(self.rho)
+        mean = broken / counts
         if self.epoch % self.rho_step == 0 and self.last is not None:
             slow = mean > self.decrease * self.last.cpu().clamp(min=0)
             grown = (rho * self.rho_growth).clamp(self.rho_least, self.rho_most)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import margin_constraint, margin_smoothing
+from calibrant.losses.log_probs import allowed
 from calibrant.losses.settings import at_least, one_of, positive, whole
 from calibrant.methods.base import Method, mixed
 from calibrant.predictions import Predictions
@@ -19,20 +20,23 @@ SCHEDULES = ("constant", "add", "multiply", "step")
 
 def constraints(
     val: Predictions, *, classes: int, margin: float, normalize: bool
-) -> Iterator[Tensor]:
-    """By how much the logits of validation break the rule of the margin, some rows at a time."""
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """By how much the logits of validation break the rule of the margin, some rows at a time.
+
+    With each part comes where its classes are allowed: masked ones have no constraint.
+    """
+    if val.zero_probs:
+        raise ValueError(
+            "validation logits must be finite to have margins: give logits, not probabilities "
+            "of which some are 0"
+        )
     if val.logits.shape[1] != classes:
         raise ValueError(
             f"validation must have the {classes} classes of the method, got {val.logits.shape[1]}"
         )
     for start in range(0, len(val), CHUNK):
         part = val.logits[start : start + CHUNK].double()
-        if not part.isfinite().all():
-            raise ValueError(
-                "validation logits must be finite to have margins: give logits, not probabilities "
-                "of which some are 0"
-            )
-        yield margin_constraint(part, margin=margin, normalize=normalize)
+        yield margin_constraint(part, margin=margin, normalize=normalize), allowed(part)
 
 
 def check_per_class(state: Mapping[str, Any], *names: str, classes: int) -> None:
@@ -201,11 +205,12 @@ class CalsHr(_Margins):
 
     def _excess(self, val: Predictions) -> Tensor:
         """Mean over examples of how far each class's logit lies beyond the margin, (k,)."""
-        total = torch.zeros_like(self.scores)
+        total, counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
         classes = len(self.scores)
-        for beyond in constraints(val, classes=classes, margin=self.margin, normalize=False):
-            total += beyond.relu().sum(0)
-        return total / len(val)
+        for beyond, there in constraints(val, classes=classes, margin=self.margin, normalize=False):
+            total += beyond.relu().where(there, 0).sum(0)
+            counts += there.sum(0)
+        return total / counts.clamp(min=1)
 
     def state_dict(self) -> dict[str, Any]:
         """The prices, the last scores and the number of epochs."""
