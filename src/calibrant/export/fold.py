@@ -15,7 +15,8 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
 
     Its log-softmax is `calibrator(linear(x))`. Type and device are kept; a layer without a bias
     gets one if the calibrator has one. Only a calibrator that is itself linear in the logits can
-    be folded: `as_module` and `export_onnx` take all.
+    be folded: `as_module` and `export_onnx` take all. Classes may be masked behind the new layer,
+    but not with a matrix, which has then seen the logits of masked classes.
 
     Examples:
         >>> from calibrant.calibrators import TemperatureScaling
