@@ -5,10 +5,12 @@ RIVALS := .venv-rivals
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types check conformance bench posthoc bias datasets results clean
+PYTEST := $(BIN)/python -m pytest -q -n 2
+
+.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check conformance bench posthoc bias datasets results clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,8 +24,20 @@ setup: $(READY)  ## make .venv with the package, its extras and the tools
 quickstart: $(READY)  ## a small study on handwritten digits, with its report
 	$(BIN)/calibrant study quickstart --output quickstart --workers 2
 
-test: $(READY)  ## run all tests, the examples in docstrings included
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+test: $(READY)  ## the quick tests and the examples in docstrings, under five minutes on two cores
+	$(PYTEST) --dist worksteal -m "not slow"
+
+test-slow: $(READY)  ## the slow tests: kills, several processes, browsers, fresh environments
+	@# one file stays on one worker: environments and browsers are made once for each file
+	$(PYTEST) --dist loadfile -m slow
+
+test-all: test test-slow  ## every test
+
+test-portable: $(READY)  ## the numerical tests under three instruction sets with 1, 2 and 4 threads
+	PYTHON=$(BIN)/python .ci/portable
+
+mutation: $(READY)  ## break the code on purpose in many places: which changes do the tests notice?
+	$(BIN)/python -m benchmarks.mutation
 
 lint: $(READY)  ## ruff: style and common mistakes
 	$(BIN)/ruff check src tests benchmarks examples
@@ -32,7 +46,7 @@ lint: $(READY)  ## ruff: style and common mistakes
 types: $(READY)  ## mypy --strict on the package
 	$(BIN)/mypy
 
-check: lint types test  ## everything a change must pass
+check: lint types test test-slow  ## everything a change must pass
 
 $(RIVALS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RIVALS)

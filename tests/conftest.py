@@ -1,4 +1,4 @@
-"""Shared by all tests: fixed seeds, and where the real data are."""
+"""Shared by all tests: fixed seeds, one thread, and where the real data are."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,14 @@ import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
+
+# One thread unless told otherwise, here and in processes that tests start: tensors are small, and
+# two workers with two threads each would mostly wait for each other on two cores.
+THREADS = int(os.environ.setdefault("OMP_NUM_THREADS", "1"))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", str(THREADS))
+torch.set_num_threads(THREADS)
+threadpool_limits(THREADS, user_api="blas")
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")

@@ -143,6 +143,7 @@ def test_the_source_archive_can_be_tested_built_and_read(tmp_path):
         assert name in names, name
 
 
+@pytest.mark.slow
 def test_the_examples_of_a_single_file_run():
     # One whose examples print or return classes of its own: it must not be imported twice.
     file = ROOT / "src" / "calibrant" / "metrics" / "intervals.py"
@@ -173,6 +174,7 @@ def run(python, folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_light_core_needs_no_extra(bare_python, tmp_path):
     done = run(bare_python, tmp_path, "-c", USE_THE_CORE)
     assert done.returncode == 0, done.stderr
@@ -182,6 +184,7 @@ def test_the_light_core_needs_no_extra(bare_python, tmp_path):
         assert f"\n{package}==" not in f"\n{found}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "words"), MISSING.items(), ids=[w[0] for w in MISSING.values()])
 def test_a_missing_extra_says_what_to_install(bare_python, tmp_path, code, words):
     setup = "from calibrant import Predictions; p = Predictions([[2.0, 0.0]], [0])\n"
@@ -192,6 +195,7 @@ def test_a_missing_extra_says_what_to_install(bare_python, tmp_path, code, words
         assert word in last
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_it_needs(bare_python, tmp_path):
     done = run(bare_python.with_name("calibrant"), tmp_path, "--help")
     assert done.returncode == 2
@@ -199,6 +203,7 @@ def test_the_command_line_says_what_it_needs(bare_python, tmp_path):
     assert "pip install 'calibrant[cli]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_its_types(bare_python, tmp_path):
     code = "import calibrant, pathlib; print(*pathlib.Path(calibrant.__file__).parent.iterdir())"
     assert "py.typed" in run(bare_python, tmp_path, "-c", code).stdout

@@ -14,6 +14,8 @@ from calibrant.report.findings import findings
 from calibrant.report.saved import read_saved
 from calibrant.report.study_page import study_page
 
+pytestmark = pytest.mark.slow
+
 # Columns that a full study has beside those of the small one.
 MORE = ("mce", "rmsce", "ks")
 ROWS = "[...document.querySelector('table.compare').tBodies[0].rows]"

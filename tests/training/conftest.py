@@ -1,18 +1,9 @@
-"""Small data and networks, and one thread: many would only wait for each other."""
+"""Small data and networks."""
 
 import pytest
-import torch
 
 from calibrant import data, methods, models
 from calibrant.training import Recipe
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
