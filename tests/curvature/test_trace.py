@@ -1,6 +1,7 @@
 """Traces: exact where they can be, unbiased, and with error bars that hold."""
 
 import math
+from dataclasses import astuple
 
 import pytest
 import torch
@@ -87,10 +88,12 @@ def test_the_trace_of_a_network_lies_within_its_error():
         found = trace(model, cross_entropy, pair, products=products)
         assert abs(float(found) - exact) < 4 * found.error
     plus = trace(model, cross_entropy, pair, products=30, method="hutch++")
-    assert trace(model, cross_entropy, pair) == plus
+    assert astuple(trace(model, cross_entropy, pair)) == pytest.approx(astuple(plus), rel=1e-9)
     plain = trace(model, cross_entropy, pair, products=29, method="hutchinson")
-    assert trace(model, cross_entropy, pair, products=29) == plain
-    assert plain != trace(model, cross_entropy, pair, products=29, seed=1)
+    again = trace(model, cross_entropy, pair, products=29)
+    assert astuple(again) == pytest.approx(astuple(plain), rel=1e-9)
+    other = trace(model, cross_entropy, pair, products=29, seed=1)
+    assert float(other) != pytest.approx(float(plain), rel=1e-6)
 
 
 def test_estimates_read_as_numbers_and_as_text():

@@ -54,16 +54,16 @@ def test_one_learnt_gamma_serves_all_examples(loss):
 
 
 @family
-@pytest.mark.parametrize("gap", [0, 1e-30, 30, 200, 1e4])
-def test_derivatives_stay_finite_with_gammas_of_zero_and_below_one(loss, gap):
-    labels = torch.tensor([0, 1, 2] * 4)
-    logits = (gap * torch.eye(3).repeat_interleave(4, 0)).requires_grad_()
-    gamma = torch.tensor([0, 0.01, 0.5, 7] * 3, requires_grad=True)
-    value = loss(logits, labels, gamma=gamma)
-    first = grad(value.sum(), (logits, gamma), create_graph=True)
-    second = grad(sum((part**2).sum() for part in first), (logits, gamma))
-    for tensor in (value, *first, *second):
-        assert tensor.isfinite().all()
+def test_derivatives_stay_finite_with_gammas_of_zero_and_below_one(loss):
+    for gap in (0, 1e-30, 30, 200, 1e4):
+        labels = torch.tensor([0, 1, 2] * 4)
+        logits = (gap * torch.eye(3).repeat_interleave(4, 0)).requires_grad_()
+        gamma = torch.tensor([0, 0.01, 0.5, 7] * 3, requires_grad=True)
+        value = loss(logits, labels, gamma=gamma)
+        first = grad(value.sum(), (logits, gamma), create_graph=True)
+        second = grad(sum((part**2).sum() for part in first), (logits, gamma))
+        for tensor in (value, *first, *second):
+            assert tensor.isfinite().all(), gap
 
 
 @family

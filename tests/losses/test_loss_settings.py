@@ -79,13 +79,13 @@ def test_is_refused_in_one_line(name, settings, message):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("given", [torch.tensor(True), torch.tensor(1j), True, "1", None, [1]])
 @pytest.mark.parametrize(
     ("name", "setting"), [("focal", "gamma"), ("label_smoothing", "alpha"), ("mmce", "width")]
 )
-def test_what_is_no_number_is_refused_in_words(name, setting, given):
-    with pytest.raises(TypeError, match=f"{setting} must be a number, got"):
-        losses.LOSSES[name](LOGITS, LABELS, **{setting: given})
+def test_what_is_no_number_is_refused_in_words(name, setting):
+    for given in (torch.tensor(True), torch.tensor(1j), True, "1", None, [1]):
+        with pytest.raises(TypeError, match=f"{setting} must be a number, got"):
+            losses.LOSSES[name](LOGITS, LABELS, **{setting: given})
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

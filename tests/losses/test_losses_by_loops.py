@@ -97,12 +97,12 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_equals_a_loop(name, seed):
+def test_equals_a_loop(name):
     settings, formula = LOOPS[name]
     known = sorted(losses.LOSSES, key=len, reverse=True)
     loss = next(losses.LOSSES[title] for title in known if name.startswith(title))
-    assert_close(loss(*batch(seed), **settings), by_loop(formula, seed))
+    for seed in (0, 1):
+        assert_close(loss(*batch(seed), **settings), by_loop(formula, seed))
 
 
 def test_cross_entropy_and_label_smoothing_are_those_of_torch():
@@ -110,7 +110,7 @@ def test_cross_entropy_and_label_smoothing_are_those_of_torch():
         logits, labels = batch()
         logits = logits.to(dtype)
         plain = functional.cross_entropy(logits, labels, reduction="none")
-        assert torch.equal(cross_entropy(logits, labels), plain)
+        assert_close(cross_entropy(logits, labels), plain)
         for alpha in (0.0, 0.05, 0.7, 1.0):
             smooth = functional.cross_entropy(
                 logits, labels, reduction="none", label_smoothing=alpha

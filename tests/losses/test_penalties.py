@@ -10,7 +10,7 @@ from calibrant.losses.penalties import Penalty
 
 every = pytest.mark.parametrize("name", PENALTIES)
 GRID = torch.linspace(-6, 6, 2401, dtype=torch.float64)
-PRICES = [(0.7, 1.3), (1e-6, 1.0), (0.0, 2.0), (5.0, 0.1), (3.0, 10.0)]
+MULTIPLIERS = [(0.7, 1.3), (1e-6, 1.0), (0.0, 2.0), (5.0, 0.1), (3.0, 10.0)]
 
 
 def number(value):
@@ -38,38 +38,32 @@ def test_values_and_slopes_worked_by_hand(name, h, value, slope):
 
 
 @every
-@pytest.mark.parametrize(("multiplier", "rho"), PRICES)
-class TestEveryPenalty:
-    def test_costs_nothing_at_zero_with_the_multiplier_as_slope(self, name, multiplier, rho):
-        zero = torch.zeros(1, dtype=torch.float64)
-        assert PENALTIES[name].value(zero, multiplier, rho) == 0
-        assert_close(PENALTIES[name].derivative(zero, multiplier, rho).item(), float(multiplier))
+@pytest.mark.parametrize(("multiplier", "rho"), MULTIPLIERS)
+def test_a_penalty_is_convex_and_rises_from_zero_with_the_multiplier(name, multiplier, rho):
+    penalty = PENALTIES[name]
+    zero = torch.zeros(1, dtype=torch.float64)
+    assert penalty.value(zero, multiplier, rho) == 0
+    assert_close(penalty.derivative(zero, multiplier, rho).item(), float(multiplier))
+    h = GRID.clone().requires_grad_()
+    value, slope = penalty.value(h, multiplier, rho), penalty.derivative(GRID, multiplier, rho)
+    value.sum().backward()
+    assert_close(h.grad, slope)
+    assert (slope >= 0).all()
+    assert (value.diff() >= -1e-12).all()
+    assert (slope.diff() >= -1e-12).all()
+    for kink in (0.0, -multiplier / rho):
+        around = number([kink - 1e-9, kink, kink + 1e-9])
+        for term in (penalty.value, penalty.derivative):
+            assert term(around, multiplier, rho).diff().abs().max() < 1e-6
 
-    def test_the_slope_is_the_derivative(self, name, multiplier, rho):
-        h = GRID.clone().requires_grad_()
-        PENALTIES[name].value(h, multiplier, rho).sum().backward()
-        assert_close(h.grad, PENALTIES[name].derivative(GRID, multiplier, rho))
 
-    def test_never_falls_and_never_falls_faster_as_the_constraint_is_broken(
-        self, name, multiplier, rho
-    ):
-        value = PENALTIES[name].value(GRID, multiplier, rho)
-        slope = PENALTIES[name].derivative(GRID, multiplier, rho)
-        assert (slope >= 0).all()
-        assert (value.diff() >= -1e-12).all()
-        assert (slope.diff() >= -1e-12).all()
-
-    def test_value_and_slope_are_continuous(self, name, multiplier, rho):
-        for kink in (0.0, -multiplier / rho):
-            around = number([kink - 1e-9, kink, kink + 1e-9])
-            for term in (PENALTIES[name].value, PENALTIES[name].derivative):
-                assert term(around, multiplier, rho).diff().abs().max() < 1e-6
-
-    def test_the_gradient_is_finite_where_the_other_branch_has_a_pole(self, name, multiplier, rho):
-        # 1 - rho h = 0, in the hyperbola that is only for h < 0.
-        h = number([1 / rho, 1e4, -1e4]).requires_grad_()
-        PENALTIES[name].value(h, multiplier, rho).sum().backward()
-        assert h.grad.isfinite().all()
+@every
+@pytest.mark.parametrize(("multiplier", "rho"), MULTIPLIERS)
+def test_the_gradient_is_finite_where_the_other_branch_has_a_pole(name, multiplier, rho):
+    # 1 - rho h = 0, in the hyperbola that is only for h < 0.
+    h = number([1 / rho, 1e4, -1e4]).requires_grad_()
+    PENALTIES[name].value(h, multiplier, rho).sum().backward()
+    assert h.grad.isfinite().all()
 
 
 def test_phr_is_a_parabola_until_its_slope_is_zero():

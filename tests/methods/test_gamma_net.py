@@ -60,34 +60,34 @@ def settings_of_maps():
 
 
 @pytest.mark.parametrize("settings", settings_of_maps(), ids=str)
-@pytest.mark.parametrize("attention", [False, True])
-def test_gamma_is_positive_bounded_starts_at_one_and_does_not_mind_the_order(settings, attention):
-    network = GammaNetwork(D, hidden=16, attention=attention, most=20.0, seed=0, **settings)
-    torch.manual_seed(1)
-    fed = torch.randn(30, D)
-    gamma = network(fed)
-    order = torch.randperm(30)
-    torch.testing.assert_close(network(fed[order]), gamma[order], rtol=1e-4, atol=1e-5)
-    assert (gamma > 0).all()
-    bounded = settings["positivity"] in ("sigmoid", "tanh")
-    wanted = min(1.0, settings["tau"] / 2) if bounded else 1.0
-    assert network(torch.zeros(1, D)).item() == pytest.approx(wanted, rel=0.3)
-    assert network(1e4 * fed).max() <= network.top
-    assert network.top == (settings["tau"] if bounded else 20.0)
+def test_gamma_is_positive_bounded_starts_at_one_and_does_not_mind_the_order(settings):
+    for attention in (False, True):
+        network = GammaNetwork(D, hidden=16, attention=attention, most=20.0, seed=0, **settings)
+        torch.manual_seed(1)
+        fed = torch.randn(30, D)
+        gamma = network(fed)
+        order = torch.randperm(30)
+        torch.testing.assert_close(network(fed[order]), gamma[order], rtol=1e-4, atol=1e-5)
+        assert (gamma > 0).all()
+        bounded = settings["positivity"] in ("sigmoid", "tanh")
+        wanted = min(1.0, settings["tau"] / 2) if bounded else 1.0
+        assert network(torch.zeros(1, D)).item() == pytest.approx(wanted, rel=0.3)
+        assert network(1e4 * fed).max() <= network.top
+        assert network.top == (settings["tau"] if bounded else 20.0)
 
 
 @pytest.mark.parametrize("settings", settings_of_maps(), ids=str)
-@pytest.mark.parametrize("away", [-200.0, 0.0, 200.0])
-def test_gamma_stays_above_zero_and_comes_back_from_either_end(settings, away):
-    network = GammaNetwork(D, hidden=16, attention=False, most=6.0, seed=0, **settings)
-    torch.nn.init.zeros_(network.last.weight)
-    torch.nn.init.constant_(network.last.bias, away)
-    gamma = network(torch.ones(4, D))
-    assert (gamma > 0).all()
-    assert (gamma <= network.top).all()
-    (slope,) = torch.autograd.grad(gamma.sum(), network.last.bias)
-    # In the middle of "tanh" neither side is the way up.
-    assert slope.abs().item() > 1e-7 or (settings["positivity"], away) == ("tanh", 0.0)
+def test_gamma_stays_above_zero_and_comes_back_from_either_end(settings):
+    for away in (-200.0, 0.0, 200.0):
+        network = GammaNetwork(D, hidden=16, attention=False, most=6.0, seed=0, **settings)
+        torch.nn.init.zeros_(network.last.weight)
+        torch.nn.init.constant_(network.last.bias, away)
+        gamma = network(torch.ones(4, D))
+        assert (gamma > 0).all()
+        assert (gamma <= network.top).all()
+        (slope,) = torch.autograd.grad(gamma.sum(), network.last.bias)
+        # In the middle of "tanh" neither side is the way up.
+        assert slope.abs().item() > 1e-7 or (settings["positivity"], away) == ("tanh", 0.0)
 
 
 def learnt_by(derivative: str, settings: dict) -> list[torch.Tensor]:
@@ -232,7 +232,7 @@ def test_the_gamma_network_moves_first_and_a_second_loss_of_the_step_learns_noth
     method.before_step(model, batch, batch_of(40, 1), 0.5)
     first, second = method.loss(model, batch).detach(), method.loss(model, batch).detach()
     assert not torch.allclose(before, first)
-    assert torch.equal(first, second)
+    torch.testing.assert_close(first, second, rtol=1e-12, atol=0)
     assert method.tally["steps"] == 1
 
 
@@ -594,22 +594,17 @@ GOOD_AFTER_ALL = [("layer", "x"), ("meta_batch", None), ("attention", True), ("l
 KINDS = {name: methods.METHODS[name] for name in ("gamma_net", "meta_smoothing", "adafocal")}
 
 
-@pytest.mark.parametrize(
-    ("method", "setting"),
-    [(name, each) for name, kind in KINDS.items() for each in kind.settings if each != "adjust"],
-)
-def test_nonsense_is_refused_at_once_and_by_the_name_of_the_setting(
-    method, setting, as_a_user_runs_it
-):
-    is_number = isinstance(
-        signature(methods.METHODS[method].make).parameters[setting].default, float
-    )
-    for value in NONSENSE:
-        if (setting, value) in GOOD_AFTER_ALL or (is_number and value == 2.5):
-            continue
-        with pytest.raises((TypeError, ValueError), match=f"^{setting} must be") as caught:
-            methods.build(method, classes=K, **{setting: value})
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("method", KINDS)
+def test_nonsense_is_refused_at_once_and_by_the_name_of_the_setting(method, as_a_user_runs_it):
+    defaults = signature(KINDS[method].make).parameters
+    for setting in set(KINDS[method].settings) - {"adjust"}:
+        for value in NONSENSE:
+            is_number = isinstance(defaults[setting].default, float) and value == 2.5
+            if is_number or (setting, value) in GOOD_AFTER_ALL:
+                continue
+            with pytest.raises((TypeError, ValueError), match=f"^{setting} must be") as caught:
+                methods.build(method, classes=K, **{setting: value})
+            assert "\n" not in str(caught.value)
 
 
 def test_attention_over_pixels_is_refused(as_a_user_runs_it):

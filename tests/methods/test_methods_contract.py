@@ -167,23 +167,23 @@ FLAGS = {"normalize", "detach_clean", "detach_weight"}
 ELSEWHERE = {"gamma_net", "meta_smoothing", "adafocal"}
 
 
-def nonsense():
-    for name in METHODS.keys() - ELSEWHERE:
-        for setting in METHODS[name].settings:
-            for value in ("x", "no", None, float("nan"), [None]):
-                # No weight is the usual weight.
-                if (setting, value) != ("weight", None):
-                    yield name, setting, value
-            if setting in WHOLE | FLAGS:
-                yield name, setting, 1.5
+def nonsense(name: str):
+    for setting in METHODS[name].settings:
+        for value in ("x", "no", None, float("nan"), [None]):
+            # No weight is the usual weight.
+            if (setting, value) != ("weight", None):
+                yield setting, value
+        if setting in WHOLE | FLAGS:
+            yield setting, 1.5
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize(("name", "setting", "value"), sorted(nonsense(), key=str))
-def test_nonsense_is_refused_when_a_method_is_made_in_one_line_that_names_it(name, setting, value):
-    with pytest.raises((TypeError, ValueError), match=rf"^{setting} ") as caught:
-        methods.build(name, classes=4, **{setting: value})
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - ELSEWHERE))
+def test_nonsense_is_refused_when_a_method_is_made_in_one_line_that_names_it(name):
+    for setting, value in nonsense(name):
+        with pytest.raises((TypeError, ValueError), match=rf"^{setting} ") as caught:
+            methods.build(name, classes=4, **{setting: value})
+        assert "\n" not in str(caught.value)
 
 
 def test_a_method_that_learns_nothing_refuses_the_state_of_another():
@@ -198,22 +198,20 @@ def test_a_method_that_learns_nothing_refuses_the_state_of_another():
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("classes", [None, "3", True, 2.5, 1, -1])
-def test_classes_are_a_whole_number_of_at_least_two(name, classes):
-    with pytest.raises((TypeError, ValueError), match=r"^classes must be a"):
-        methods.build(name, classes=classes)
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("label", [-100, 4, 0.5])
-def test_labels_that_are_no_class_are_refused_in_words(name, label):
+def test_classes_are_at_least_two_and_labels_that_are_none_of_them_are_refused_in_words(name):
+    for classes in (None, "3", True, 2.5, 1, -1):
+        with pytest.raises((TypeError, ValueError), match=r"^classes must be a"):
+            methods.build(name, classes=classes)
     batch = batch_of()
-    labels = batch.labels.clone().to(torch.float64 if label == 0.5 else torch.int64)
-    labels[3] = label
-    said = "^labels must be class indices" if label == 0.5 else f"^label {label} is no class: "
-    with pytest.raises((TypeError, ValueError), match=said):
-        made(name).loss(linear(), Batch(batch.inputs, labels, batch.index))
+    for label, said in (
+        (-100, "^label -100 is no class: "),
+        (4, "^label 4 is no class: "),
+        (0.5, "^labels must be class indices"),
+    ):
+        labels = batch.labels.to(torch.float64 if label == 0.5 else torch.int64, copy=True)
+        labels[3] = label
+        with pytest.raises((TypeError, ValueError), match=said):
+            made(name).loss(linear(), Batch(batch.inputs, labels, batch.index))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
