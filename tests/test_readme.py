@@ -16,6 +16,7 @@ SHELL = [text for language, text in BLOCKS if language != "python"]
 SHOWN = "\n".join([*SHELL, *re.findall(r"`([^`\n]+)`", README)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_python_example_runs_as_it_stands(example, tmp_path, monkeypatch, capsys):

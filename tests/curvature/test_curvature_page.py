@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = (Path(__file__).parents[2] / "docs" / "curvature.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys, as_a_user_runs_it):
     monkeypatch.chdir(tmp_path)
     names = {}

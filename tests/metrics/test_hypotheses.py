@@ -24,6 +24,7 @@ TESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("test", TESTS.values(), ids=TESTS)
 def test_calibrated_predictions_are_rejected_in_five_percent(test):

@@ -55,6 +55,7 @@ def test_reweighting_equals_drawing_the_examples(metric):
         assert fast(counts) == pytest.approx(slow(counts), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("name", ["overconfident", "saturated"])
 def test_basic_intervals_of_ece_cover_the_truth(name):
@@ -68,6 +69,7 @@ def test_basic_intervals_of_ece_cover_the_truth(name):
     assert covered >= 86  # 95 aimed at; four standard errors of 100 trials below
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("metric", [metrics.ece, metrics.smece, metrics.debiased_ece])
 def test_intervals_of_calibrated_predictions_hold_zero_and_the_value(metric):
@@ -168,6 +170,7 @@ def test_pairing_sees_a_difference_that_separate_intervals_hide():
     assert found.low > 0 or found.high < 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_compare_holds_its_level_where_both_are_equally_wrong():
     false_alarms = 0
@@ -193,6 +196,7 @@ def sharp_and_coarse(seed, n=600):
     return (Predictions.from_binary(q, labels, kind="probs") for q in (chance, coarse))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_debiased_ece_holds_its_level_between_calibrated_models_where_ece_does_not():
     alarms = {metrics.ece: 0, metrics.debiased_ece: 0}

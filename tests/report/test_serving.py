@@ -204,6 +204,7 @@ def test_a_missing_folder_is_said_in_one_line(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_page_follows_a_running_study(server, runs, tmp_path):
     if chromium() is None:
         pytest.skip("there is no chromium: apt-get install chromium")
@@ -233,8 +234,8 @@ def test_the_page_follows_a_running_study(server, runs, tmp_path):
 
 
 def wait_for(browser, words, where="main"):
-    """Whether the page shows some words before long."""
-    for _ in range(160):
+    """Whether the page comes to show some words; it asks for news every few seconds."""
+    for _ in range(2400):
         if words in browser.run(f"document.querySelector('{where}').innerText"):
             return True
         time.sleep(0.25)
