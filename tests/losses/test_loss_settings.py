@@ -89,9 +89,11 @@ def test_what_is_no_number_is_refused_in_words(name, setting):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_bins_are_counted():
-    with pytest.raises(TypeError, match=r"bins must be a whole number, got 2\.5"):
+def test_bins_are_counted_and_flags_are_booleans():
+    with pytest.raises(TypeError, match=r"bins must be .*, got 2\.5"):
         losses.dece(LOGITS, LABELS, bins=2.5)
+    with pytest.raises(TypeError, match=r"normalize must be .*, got 'no'"):
+        losses.margin_constraint(LOGITS, margin=1, normalize="no")
 
 
 def test_the_constraint_refuses_what_cals_refuses():

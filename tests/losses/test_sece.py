@@ -1,10 +1,13 @@
 """SECE as a loss: gradients, limits, invariances."""
 
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from calibrant.losses import sece
+from calibrant.losses.sece import smooth_gap
 
 LOGITS = torch.tensor([[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64)
 LABELS = torch.tensor([0, 2, 2, 1])
@@ -79,6 +82,25 @@ def test_the_grid_is_the_integral_by_the_trapezoidal_rule():
     near = (kernel * (predicted == labels)).sum(1) / density
     error = torch.trapezoid(density * (near - at).abs(), at) / torch.trapezoid(density, at)
     assert_close(sece(logits, labels, bandwidth=0.25, form="grid"), error, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", ["points", "leave_one_out"])
+def test_it_equals_a_loop_over_pairs_of_examples(form, weighted):
+    logits, labels = batch(9)
+    confidence, predicted = logits.softmax(1).max(1)
+    r, c = confidence.tolist(), (predicted == labels).tolist()
+    counts = [1 + i % 3 for i in range(9)] if weighted else [1] * 9
+    total = 0.0
+    for i in range(9):
+        often = [n - (form == "leave_one_out") * (i == j) for j, n in enumerate(counts)]
+        near = [n * math.exp(-(((r[i] - v) / 0.1) ** 2) / 2) for n, v in zip(often, r, strict=True)]
+        accuracy = sum(w * hit for w, hit in zip(near, c, strict=True)) / sum(near)
+        total += counts[i] * abs(accuracy - r[i])
+    weights = torch.tensor(counts, dtype=torch.float64) if weighted else None
+    hits = (predicted == labels).double()
+    found = smooth_gap(confidence, hits, bandwidth=0.1, form=form, weights=weights)
+    assert_close(found.item(), total / sum(counts))
 
 
 def test_one_example_left_out_has_no_error_and_no_gradient():
