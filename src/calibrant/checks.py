@@ -215,7 +215,7 @@ def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
 def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
     """Say which value is NaN or inf; `rows` marks the examples that hold one.
 
-    A single -inf among logits is probability zero and is not marked; a row of nothing else is.
+    A single -inf among logits masks a class and is not marked; a row of nothing else is.
     """
     for kind, found in (("NaN", scores.isnan()), ("inf", scores.isposinf())):
         if found.any():
