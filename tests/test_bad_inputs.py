@@ -419,6 +419,12 @@ ARRAYS = [
     Row(24, "no weight at all", weighted([0, 0, 0]), ValueError, ("weights are all zero",)),
     Row(24, "weight NaN", weighted([1, np.nan, 1]), ValueError, ("finite, got nan at row 1",)),
     Row(24, "too few weights", weighted([1, 1]), ValueError, ("weights must be (3,), got (2,)",)),
+    *(
+        Row(24, f"{what} of weights {size:g}", make([size] * 3), ValueError, words)
+        for size in (1e308, 1e200, 1e-200, 5e-324)
+        for words in [("weights must sum to a number from 1e-100 to 1e+100, got ", "rescale them")]
+        for what, make in (("sum", weighted), ("bins", lambda w: sums(weights=w)))
+    ),
     Row(
         24,
         "negative weight of a sum",
@@ -532,6 +538,48 @@ def table(folder, **columns):
 
 
 FILES = [
+    Row(
+        42,
+        "an array that nobody would read",
+        lambda folder: saved(folder, logits=LOGITS, labels=LABELS, ids=LABELS),
+        ValueError,
+        ("preds.npz holds ['ids'], which would not be read; known are", "ignore="),
+    ),
+    Row(
+        42,
+        "scores that are decisions",
+        lambda folder: saved(folder, logits=np.array([True, False, True]), labels=LABELS),
+        TypeError,
+        ("preds.npz: scores: dtype bool is not supported",),
+    ),
+    *(
+        Row(
+            42,
+            f"a column called {name}",
+            lambda folder, name=name: table(
+                folder, logits_0=[1.0, 2, 3], logits_1=[0.0, 1, 5], labels=LABELS, **{name: LABELS}
+            ),
+            ValueError,
+            (f"preds.parquet has a column {name!r}: rename it if it means {near!r}", "--ignore"),
+        )
+        for name, near in (
+            ("weight", "weights"),
+            ("Weights", "weights"),
+            ("wdights", "weights"),
+            ("group", "groups"),
+            ("gRoups", "groups"),
+            ("logitr_2", "logits"),
+        )
+    ),
+    Row(
+        42,
+        "a column that is not read",
+        lambda folder: table(
+            folder, logits_0=[1.0, 2, 3], logits_1=[0.0, 1, 5], labels=LABELS, ids=LABELS
+        ),
+        UserWarning,
+        ("preds.parquet: columns that are not read: ['ids']",),
+    ),
     Row(
         42,
         "npz without the key",

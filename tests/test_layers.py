@@ -14,7 +14,7 @@ LAYERS = [
     {"metrics"},
     {"losses"},
     {"predictions"},
-    {"scores"},
+    {"scores", "array_names"},
     {"rows", "checks", "files"},
     {"shapes", "extras", "networks", "processor", "scoped_warnings"},
 ]

@@ -1,5 +1,8 @@
 """Predictions: what goes in comes out, checked once, and nothing can change it."""
 
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from calibrant import Predictions
+from calibrant import Predictions, metrics
 from calibrant.rows import CHUNK
 
 
@@ -248,10 +251,59 @@ def test_save_and_load_round_trip(tmp_path, suffix, kind):
 def test_load_reads_the_names_it_is_told(tmp_path):
     p = random_predictions()
     np.savez(tmp_path / "x.npz", z=p.logits.numpy(), y=p.labels.numpy(), p=p.probs.numpy())
-    assert torch.equal(
-        Predictions.load(tmp_path / "x.npz", logits="z", labels="y").logits, p.logits
-    )
-    assert torch.equal(Predictions.load(tmp_path / "x.npz", probs="p", labels="y").probs, p.probs)
+    read = partial(Predictions.load, tmp_path / "x.npz", labels="y")
+    assert torch.equal(read(logits="z", ignore=["p"]).logits, p.logits)
+    assert torch.equal(read(probs="p", ignore=["*"]).probs, p.probs)
+
+
+def test_load_leaves_out_what_it_is_told(tmp_path):
+    p = random_predictions(weights=np.arange(1.0, 51), groups=np.arange(50) // 5)
+    for path in (tmp_path / "p.npz", tmp_path / "p.csv"):
+        p.save(path)
+        assert Predictions.load(path, ignore=["weights"]).weights is None
+        # A pattern is for names that are not known.
+        assert Predictions.load(path, ignore=["*"]).groups is not None
+        with pytest.raises(ValueError, match="cannot ignore 'labels'"):
+            Predictions.load(path, ignore=["labels"])
+
+
+def test_parts_have_weights_all_or_none(tmp_path):
+    p = random_predictions(30)
+    p.take(range(10)).save(tmp_path / "part-0.npz")
+    p.take(range(10, 30)).reweighted(np.ones(20)).save(tmp_path / "part-1.npz")
+    with pytest.raises(ValueError, match=r"part-1.npz has \['weights'\] of .*part-0.npz has \[\]"):
+        Predictions.load(f"{tmp_path}/part-*.npz")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "safetensors"])
+def test_one_flipped_bit_in_a_name_never_drops_an_array(tmp_path, suffix):
+    p = random_predictions(weights=np.arange(1.0, 51), groups=np.arange(50) // 5)
+    path = tmp_path / f"p.{suffix}"
+    p.save(path)
+    data = path.read_bytes()
+    for name in (b"weights", b"groups"):
+        places = [match.start() for match in re.finditer(name, data)]
+        assert places
+        for place in places:
+            for bit in range(8 * len(name)):
+                damaged = bytearray(data)
+                damaged[place + bit // 8] ^= 1 << bit % 8
+                path.write_bytes(damaged)
+                try:
+                    q = Predictions.load(path)
+                except ValueError as error:
+                    assert path.name in str(error)  # noqa: PT017
+                else:
+                    assert q.sha256 == p.sha256
+                    assert torch.equal(q.groups, p.groups)
+
+
+@pytest.mark.parametrize("size", [1e-99, 1e-3, 1e90])
+def test_the_scale_of_weights_does_not_change_an_error(size):
+    weights = np.arange(1.0, 51)
+    p = random_predictions(weights=weights)
+    for metric in (metrics.ece, metrics.accuracy, metrics.nll, metrics.brier):
+        assert metric(p.reweighted(weights * size)) == pytest.approx(metric(p), rel=1e-9)
 
 
 def test_load_takes_one_score_for_two_classes(tmp_path):
@@ -268,6 +320,6 @@ def test_load_joins_the_parts_of_a_pattern(tmp_path):
 
 def test_real_logits_load(real_data):
     path = real_data / "logits_pytorchcifar10_resnet18.npz"
-    p = Predictions.load(path, logits="logits_test", labels="labels_test")
+    p = Predictions.load(path, logits="logits_test", labels="labels_test", ignore=["*"])
     assert len(p) == 10_000
     assert float(p.correct.mean()) == pytest.approx(0.9171)

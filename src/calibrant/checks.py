@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +15,8 @@ Kind = Literal["probs", "logits"]
 
 # How far a row of probabilities may be from summing to one, by the type it came in.
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# Beyond these the squares of weights overflow, or lose digits as subnormal numbers.
+SUM_OF_WEIGHTS = (1e-100, 1e100)
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
@@ -63,8 +64,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
 def as_scores(name: str, value: Any) -> Tensor:
     """Check (n, k) logits or probabilities for type and shape; half precision is raised."""
     scores = as_tensor(name, value)
-    if scores.dtype == torch.bool:
-        raise TypeError(f"{name}: dtype bool is not supported, pass numbers")
+    refuse_bool(name, scores)
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
         raise ValueError(
             f"{name} has shape {shape(scores)}: for binary scores use "
@@ -78,6 +78,13 @@ def as_scores(name: str, value: Any) -> Tensor:
     if not scores.shape[0] or not scores.shape[1]:
         raise ValueError(f"need at least 1 example, got {name} of shape {shape(scores)}")
     return raised(scores)
+
+
+def refuse_bool(name: str, scores: Tensor) -> Tensor:
+    """Return scores that are numbers: decisions are no scores."""
+    if scores.dtype == torch.bool:
+        raise TypeError(f"{name}: dtype bool is not supported, pass numbers")
+    return scores
 
 
 def raised(scores: Tensor) -> Tensor:
@@ -138,12 +145,13 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
     position = {name: index for index, name in enumerate(class_names)}
     unknown = sorted({str(item) for item in array.flat} - set(position))
     if unknown:
-        raise ValueError(f"label {unknown[0]!r} is not in class_names {list(class_names)}")
+        shown = f"{list(class_names[:20])}{', ...' * (len(class_names) > 20)}"
+        raise ValueError(f"label {unknown[0]!r} is not in class_names {shown}")
     return np.array([position[str(item)] for item in array.flat])
 
 
 def as_weights(value: Any, *, examples: int) -> Tensor:
-    """Check that weights are n finite numbers, none negative, not all zero."""
+    """Check that weights are n finite numbers, none negative, with a sum of usable size."""
     weights = as_tensor("weights", value).double()
     if shape(weights) != (examples,):
         raise ValueError(f"weights must be ({examples},), got {shape(weights)}")
@@ -155,7 +163,18 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
     if not weights.any():
         raise ValueError("weights are all zero: nothing would be measured")
+    check_total(float(weights.sum()))
     return weights
+
+
+def check_total(total: float) -> None:
+    """Refuse a sum of weights that leaves no room for squares and quotients."""
+    low, high = SUM_OF_WEIGHTS
+    if not low <= total <= high:
+        raise ValueError(
+            f"weights must sum to a number from {low:g} to {high:g}, got {total:g}: rescale them, "
+            "for instance to a mean of 1"
+        )
 
 
 def as_groups(value: Any, *, examples: int) -> Tensor:
@@ -258,26 +277,3 @@ def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> No
             f"{tolerance:g} (row {row}: {float(sums[row]):.4g}); pass normalize=True to divide "
             "by the sum, or use Predictions(logits, labels) if these are logits"
         )
-
-
-def which_scores(
-    path: Path, held: Sequence[str], logits: str | None, probs: str | None, labels: str
-) -> tuple[Kind, str]:
-    """Decide by name, never by value, which array of a file holds the scores, and what they are."""
-    if logits and probs:
-        raise ValueError("pass logits=... or probs=..., not both")
-    if logits or probs:
-        return ("logits", logits) if logits else ("probs", str(probs))
-    both = "logits" in held and "probs" in held
-    if both or labels not in held or not {"logits", "probs"} & set(held):
-        what = (
-            "holds both 'logits' and 'probs': say which one to read"
-            if both
-            else f"has {list(held)}; need {labels!r} and one of 'logits' or 'probs', "
-            "or say which names to read"
-        )
-        raise ValueError(
-            f"{path} {what} (logits=, probs=, labels= in Python; "
-            "--logits, --probs, --labels on the command line)"
-        )
-    return ("logits", "logits") if "logits" in held else ("probs", "probs")

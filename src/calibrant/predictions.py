@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant import checks, files
+from calibrant.array_names import optional_names, which_scores
+from calibrant.files.checks import listed
 from calibrant.rows import Chunk, Rows, Scale
 from calibrant.scores import Scores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
@@ -119,7 +121,7 @@ class Predictions:
         """
         if kind not in ("probs", "logits"):
             raise ValueError(f"kind must be 'probs' or 'logits', got {kind!r}")
-        one = checks.raised(checks.as_tensor("scores", scores))
+        one = checks.raised(checks.refuse_bool("scores", checks.as_tensor("scores", scores)))
         if one.ndim == 2 and one.shape[1] == 1:
             one = one[:, 0]
         if one.ndim != 1:
@@ -172,10 +174,12 @@ class Predictions:
             raise ValueError("need at least one Predictions to concatenate")
         first = parts[0]
         if any(part.classes != first.classes for part in parts):
-            raise ValueError(f"parts differ in classes: {[part.classes for part in parts]}")
+            counts = sorted({part.classes for part in parts})
+            raise ValueError(f"parts differ in classes: {listed(list(map(str, counts)))}")
         names = list(dict.fromkeys(part.class_names for part in parts if part.class_names))
         if len(names) > 1:
-            raise ValueError(f"parts differ in class_names: {list(names[0])} and {list(names[1])}")
+            shown = " and ".join(map(listed, names[:2]))
+            raise ValueError(f"parts differ in class_names: {shown}")
         grouped = [part.groups is not None for part in parts]
         if len(set(grouped)) > 1:
             raise ValueError(
@@ -214,7 +218,7 @@ class Predictions:
         """Check what belongs to the scores and set the fields; they are never set again."""
         n, k = scores.values.shape
         if class_names is not None and len(set(class_names)) != k:
-            raise ValueError(f"class_names must be {k} different names, got {list(class_names)}")
+            raise ValueError(f"class_names must be {k} different names, got {listed(class_names)}")
         checked = checks.as_labels(
             labels, examples=n, classes=k, name=scores.kind, class_names=class_names
         ).cpu()
@@ -394,6 +398,7 @@ class Predictions:
         logits: str | None = None,
         probs: str | None = None,
         labels: str = "labels",
+        ignore: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
         max_expansion: float = 100.0,
     ) -> "Predictions":
@@ -406,6 +411,9 @@ class Predictions:
                 read, whichever the file has. In tables `logits` may also be numbered columns
                 logits_0, logits_1, ... A 1-D array is the score of class 1 of two.
             labels: name of the labels. Arrays called `weights` and `groups` are read if there.
+            ignore: names of arrays to leave out; a pattern such as `*_val` is for names that are
+                not known. npz and safetensors files may hold no others, so that damage to a name
+                is seen; other columns of csv and parquet files give a warning.
             class_names: k names.
             max_expansion: how many times its stored size a compressed array may grow.
 
@@ -413,9 +421,9 @@ class Predictions:
         memory is taken, checksums are verified where the format has them.
         """
         paths = files.expand(path)
-        held = files.names(paths[0])
-        kind, scores = checks.which_scores(paths[0], held, logits, probs, labels)
-        optional = [name for name in ("weights", "groups") if name in held]
+        held = [files.names(each) for each in paths]
+        kind, scores = which_scores(paths[0], held[0], logits, probs, labels)
+        optional = optional_names(paths, held, scores, labels, ignore)
         arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
         extras: dict[str, Any] = {name: arrays[name] for name in optional}
         extras["class_names"] = class_names

@@ -100,6 +100,11 @@ def test_names_of_arrays_are_passed_on(run, tmp_path):
     arrays = {"raw": np.log(probs), "p": probs, "y": generator.integers(0, 3, 50)}
     np.savez(tmp_path / "named.npz", **arrays)
     tail = ("--labels", "y", "--no-intervals", "--no-figure", "--no-page", "--json")
+    code, _, err = run("audit", "named.npz", "--logits", "raw", *tail)
+    assert code == 2
+    assert "named.npz holds ['p'], which would not be read" in err
+    assert "--ignore NAME" in err
+    tail = (*tail, "--ignore", "*")
     _, one, _ = run("audit", "named.npz", "--logits", "raw", *tail)
     _, two, _ = run("audit", "named.npz", "--probs", "p", *tail)
     assert json.loads(one)["metrics"]["nll"]["value"] == pytest.approx(

@@ -1,4 +1,5 @@
 import errno
+import os
 import subprocess
 import sys
 import warnings
@@ -96,13 +97,89 @@ def test_debug_shows_the_traceback(run, args):
     assert "FileNotFoundError: no such file: x.npz" in err
 
 
-def test_other_errors_are_not_hidden(run, file, monkeypatch):
+@pytest.mark.parametrize("error", [KeyError("ours"), RecursionError("ours"), OverflowError("ours")])
+def test_a_mistake_of_ours_is_one_line_and_has_a_code_of_its_own(run, file, monkeypatch, error):
     def broken(*_):
-        raise KeyError("a mistake of ours")
+        raise error
 
     monkeypatch.setattr(audit, "_values", broken)
-    with pytest.raises(KeyError):
-        run("audit", file, "--no-intervals", "--no-figure", "--no-page")
+    command = ("audit", file, "--no-intervals", "--no-figure", "--no-page")
+    code, out, err = run(*command)
+    assert (code, out) == (70, "")
+    assert err.startswith(f"calibrant: internal error: {type(error).__name__}: ")
+    assert err.count("\n") == 1
+    code, _, err = run(*command, "--debug")
+    assert code == 70
+    assert "Traceback (most recent call last)" in err
+
+
+def test_the_help_lists_the_exit_codes(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for number in (0, 1, 2, 4, 5, 70, 130, 143):
+        assert f"{number} " in " ".join(out.partition("Exit codes:")[2].split())
+
+
+def test_messages_and_notes_are_bounded_and_keep_their_end(run, tmp_path, capsys):
+    columns = ",".join(f"column_number_{i}x" for i in range(20_000))
+    (tmp_path / "wide.csv").write_text(f"{columns}\n")
+    code, _, err = run("audit", "wide.csv")
+    assert code == 2
+    assert len(err) < 2000
+    assert "and 19980 more" in err
+    with notes():
+        warnings.warn("x" * 10_000 + " do this", stacklevel=1)
+    shown = capsys.readouterr().err
+    assert len(shown) < 2000
+    assert shown.endswith(" do this\n")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "audit a.npz",
+        "audit a.csv",
+        "audit a.parquet",
+        "audit a.safetensors",
+        "compare a.npz a.npz",
+        "fit a.npz -o cal.json",
+        "apply a.json a.npz -o b.npz",
+        "export a.json -o a.onnx",
+        "study a.toml",
+        "train --dataset mnist --root .",
+        "train --dataset cifar10 --root .",
+        "train --dataset ag_news --root .",
+        "train --dataset digits -o run",
+    ],
+)
+def test_what_is_no_regular_file_is_refused_and_not_read(run, tmp_path, kind, command):
+    names = [f"a.{ending}" for ending in ("npz", "csv", "parquet", "safetensors", "json", "toml")]
+    names += ["train-images-idx3-ubyte", "cifar-10-python.tar.gz", "train.csv", "test.csv"]
+    (tmp_path / "run").mkdir()
+    for name in [*names, "run/result.json", "run/config.json"]:
+        if kind == "pipe":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to("/dev/zero")
+    code, out, err = run(*command.split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_a_device_is_not_replaced_by_an_output(run, tmp_path):
+    (tmp_path / "out.html").symlink_to("/dev/null")
+    code, _, err = run("audit", "--example", "--no-intervals", "--no-figure", "--page", "out.html")
+    assert code == 2
+    assert err == "calibrant: cannot write out.html: it is not a regular file\n"
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "xpu", "nonsense"])
+def test_devices_that_are_not_supported_are_named(run, device):
+    code, _, err = run("train", "--dataset", "blobs", "--model", "mlp", "--device", device)
+    assert code == 2
+    assert f"{device!r}" in err
+    assert "expected" in err
 
 
 def test_ctrl_c_is_quiet(run, file, monkeypatch):

@@ -37,6 +37,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypat
     untouched(path)
 
 
+def test_on_a_read_only_disk_the_cause_is_named_and_not_the_draft(path, monkeypatch):
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", ".0123.tmp")
+
+    # There even removing a file that is not there fails.
+    monkeypatch.setattr("builtins.open", read_only)
+    monkeypatch.setattr("pathlib.Path.unlink", read_only)
+    with pytest.raises(OSError, match="cannot write: Read-only file system") as caught:
+        files.write(path, NEW)
+    monkeypatch.undo()
+    assert caught.value.filename == str(path)
+    assert ".tmp" not in str(caught.value)
+    untouched(path)
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(path, monkeypatch, error):
     def interrupted(handle, arrays):

@@ -354,6 +354,26 @@ def test_a_study_that_is_no_file_is_refused(tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize("parts", [40, 20_000, 400_000])
+def test_keys_of_very_many_parts_are_refused_at_once(tmp_path, parts):
+    path = tmp_path / "deep.toml"
+    for text in (".".join(["a"] * parts), "[" + ".".join(["a"] * parts) + "]\nb"):
+        path.write_text(f"x = 1\n{text} = 1\n")
+        with pytest.raises(ValueError, match=r"deep.toml:[0-9]:1: .*(parts|too deep)"):
+            read(path)
+    path.write_text('name = "a"\n')
+    with pytest.raises(ValueError, match="more than 32 parts"):
+        read(path, overrides=[f"{'.'.join(['a'] * parts)}=1"])
+
+
+def test_long_words_and_many_quotes_cost_no_time(tmp_path):
+    path = tmp_path / "long.toml"
+    for word in ("a" * 900_000, '"' * 900_000, "a." * 20 + "a" * 900_000, "'a'." * 30):
+        path.write_text(f"x = {word}\n")
+        with pytest.raises(ValueError, match=r"long\.toml"):
+            read(path)
+
+
 PLACE = "an override must be place=value, such as recipe.epochs=5 or dataset[0].limit=500; got "
 OVERRIDES = [
     (

@@ -24,6 +24,7 @@ from calibrant.training import (
     folder,
     train,
 )
+from calibrant.training.interrupts import Interrupts
 
 RECIPE = Recipe(epochs=3, batch=64, lr=0.05)
 
@@ -252,7 +253,7 @@ def test_a_result_whose_numbers_were_edited_is_refused(again, tmp_path):
     record = json.loads(path.read_text())
     record["metrics"]["test"]["accuracy"] = 1.0
     path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="has changed or gone since the run ended"):
+    with pytest.raises(ValueError, match=r"result\.json is damaged: remove it"):
         again(tmp_path)
 
 
@@ -420,6 +421,43 @@ def test_a_signal_ends_the_step_saves_it_and_the_same_call_goes_on(again, tmp_pa
     found = again(tmp_path / "parts", on_step=lambda loop: steps.append(loop.step))
     assert steps[0] == 8
     assert torch.equal(weights(found), weights(again(tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_break_into_a_save(again, tmp_path, monkeypatch, number):
+    save = torch.save
+
+    class Told(dict):
+        """Whoever writes it is sent a signal in the middle of the archive."""
+
+        def __reduce__(self):
+            os.kill(os.getpid(), number)
+            return dict, (dict(self),)
+
+    def told(state, file):
+        save({**state, "told": Told()}, file)
+
+    def send(loop) -> None:
+        if loop.step == 7:
+            monkeypatch.setattr(torch, "save", told)
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(InterruptedTrainingError) as caught:
+        again(tmp_path / "parts", on_step=send)
+    assert caught.value.number == number
+    monkeypatch.undo()
+    assert checkpoint.found(tmp_path / "parts")[0].name == "checkpoint-000000007.pt"
+    assert not list((tmp_path / "parts").glob(".*.tmp.*"))
+
+
+def test_a_second_signal_outside_of_a_save_is_obeyed_and_a_third_is_not():
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.number == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt) as caught:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert caught.value.number == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class SignalsWhenAsked(torch.nn.Module):

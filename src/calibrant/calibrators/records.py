@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.files.checks import human, listed, one_line
+from calibrant.files.checks import check_file, human, listed, one_line
 
 WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 WORDS |= {list: "a list", dict: "an object", type(None): "null"}
@@ -50,14 +50,6 @@ def text_of(record: Mapping[str, Any]) -> str:
             lines[-1] += f" {bare}"
         inside = inside and not bare.startswith("]")
     return "\n".join(lines) + "\n"
-
-
-def check_file(path: Path) -> None:
-    """Refuse what is no file: reading a pipe or a device could wait for ever."""
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
-    if not path.is_file():
-        raise OSError(f"{path} is a folder or a device, not a file")
 
 
 def parsed(path: Path, *, max_bytes: int) -> Any:

@@ -22,7 +22,6 @@ from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.probing import check_probabilities
 from calibrant.calibrators.records import (
     DIGEST,
-    check_file,
     check_keys,
     decoded,
     digest_of,
@@ -33,7 +32,7 @@ from calibrant.calibrators.records import (
 )
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
-from calibrant.files.checks import human, one_line
+from calibrant.files.checks import check_file, human, one_line
 from calibrant.scoped_warnings import warn
 
 # Files of schema 1 have no digest of their own.

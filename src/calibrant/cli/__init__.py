@@ -1,5 +1,6 @@
 """The command line, one file for each command: parse, call, print."""
 
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -8,10 +9,14 @@ from calibrant.extras import need
 
 # What the library raises when something is wrong with its input, a file or the installation.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+# sysexits.h calls it EX_SOFTWARE. Python's own 1 would read as a limit that was exceeded.
+INTERNAL = 70
+# Longest message in characters: a path and a few sentences.
+LONGEST = 1500
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 1 if a limit was exceeded, 2 after an error, 130 after Ctrl-C."""
+    """Run a command; its exit code is one of those in docs/reliability.md."""
     given = list(sys.argv[1:] if args is None else args)
     # Wanted also behind the command, where the parser would not take a global option.
     debug = "--debug" in given
@@ -21,14 +26,23 @@ def main(args: Sequence[str] | None = None) -> int:
         from calibrant.cli.app import run
 
         return run([each for each in given if each != "--debug"])
-    except KeyboardInterrupt:
-        return 130
-    except EXPECTED as error:
+    except KeyboardInterrupt as error:
+        return 128 + getattr(error, "number", signal.SIGINT)
+    except Exception as error:
+        ours = not isinstance(error, EXPECTED)
+        message = one_line(error)
         if debug:
             traceback.print_exc()
+        elif ours:
+            complain(f"internal error: {type(error).__name__}: {message} (--debug shows where)")
         else:
-            print(f"calibrant: {one_line(error)}", file=sys.stderr)
-        return 2
+            complain(message)
+        return INTERNAL if ours else 2
+
+
+def complain(message: str) -> None:
+    """Print what went wrong as one line of stderr."""
+    print(f"calibrant: {printable(message)}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:
@@ -36,4 +50,17 @@ def one_line(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.strerror}: {error.filename}"
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    r"""One line that is not too long; its end, which says what to do, is kept.
+
+    >>> printable("a\n  b\x1b[31m")
+    'a b [31m'
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(line) <= LONGEST:
+        return line
+    end = LONGEST // 4
+    return f"{line[: LONGEST - end - 5]} ... {line[-end:]}"

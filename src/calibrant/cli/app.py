@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import one_line
+from calibrant.cli import complain, one_line, printable
 from calibrant.cli.apply import apply
 from calibrant.cli.audit import audit
 from calibrant.cli.compare import compare
@@ -36,9 +36,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
 }
 
+EXIT_CODES = (
+    "Exit codes: 0 success, 1 a limit was exceeded or a run of a study failed, 2 an error in the "
+    "input, 4 the loss was not finite, 5 the disk is full, 70 an internal error, 130 and 143 after "
+    "a signal."
+)
 app = typer.Typer(
     name="calibrant",
     help="Does a classifier's confidence mean what it says? And if not, make it so.",
+    epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -76,7 +82,7 @@ def run(args: Sequence[str]) -> int:
         with notes():
             code = app(list(args) or ["--help"], prog_name="calibrant", standalone_mode=False)
     except _UsageError as error:
-        print(f"calibrant: {_usage(error)}", file=sys.stderr)
+        complain(_usage(error))
         return 2
     return code if isinstance(code, int) else 0
 
@@ -93,7 +99,7 @@ def notes() -> Iterator[None]:
     seen = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        text = " ".join(str(message).split())
+        text = printable(str(message))
         if text not in seen:
             seen.add(text)
             print(f"note: {text}", file=sys.stderr)

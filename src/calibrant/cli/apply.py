@@ -34,6 +34,7 @@ def apply(
     logits: options.Logits = None,
     probs: options.Probs = None,
     labels: options.Labels = "labels",
+    ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
     as_json: options.Json = False,
 ) -> None:
@@ -48,11 +49,12 @@ def apply(
     held = files.names(paths[0])
     record: dict[str, Any] = {"calibrator": str(calibrator), "source": file}
     record["method"] = method_of(fitted)
-    names = {"logits": logits, "probs": probs, "labels": labels}
+    names: dict[str, Any] = {"logits": logits, "probs": probs, "labels": labels}
+    names["ignore"] = ignore or ()
     if labels in held:
         from calibrant.predictions import Predictions
 
-        predictions = Predictions.load(file, **names, max_expansion=max_expansion)  # type: ignore[arg-type]
+        predictions = Predictions.load(file, **names, max_expansion=max_expansion)
         same = fitted.origin is not None and fitted.origin.sha256 == predictions.sha256
         if same and not allow_same:
             raise ValueError(
@@ -90,15 +92,16 @@ def _applied(fitted: "calibrant.calibrators.Calibrator", logits: Any, file: str)
 
 def _unlabelled(file: str, held: list[str], names: dict[str, Any], max_expansion: float) -> Any:
     """Logits of a file without labels, checked as those of any other."""
-    from calibrant import checks, files
+    from calibrant import files
+    from calibrant.array_names import optional_names, which_scores
     from calibrant.predictions import Predictions
 
     paths = files.expand(file)
     # Asked for as if labels were there, which nobody has to have to be calibrated.
     seen = [*held, names["labels"]]
-    kind, name = checks.which_scores(
-        paths[0], seen, names["logits"], names["probs"], names["labels"]
-    )
+    kind, name = which_scores(paths[0], seen, names["logits"], names["probs"], names["labels"])
+    others = [files.names(path) for path in paths]
+    optional_names(paths, others, name, names["labels"], names["ignore"])
     values = files.read_parts(paths, [name], max_expansion=max_expansion)[name]
     none = [0] * len(values)
     try:

@@ -38,6 +38,7 @@ def audit(
     logits: options.Logits = None,
     probs: options.Probs = None,
     labels: options.Labels = "labels",
+    ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
     bins: options.Bins = 15,
     intervals: Annotated[
@@ -125,7 +126,12 @@ def audit(
 
         truth = None
         predictions = Predictions.load(
-            source, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+            source,
+            logits=logits,
+            probs=probs,
+            labels=labels,
+            ignore=ignore or (),
+            max_expansion=max_expansion,
         )
     # Figures first: one that cannot be written should be known before the long part.
     _draw(predictions, source, figure, classwise, bins=bins, level=level, adaptive=adaptive)

@@ -26,6 +26,7 @@ def compare(
     logits: options.Logits = None,
     probs: options.Probs = None,
     labels: options.Labels = "labels",
+    ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
     metric: Annotated[
         list[str] | None,
@@ -52,7 +53,12 @@ def compare(
         if name not in METRICS:
             raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
     load = partial(
-        Predictions.load, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+        Predictions.load,
+        logits=logits,
+        probs=probs,
+        labels=labels,
+        ignore=ignore or (),
+        max_expansion=max_expansion,
     )
     one, two = load(first), load(second)
     if resamples < enough_resamples(len(names), level):

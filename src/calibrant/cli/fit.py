@@ -36,6 +36,7 @@ def fit(
     logits: options.Logits = None,
     probs: options.Probs = None,
     labels: options.Labels = "labels",
+    ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
     folds: Annotated[
         int,
@@ -79,7 +80,12 @@ def fit(
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
     predictions = Predictions.load(
-        file, logits=logits, probs=probs, labels=labels, max_expansion=max_expansion
+        file,
+        logits=logits,
+        probs=probs,
+        labels=labels,
+        ignore=ignore or (),
+        max_expansion=max_expansion,
     )
     selection = None
     if method in COMPARED:

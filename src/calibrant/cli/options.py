@@ -50,6 +50,15 @@ Labels = Annotated[
         metavar="NAME", help="Array or column that holds labels.", rich_help_panel=READING
     ),
 ]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Array or column to leave out, or a pattern of names; may be repeated.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
+]
 Expansion = Annotated[
     float,
     typer.Option(

@@ -1,6 +1,9 @@
 """`calibrant report --serve`: the studies of a folder on a page of this machine, growing live."""
 
+import contextlib
 import hashlib
+import math
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from calibrant.cli.standing import standing
@@ -17,6 +21,10 @@ from calibrant.report.study_page import page
 from calibrant.study.folder import STUDY, saved_runs
 
 ADDRESS = "127.0.0.1"
+# Seconds in which a client must send its request and take the answer.
+PATIENCE = 10.0
+# Connections at a time, and those that the system holds for us until then.
+MOST, QUEUE = 256, 1024
 # A page is made anew only after this many times what making it took: training needs the cores.
 REST = 20
 
@@ -39,12 +47,60 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = QUEUE
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
         self.made: dict[Path, Made] = {}
         self.lock = threading.Lock()
+        self.places = threading.Semaphore(MOST)
+        # Connections whose request has not come yet, the oldest first, and since when.
+        self.waiting: dict[Any, float] = {}
+        self.lock_of_waiting = threading.Lock()
         super().__init__((ADDRESS, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; if too many are busy, the longest wait for a request is ended."""
+        if not self.places.acquire(blocking=False):
+            self._drop(older_than=-math.inf, most=1)
+            self.places.acquire()
+        with self.lock_of_waiting:
+            self.waiting[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self.places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, then let the next one in."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.came(request)
+            self.places.release()
+
+    def came(self, request: Any) -> None:
+        """The request of a client has come: it is not waited for any longer."""
+        with self.lock_of_waiting:
+            self.waiting.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Twice a second: drop those who take too long to say what they want."""
+        self._drop(older_than=PATIENCE)
+
+    def _drop(self, *, older_than: float, most: int = MOST) -> None:
+        with self.lock_of_waiting:
+            begun = time.monotonic() - older_than
+            late = [each for each, since in self.waiting.items() if since < begun]
+            for request in late[:most]:
+                # Its thread reads an end, and ends.
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+                del self.waiting[request]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients go away as they like, and what we do wrong they are told."""
 
     @property
     def url(self) -> str:
@@ -79,10 +135,12 @@ class Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD."""
 
     server: Server
+    timeout = PATIENCE
     server_version, sys_version = "calibrant", ""
 
     def do_GET(self) -> None:
         """Answer with a page, or with what says whether it has changed."""
+        self.server.came(self.connection)
         if self.headers.get("Host", "") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", "only by 127.0.0.1 or localhost")
             return

@@ -1,6 +1,5 @@
 """`calibrant study`: a grid of trainings that runs, resumes and reports."""
 
-import sys
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli import options, screen
+from calibrant.cli import complain, options, screen
 from calibrant.cli.study_output import View, show_estimates, show_study
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def study(
         with closing(View(chosen, folder, quiet=as_json)) as view:
             rows = runs(chosen, folder, allow_code=allowed, retry=retry, watch=view.update)
     except (InterruptedTrainingError, DiskFullError) as error:
-        print(f"calibrant: {error}", file=sys.stderr)
+        complain(str(error))
         number = getattr(error, "number", None)
         raise typer.Exit(FULL if number is None else 128 + number) from error
     ended = Runs(folder, chosen.by_id).states()

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli import options, screen
+from calibrant.cli import complain, options, screen
 from calibrant.cli.settings import settings
 from calibrant.cli.train_output import View, show_result
 
@@ -183,7 +182,7 @@ def train(
         # The same happened in every process: one of them says so.
         if runtime.rank == 0:
             what = "diverged: " if isinstance(error, DivergedError) else ""
-            print(f"calibrant: {what}{error}", file=sys.stderr)
+            complain(f"{what}{error}")
         raise typer.Exit(code) from error
     finally:
         runtime.close()

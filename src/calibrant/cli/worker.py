@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import options
+from calibrant.cli import options, printable
 from calibrant.cli.screen import say
 
 
@@ -51,6 +51,6 @@ def worker(
     except InterruptedTrainingError as error:
         raise typer.Exit(128 + error.number) from error
     except DiskFullError as error:
-        print(f"calibrant: {error}")
+        print(f"calibrant: {printable(str(error))}")
         raise typer.Exit(FULL) from error
     say(f"cells run: {done}; none is left to take")

@@ -1,6 +1,8 @@
 """CIFAR-10 and CIFAR-100, from the batches of their authors or from npz files."""
 
+import lzma
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +18,13 @@ from calibrant.data.images import checked_labels
 from calibrant.data.options import check_names
 from calibrant.data.pickled import MAX_BYTES, unpickled
 from calibrant.data.source import Part, Source, in_memory
+from calibrant.files.checks import check_file, one_line
 from calibrant.files.checks import human as readable
-from calibrant.files.checks import one_line
 
 CIFAR10_NAMES: tuple[str, ...] = ("airplane", "automobile", "bird", "cat", "deer")
 CIFAR10_NAMES += ("dog", "frog", "horse", "ship", "truck")
+# Zeros at the end of a tar archive: 20 blocks of 512 bytes, or a few times that.
+MAX_PADDING = 2**20
 # Which array of the CIFAR-10N file, and which column of it.
 HUMAN_LABELS: dict[str, tuple[str, int | None]] = {
     "worse": ("worse", None),
@@ -115,6 +119,7 @@ def _unpacked(archive: Path, place: str, names: Sequence[str]) -> dict[Path, byt
     """Members of the archive in one pass; nothing is written to disk."""
     wanted = {f"{place}/{name}": archive / name for name in names}
     found: dict[Path, bytes] = {}
+    check_file(archive)
     try:
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
@@ -122,9 +127,10 @@ def _unpacked(archive: Path, place: str, names: Sequence[str]) -> dict[Path, byt
                     _check_size(wanted[member.name], member.size)
                     stream = tar.extractfile(member)
                     found[wanted[member.name]] = b"" if stream is None else stream.read()
-                if len(found) == len(names):
-                    break
-    except (tarfile.TarError, OSError, EOFError) as error:
+            # The checksum of a gzip file is its last bytes, behind the padding of the archive.
+            if tar.fileobj is not None and len(tar.fileobj.read(MAX_PADDING)) == MAX_PADDING:
+                raise tarfile.ReadError("it goes on after its end")
+    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{archive} is not a whole tar archive: {one_line(error)}") from None
     missing = [path.name for path in wanted.values() if path not in found]
     if missing:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.files import npz, parquet, tensors, text
 from calibrant.files.atomic import replacing
-from calibrant.files.checks import Limits, check_dtype
+from calibrant.files.checks import Limits, check_dtype, check_file
 from calibrant.files.parts import joined
 
 
@@ -49,6 +49,11 @@ def expand(pattern: str | Path) -> list[Path]:
     if not found:
         raise FileNotFoundError(f"no files match '{pattern}'")
     return found
+
+
+def is_table(path: Path) -> bool:
+    """Whether the file holds a table, which may have columns that nobody asks for."""
+    return _format(path) in (text, parquet)
 
 
 def names(path: Path) -> list[str]:
@@ -128,12 +133,8 @@ def _format(path: Path) -> Format:
 
 
 def _check_file(path: Path) -> None:
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {path}")
     if path.is_dir():
         raise IsADirectoryError(
             f"{path} is a folder; give a file, or a pattern such as {path}/*.npz"
         )
-    # Reading a pipe or a device could wait for ever.
-    if not path.is_file():
-        raise OSError(f"{path} is not a regular file")
+    check_file(path)

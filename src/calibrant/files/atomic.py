@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,7 +40,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         # The user knows `path`, not the draft that the system complains about.
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:
-        draft.unlink(missing_ok=True)
+        # On a read-only disk even this fails, and would hide why.
+        with suppress(OSError):
+            draft.unlink()
 
 
 def check_target(path: Path) -> None:
@@ -49,6 +51,8 @@ def check_target(path: Path) -> None:
         raise FileNotFoundError(f"cannot write {path}: no folder {path.parent}; create it first")
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name")
+    if path.exists() and not path.is_file():
+        raise OSError(f"cannot write {path}: it is not a regular file")
 
 
 def sweep(folder: Path) -> None:

@@ -47,6 +47,15 @@ def human(size: float) -> str:
     return f"{size:.1f} TB"
 
 
+def check_file(path: Path) -> None:
+    """Refuse what is no regular file: reading a pipe or a device could wait or go on for ever."""
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device, a pipe or a socket"
+        raise OSError(f"{path} is {kind}, not a regular file")
+
+
 def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits) -> None:
     """Refuse data that would fill the memory, before any of it is read.
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from calibrant.files.checks import (
     check_size,
     check_truth,
     check_wanted,
+    listed,
     one_line,
 )
 
@@ -28,6 +30,12 @@ MAX_CONTENTS = 2**20
 # The header of a numeric array is about 120 bytes.
 MAX_HEADER = 4096
 BLOCK = 4 * 2**20
+# What comes before the name of a member in front of its data.
+LOCAL = struct.Struct("<4s22xHH")
+# Most bytes after the data of a member: checksum and sizes again, from writers of streams.
+DESCRIPTOR = 24
+# The flag of names in UTF-8.
+UTF8 = 0x800
 
 
 def names(path: Path) -> list[str]:
@@ -41,11 +49,8 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
     with _archive(path) as archive:
         members = _members(path, archive)
         check_wanted(path, wanted, list(members))
-        size = path.stat().st_size
         for name in wanted:
-            # A member cannot store more than the file does, whatever it claims.
-            stored = min(members[name].compress_size, size)
-            declared = members[name].file_size
+            declared, stored = members[name].file_size, members[name].compress_size
             check_size(path, f"member {name}", declared, stored, limits)
         return {name: _array(path, archive, members[name]) for name in wanted}
 
@@ -85,7 +90,29 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
             raise _invalid(path, error) from error
         handle.guarded = False
         with archive:
+            _check_layout(path, handle, archive)
             yield archive
+
+
+def _check_layout(path: Path, handle: _Guarded, archive: zipfile.ZipFile) -> None:
+    """Refuse bytes that belong to no member, and names that differ in the two places of a name.
+
+    Else a damaged table of contents could lose a member, and nobody would notice.
+    """
+    end = 0
+    for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
+        if not 0 <= entry.header_offset - end <= DESCRIPTOR:
+            raise _invalid(path, "its table of contents does not match its members")
+        handle.seek(entry.header_offset)
+        head = handle.read(LOCAL.size).ljust(LOCAL.size, b"\0")
+        magic, name_length, extra_length = LOCAL.unpack(head)
+        encoding = "utf-8" if entry.flag_bits & UTF8 else "cp437"
+        name = handle.read(name_length).decode(encoding, "replace")
+        if magic != b"PK\3\4" or name != entry.orig_filename:
+            raise _invalid(path, f"a member has two names, {listed([entry.orig_filename, name])}")
+        end = handle.tell() + extra_length + entry.compress_size
+    if not 0 <= archive.start_dir - end <= DESCRIPTOR:
+        raise _invalid(path, "its table of contents does not match its members")
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

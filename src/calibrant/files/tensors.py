@@ -1,6 +1,11 @@
-"""Arrays in `.safetensors` files; the format has no checksum, so damage to values goes unseen."""
+"""Arrays in `.safetensors` files; the format has no checksum, so ours is in its metadata.
 
+Damage to the values of files that others wrote goes unseen.
+"""
+
+import hashlib
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +17,8 @@ from numpy.typing import NDArray
 from calibrant.extras import need
 from calibrant.files.checks import Limits, check_size, check_truth, check_wanted, one_line
 
+DIGEST = "calibrant_sha256"
+HEX = re.compile("[0-9a-f]{64}")
 ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4}
 ITEM_BYTES |= {"F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
@@ -26,8 +33,10 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
     """Read the wanted tensors; bfloat16, which numpy lacks, comes back as float32."""
     arrays: dict[str, NDArray[Any]] = {}
     with _opened(path, "np") as file:
-        check_wanted(path, wanted, list(file.keys()))
-        for name in wanted:
+        held = list(file.keys())
+        check_wanted(path, wanted, held)
+        digest = _recorded(path, file.metadata() or {})
+        for name in wanted if digest is None else held:
             tensor = file.get_slice(name)
             dtype = tensor.get_dtype()
             if dtype not in ITEM_BYTES:
@@ -39,7 +48,9 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
             check_size(path, f"tensor {name}", size, size, limits)
             arrays[name] = _widened(path, name) if dtype == "BF16" else file.get_tensor(name)
             check_truth(f"{path}: tensor {name}", arrays[name])
-    return arrays
+    if digest is not None and _digest(arrays) != digest:
+        raise ValueError(f"{path} is damaged: its sha256 differs; fetch or write it again")
+    return {name: arrays[name] for name in wanted}
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -50,7 +61,24 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
     # The library writes the memory of a Fortran array as if it were in row order.
     rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     # Not its save_file, which makes a file of its own and swaps it for ours.
-    handle.write(library.save(rows))
+    handle.write(library.save(rows, metadata={DIGEST: _digest(rows)}))
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of names, types, shapes and values, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _recorded(path: Path, metadata: Mapping[str, str]) -> str | None:
+    """The digest that the writer left; a damaged one must not pass for none."""
+    for name, value in metadata.items():
+        if name != DIGEST and (name.startswith("calibrant") or HEX.fullmatch(value)):
+            raise ValueError(f"{path} is damaged: unknown metadata {one_line(name, 60)!r}")
+    return metadata.get(DIGEST)
 
 
 @contextmanager

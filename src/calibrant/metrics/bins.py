@@ -232,6 +232,10 @@ def _checked(confidence: Any, correct: Any, weights: Any) -> tuple[Values, Value
     }
     if weights is not None:
         values["weights"] = checks.as_values("weights", weights)
+        # A batch may have no weight at all: others will.
+        if values["weights"].any():
+            with np.errstate(over="ignore"):
+                checks.check_total(float(values["weights"].sum()))
     if len({len(value) for value in values.values()}) > 1:
         sizes = ", ".join(f"{name} {len(value)}" for name, value in values.items())
         raise ValueError(f"lengths differ: {sizes}")

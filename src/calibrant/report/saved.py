@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from calibrant.files.checks import check_file
 from calibrant.predictions import Predictions
+from calibrant.training.folder import read_json
 
 STUDY, CELLS, ROWS = "study.json", "cells.json", "rows.jsonl"
 RESULT, HISTORY, PROBED = "result.json", "history.jsonl", "probe.jsonl"
@@ -241,23 +243,21 @@ def _typed(held: Record, names: str | Iterable[str], kind: Any) -> bool:
 
 def _record(path: Path) -> Record:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path) or {}
     except ValueError:
         raise _damaged(path) from None
-    if not isinstance(found, dict):
-        raise _damaged(path)
-    return found
 
 
 def _lines(path: Path) -> list[Row]:
     """Lines of JSON, one dict each; none if there is no such file."""
     if not path.exists():
         return []
+    check_file(path)
     found: list[Row] = []
     for place, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{place} is damaged: run the study again")

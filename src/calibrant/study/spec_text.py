@@ -13,6 +13,12 @@ MAX_BYTES = 2**20
 PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 # Its wording for a key that is given twice.
 TWICE = "Cannot overwrite a value"
+# Tables in tables; nothing in a study lies deeper than three.
+MAX_DEPTH = 32
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+# tomllib takes time by the square of the parts of a key, and others a call for each part. A part
+# begins only where none is under way, else a long word would take time by its square as well.
+LONG_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:{_PART}){{{MAX_DEPTH},}}")
 KEY, INDEX = "[A-Za-z0-9_-]+", r"\[[0-9]{1,6}\]"
 ANY_PLACE = re.compile(rf"{KEY}(\.{KEY}|{INDEX})*")
 STEP = re.compile(rf"{INDEX}|{KEY}")
@@ -44,12 +50,31 @@ def load(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}:{line}:{column}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
         ) from None
+    if key := LONG_KEY.search(text):
+        line = text.count("\n", 0, key.start()) + 1
+        raise ValueError(f"{path}:{line}:1: a key has more than {MAX_DEPTH} parts")
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except RecursionError:
         raise ValueError(f"{path}:1:1: lists or tables lie too deep in each other") from None
     except ValueError as error:
         raise ValueError(_placed(path, text, str(error))) from None
+    if _too_deep(found):
+        raise ValueError(f"{path}:1:1: lists or tables lie too deep in each other")
+    return found
+
+
+def _too_deep(given: Any) -> bool:
+    """Whether lists and tables lie deeper in each other than those that read them can follow."""
+    level = [given]
+    for _ in range(MAX_DEPTH):
+        level = [
+            each
+            for one in level
+            if isinstance(one, dict | list)
+            for each in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _placed(path: Path, text: str, message: str) -> str:
@@ -67,11 +92,13 @@ def _placed(path: Path, text: str, message: str) -> str:
 
 def value(text: str) -> Any:
     """A number, truth value, list or table as TOML writes it; anything else is a word."""
+    if LONG_KEY.search(text):
+        return text
     try:
         read = tomllib.loads(f"x = {text}")
     except (ValueError, RecursionError):
         return text
-    return read["x"] if len(read) == 1 else text
+    return read["x"] if len(read) == 1 and not _too_deep(read) else text
 
 
 def overridden(given: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -89,6 +116,8 @@ def overridden(given: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
         if place in seen:
             raise ValueError(f"override {place}: given twice")
         seen.add(place)
+        if len(_split(place)) > MAX_DEPTH:
+            raise ValueError(f"override {one_line(place, 60)}: more than {MAX_DEPTH} parts")
         steps = [int(s[1:-1]) if s[0] == "[" else s for s in _split(place)]
         _put(changed, place, steps, value(text.strip()))
     return changed

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from calibrant.files.atomic import replacing
+from calibrant.files.checks import check_file
 
 # The first line of a file; its second is the SHA-256 of all that follows.
 MAGIC = b"calibrant checkpoint 1\n"
@@ -79,6 +80,7 @@ def found(folder: Path) -> list[Path]:
 
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint after its checksum has been compared."""
+    check_file(path)
     data = path.read_bytes()
     head = len(MAGIC) + 65
     payload = data[head:]

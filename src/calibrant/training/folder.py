@@ -15,6 +15,7 @@ from torch import nn
 from calibrant import __version__
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
+from calibrant.files.checks import check_file
 from calibrant.files.locks import BusyError, FileLock
 from calibrant.methods import Method
 from calibrant.methods.settings import meant
@@ -25,6 +26,8 @@ from calibrant.training.runtime import Runtime
 CONFIG, HISTORY, WEIGHTS = "config.json", "history.jsonl", "weights.pt"
 RESULT, DIVERGED, PROBED = "result.json", "diverged.json", "probe.jsonl"
 LOCK = "lock"
+# The key of a record's checksum.
+SUM = "sha256"
 
 Identity = dict[str, Any]
 
@@ -138,26 +141,43 @@ def owned(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record that every parser takes."""
-    write(path, (json.dumps(record, indent=1, allow_nan=False) + "\n").encode())
+    """Write a record that every parser takes, with a checksum of itself as its last key."""
+    # As it will be read: JSON turns tuples into lists, and keys into strings.
+    plain = json.loads(json.dumps(record, allow_nan=False))
+    whole = {**plain, SUM: _sum_of(plain)}
+    write(path, (json.dumps(whole, indent=1) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a record; None if there is none."""
+def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
+    """Read a record without its checksum; None if there is none, an error if it was changed.
+
+    One without a checksum is an older one, or was written by hand; `summed` refuses it.
+    """
     if not path.exists():
         return None
+    check_file(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise damaged(path) from error
     if not isinstance(found, dict):
         raise damaged(path)
+    expected = found.pop(SUM, None)
+    if (summed or expected is not None) and expected != _sum_of(found):
+        raise damaged(path)
+    return found
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice")
     return found
 
 
 def damaged(path: Path) -> ValueError:
     """Error about a record that cannot be read."""
-    return ValueError(f"{path} is damaged: remove it and run the command again")
+    return ValueError(f"{path} is damaged: remove it and run the same command again")
 
 
 def write_history(
@@ -172,6 +192,7 @@ def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
     """The rows that `write_history` wrote; none if there is no such file."""
     if name != HISTORY and not (folder / name).exists():
         return []
+    check_file(folder / name)
     text = (folder / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -193,18 +214,16 @@ def sums(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 def write_result(folder: Path, record: Mapping[str, Any]) -> None:
     """Write the record of a finished run, with a checksum of itself."""
-    write_json(folder / RESULT, {**record, "sha256": _sum_of(record)})
+    write_json(folder / RESULT, record)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """Read the record of a finished run; None if it is not finished, an error if it was changed."""
-    found = read_json(folder / RESULT)
-    if found is None:
+    record = read_json(folder / RESULT, summed=True)
+    if record is None:
         return None
-    record = {name: value for name, value in found.items() if name != "sha256"}
-    changed = [RESULT] if found.get("sha256") != _sum_of(record) else []
-    files = record.get("files")
-    if not changed and isinstance(files, dict):
+    files, changed = record.get("files"), []
+    if isinstance(files, dict):
         now = sums(folder, list(files))
         changed = [name for name in files if files[name] != now[name]]
     if changed:

@@ -22,11 +22,20 @@ class InterruptedTrainingError(Exception):
         self.number = number
 
 
+class SecondSignalError(KeyboardInterrupt):
+    """A second signal: nothing is finished, and the last checkpoint stands."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class Interrupts:
-    """Remember a signal instead of obeying at once; a second one is obeyed."""
+    """Remember a signal instead of obeying at once; a second one is obeyed, and others are not."""
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._patient = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -45,10 +54,22 @@ class Interrupts:
         for each, handler in self._before.items():
             signal.signal(each, handler)
 
+    @contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Let no signal break into this block: a file that is being written is finished."""
+        before, self._patient = self._patient, True
+        try:
+            yield
+        finally:
+            self._patient = before
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
-            raise KeyboardInterrupt
-        self.number = number
+        if self.number is None:
+            self.number = number
+        elif not self._patient:
+            # One is enough: others would break into what it cleans up.
+            self._patient = True
+            raise SecondSignalError(number)
 
 
 @contextmanager

@@ -223,7 +223,12 @@ class _Run:
         """Write a checkpoint; every process has its random state in it."""
         if self.folder is None:
             return
-        folder = self.folder
+        # An exception in the middle of torch's writer of archives would end in another one.
+        with self.interrupts.held_off():
+            self._save(self.folder, loop)
+        self.saved = time.monotonic()
+
+    def _save(self, folder: Path, loop: Loop) -> None:
         own = loop.state_dict()
         state = {
             "loop": own,
@@ -240,7 +245,6 @@ class _Run:
             checkpoint.save(folder, loop.step, state)
 
         loop.runtime.first(put)
-        self.saved = time.monotonic()
 
     def to_the_end(self, loop: Loop) -> Trained:
         """Train, measure, and write the result, which is last and says that all is there."""
@@ -264,6 +268,7 @@ class _Run:
         record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
         if self.folder is not None:
             folder, whole = self.folder, {**record, "identity": self.identity}
-            loop.runtime.first(lambda: write_finished(folder, loop, val, test, whole))
+            with self.interrupts.held_off():
+                loop.runtime.first(lambda: write_finished(folder, loop, val, test, whole))
         progress = loop.progress
         return Trained(loop.model.eval(), progress.history, val, test, record, progress.probed)

@@ -171,6 +171,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"no device {name!r}; expected auto, cpu or cuda") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {name!r} is not supported; expected auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("no CUDA device is here; leave --device out or say cpu")
     return device
