@@ -18,8 +18,9 @@ def check_survives(path, data):
     path.write_bytes(data)
     try:
         files.names(path)
+        # Warnings are errors in tests: one of a parquet file says that it was changed.
         read = files.read(path, WANTED)
-    except ValueError as error:
+    except (ValueError, UserWarning) as error:
         message = str(error)
     else:
         message = None
@@ -28,8 +29,8 @@ def check_survives(path, data):
         assert "\n" not in message
         return
     for name, array in read.items():
-        # csv and safetensors have no checksum, so their numbers may be others.
-        if path.suffix in (".npz", ".parquet"):
+        # csv has no checksum, so its numbers may be others.
+        if path.suffix != ".csv":
             np.testing.assert_array_equal(array, ARRAYS[name])
         assert array.dtype.kind in "fiub"
         assert array.size <= 2 * ARRAYS[name].size

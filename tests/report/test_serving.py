@@ -123,6 +123,7 @@ def changed(folder):
     """Make the study of a folder count other cells, as another version of the package would."""
     held = json.loads((folder / "study.json").read_text())
     held["study"]["recipe"] = {**held["study"].get("recipe", {}), "epochs": 7}
+    del held["sha256"]
     (folder / "study.json").write_text(json.dumps(held))
     return folder
 

@@ -53,7 +53,7 @@ def check_file(path: Path) -> None:
         raise FileNotFoundError(f"no such file: {path}")
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a device, a pipe or a socket"
-        raise OSError(f"{path} is {kind}, not a regular file")
+        raise OSError(f"{path} is {kind}, not a file")
 
 
 def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits) -> None:

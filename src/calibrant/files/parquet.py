@@ -1,5 +1,7 @@
 """Arrays in `.parquet` files; page checksums are written, and verified on reading."""
 
+import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.extras import need
 from calibrant.files.checks import Limits, check_size, listed, one_line
+from calibrant.files.digests import DIGEST, digest
 from calibrant.files.pages import unpacked_bytes
 from calibrant.files.tables import array_names, check_table, numbered_columns
 
@@ -31,7 +34,29 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
         needed = _needed_bytes(path, file.metadata, types)
         check_size(path, f"column data of {listed(wanted)}", needed, path.stat().st_size, limits)
         table = _table(path, file, columns)
-        return {name: _array(path, table, name, numbered[name]) for name in wanted}
+        arrays = {name: _array(path, table, name, numbered[name]) for name in wanted}
+        _compare(path, schema, arrays)
+        return arrays
+
+
+def _compare(path: Path, schema: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Warn if the arrays are not those that we wrote.
+
+    It is no error: pyarrow keeps the metadata of a table when its rows or values are changed.
+    """
+    held = (schema.metadata or {}).get(DIGEST.encode())
+    if held is None:
+        return
+    try:
+        digests = dict(json.loads(held))
+    except (ValueError, TypeError, RecursionError):
+        digests = {}
+    known = set(digests) == set(array_names(schema.names))
+    if not known or any(digests[name] != digest(name, array) for name, array in arrays.items()):
+        warnings.warn(
+            f"{path} is damaged, or was changed since calibrant wrote it: its {DIGEST} differs",
+            stacklevel=2,
+        )
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -45,8 +70,11 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
         if array.ndim == 2:
             flat = pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
         columns[name] = flat
+    # Checksums of pages do not see that a page belongs to another file.
+    digests = json.dumps({name: digest(name, array) for name, array in arrays.items()})
+    table = pa.table(columns, metadata={DIGEST: digests})
     # A dictionary packs constant labels so tightly that reading them would look like a bomb.
-    pq.write_table(pa.table(columns), handle, write_page_checksum=True, use_dictionary=False)
+    pq.write_table(table, handle, write_page_checksum=True, use_dictionary=False)
 
 
 @contextmanager

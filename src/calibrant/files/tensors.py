@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from calibrant.extras import need
 from calibrant.files.checks import Limits, check_size, check_truth, check_wanted, one_line
+from calibrant.files.digests import DIGEST, digest
 
-DIGEST = "calibrant_sha256"
 HEX = re.compile("[0-9a-f]{64}")
 ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4}
 ITEM_BYTES |= {"F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -35,8 +35,8 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
     with _opened(path, "np") as file:
         held = list(file.keys())
         check_wanted(path, wanted, held)
-        digest = _recorded(path, file.metadata() or {})
-        for name in wanted if digest is None else held:
+        recorded = _recorded(path, file.metadata() or {})
+        for name in wanted if recorded is None else held:
             tensor = file.get_slice(name)
             dtype = tensor.get_dtype()
             if dtype not in ITEM_BYTES:
@@ -48,7 +48,7 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
             check_size(path, f"tensor {name}", size, size, limits)
             arrays[name] = _widened(path, name) if dtype == "BF16" else file.get_tensor(name)
             check_truth(f"{path}: tensor {name}", arrays[name])
-    if digest is not None and _digest(arrays) != digest:
+    if recorded is not None and _digest(arrays) != recorded:
         raise ValueError(f"{path} is damaged: its sha256 differs; fetch or write it again")
     return {name: arrays[name] for name in wanted}
 
@@ -65,12 +65,9 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 of names, types, shapes and values, in the order of the names."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+    """One digest of all tensors, in the order of their names."""
+    each = "".join(digest(name, array) for name, array in sorted(arrays.items()))
+    return hashlib.sha256(each.encode()).hexdigest()
 
 
 def _recorded(path: Path, metadata: Mapping[str, str]) -> str | None:

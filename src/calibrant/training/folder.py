@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,8 +27,8 @@ from calibrant.training.runtime import Runtime
 CONFIG, HISTORY, WEIGHTS = "config.json", "history.jsonl", "weights.pt"
 RESULT, DIVERGED, PROBED = "result.json", "diverged.json", "probe.jsonl"
 LOCK = "lock"
-# The key of a record's checksum.
-SUM = "sha256"
+# The key of a record's checksum, which is of this form.
+SUM, HEX = "sha256", re.compile("[0-9a-f]{64}")
 
 Identity = dict[str, Any]
 
@@ -163,6 +164,10 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise damaged(path)
     expected = found.pop(SUM, None)
+    # We write it last: a digest in that place under another name is a damaged one.
+    last = next(reversed(found.values()), None)
+    if expected is None and isinstance(last, str) and HEX.fullmatch(last):
+        raise _damaged(path)
     if (summed or expected is not None) and expected != _sum_of(found):
         raise damaged(path)
     return found
