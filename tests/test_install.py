@@ -27,7 +27,7 @@ PROMISES = {
     "images": ["PIL.Image"],
     "datasets": ["datasets", "PIL.Image"],
     "cluster": ["distributed", "calibrant.study.cluster"],
-    "study": ["lightning_fabric", "calibrant.cli.train", "calibrant.training", "sklearn"],
+    "study": ["pydantic", "calibrant.cli.train", "calibrant.training", "sklearn"],
     "all": [
         "calibrant.cli.app",
         "calibrant.integrations.torchmetrics",
@@ -38,7 +38,7 @@ PROMISES = {
 }
 # The packages that these imports, and the messages about missing ones, rely on.
 AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
-OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "lightning-fabric"}
+OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "pydantic"}
 BRINGS = {
     "cli": {"typer", "rich"},
     "report": {"matplotlib", "jinja2"},
@@ -47,8 +47,7 @@ BRINGS = {
     "export": {"onnx", "onnxruntime"},
     "sklearn": {"scikit-learn"},
     "images": {"pillow"},
-    "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "lightning-fabric"}
-    | {"pydantic"},
+    "study": {"typer", "rich", "matplotlib", "scikit-learn", "pillow", "pydantic"},
     "datasets": {"datasets", "pillow"},
     "cluster": {"distributed", "pydantic"},
     "all": AUDIT | OTHERS,

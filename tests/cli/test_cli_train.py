@@ -99,7 +99,11 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
         (("--method-set", "name=3"), "--method-set cannot set a name"),
         (("--seed", "99999999999999999999999"), "--seed must be at most"),
         (("--optimizer", "adam"), "optimizer must be one of sgd, adamw, muon, gd; got 'adam'"),
-        (("--device", "tpu"), "no device 'tpu'"),
+        (("--device", "tpu"), "no device 'tpu'; expected auto, cpu or cuda"),
+        (("--device", "meta"), "no device 'meta'; expected auto, cpu or cuda"),
+        (("--device", "mps"), "no device 'mps'; expected auto, cpu or cuda"),
+        (("--device", "xpu"), "no device 'xpu'; expected auto, cpu or cuda"),
+        (("--device", "cuda:99"), "no CUDA device 'cuda:99'"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
         (("--devices", "0"), "--devices must be at least 1, got 0"),
     ],
@@ -146,6 +150,7 @@ def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_the_same_command_ends_with_the_same_bytes(tmp_path, number, code):
     args = ["--dataset", "digits", "--epochs", "12", "--threads", "1", "--model-set", "width=0.5"]
@@ -170,8 +175,8 @@ def ran(command: list[str], folder: Path, **extras: str) -> subprocess.Completed
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_two_processes_train_through_the_devices_option_and_resume(tmp_path):
-    pytest.importorskip("lightning_fabric")
     command = [*COMMAND, *QUICK, "--devices", "2", "-o"]
     done = ran([*command, "whole"], tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -185,8 +190,8 @@ def test_two_processes_train_through_the_devices_option_and_resume(tmp_path):
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_first_process_is_said_once_and_ends_all(tmp_path):
-    pytest.importorskip("lightning_fabric")
     (tmp_path / "r").write_text("a file")
     done = ran([*COMMAND, *QUICK, "--devices", "2", "-o", "r"], tmp_path)
     assert done.returncode == 2
@@ -194,8 +199,8 @@ def test_an_error_of_the_first_process_is_said_once_and_ends_all(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_torchrun_example_of_the_docs_runs(tmp_path):
-    pytest.importorskip("lightning_fabric")
     (example,) = re.findall(r"^torchrun .*$", TRAINING_PAGE.read_text(), re.MULTILINE)
     words = example.split()
     command = [sys.executable, "-m", "torch.distributed.run", *words[1:]]

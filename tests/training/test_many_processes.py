@@ -12,7 +12,6 @@ from calibrant.training import Runtime
 sys.path.insert(0, str(Path(__file__).parent))
 import two_ranks
 
-pytest.importorskip("lightning_fabric")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 

@@ -21,7 +21,7 @@ EXTRAS = {
     "export": ("onnx", "onnxruntime"),
     "sklearn": ("scikit-learn",),
     "images": ("pillow",),
-    "study": ("lightning-fabric", "pydantic"),
+    "study": ("pydantic",),
     "datasets": ("datasets",),
     "cluster": ("distributed",),
 }

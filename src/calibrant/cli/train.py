@@ -2,13 +2,17 @@
 
 import hashlib
 import json
-from contextlib import closing
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.cli import complain, options, screen
+from calibrant.cli.doctor import cores
+from calibrant.cli.processes import First, Other
 from calibrant.cli.settings import settings
 from calibrant.cli.train_output import View, show_result
 
@@ -114,7 +118,8 @@ def train(
     threads: Annotated[
         int,
         typer.Option(
-            help="Threads of each process; 0 leaves it to torch.",
+            help="Threads of each process; 0 leaves it to torch, or shares the cores between "
+            "--devices.",
             callback=options.within("--threads", 0, 1024),
             rich_help_panel=WHERE,
         ),
@@ -129,20 +134,14 @@ def train(
         ),
     ] = None,
     as_json: options.Json = False,
+    rank: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
     """Train one network and measure it. The same command again goes on, or says that it is done.
 
     Writes config.json, history.jsonl, checkpoints, weights.pt, val.npz, test.npz and result.json.
     Ends with 4 if the loss was not finite, 5 if the disk is full, 130 or 143 after a signal.
     """
-    import torch
-
-    from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError
-    from calibrant.training import train as run
-    from calibrant.training.building import built
-    from calibrant.training.recipe import recipe_from
-    from calibrant.training.runtime import FirstProcessError, start
-
+    asked = dict(locals())
     given = {
         "dataset": {"name": dataset, **settings("--data-set", data_set or [])},
         "model": {"name": model, **settings("--model-set", model_set or [])},
@@ -152,45 +151,84 @@ def train(
     others = settings("--recipe-set", recipe_set or [])
     for name in own.keys() & others.keys():
         raise ValueError(f"--recipe-set {name} has an option of its own: --{name}")
-    recipe = recipe_from({**own, **others})
     probed = settings("--probe", probe) if probe else None
-    if threads:
-        torch.set_num_threads(threads)
-    splits, network, learner = built(**given, seed=seed, root=root)
-    folder = output or Path("runs") / _folder_name(given, recipe, seed, probed)
-    runtime = start(device, devices)
-    view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
-    try:
-        with closing(view):
-            trained = run(
-                network,
-                learner,
-                splits,
-                recipe,
-                seed=seed,
-                folder=folder,
-                config={f"{part}.{k}": v for part, each in given.items() for k, v in each.items()},
-                allow_drift=allow_drift or (),
-                runtime=runtime,
-                probe=probed,
-                on_step=view.step,
-                on_epoch=view.epoch,
-            )
-    except (InterruptedTrainingError, DivergedError, DiskFullError, FirstProcessError) as error:
-        codes = {DivergedError: DIVERGED, DiskFullError: FULL, FirstProcessError: 2}
-        code = codes.get(type(error)) or 128 + getattr(error, "number", 0)
-        # The same happened in every process: one of them says so.
+    # Before torch is imported: the other processes import it meanwhile.
+    with _launch(asked) as launched:
+        import torch
+
+        from calibrant.training import DiskFullError, DivergedError, InterruptedTrainingError, start
+        from calibrant.training import train as run
+        from calibrant.training.building import built
+        from calibrant.training.distributed import FirstProcessError
+        from calibrant.training.recipe import recipe_from
+
+        recipe = recipe_from({**own, **others})
+        if count := threads or _share_of_cores(devices):
+            torch.set_num_threads(count)
+        splits, network, learner = built(**given, seed=seed, root=root)
+        folder = output or Path("runs") / _folder_name(given, recipe, seed, probed)
+        runtime = start(device, launched)
+        view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
+        try:
+            with closing(view):
+                trained = run(
+                    network,
+                    learner,
+                    splits,
+                    recipe,
+                    seed=seed,
+                    folder=folder,
+                    config={
+                        f"{part}.{k}": v for part, each in given.items() for k, v in each.items()
+                    },
+                    allow_drift=allow_drift or (),
+                    runtime=runtime,
+                    probe=probed,
+                    on_step=view.step,
+                    on_epoch=view.epoch,
+                )
+        except (InterruptedTrainingError, DivergedError, DiskFullError, FirstProcessError) as error:
+            codes = {DivergedError: DIVERGED, DiskFullError: FULL, FirstProcessError: 2}
+            code = codes.get(type(error)) or 128 + getattr(error, "number", 0)
+            # The same happened in every process: one of them says so.
+            if runtime.rank == 0:
+                what = "diverged: " if isinstance(error, DivergedError) else ""
+                complain(f"{what}{error}")
+            raise typer.Exit(code) from error
+        except ConnectionError as error:
+            lost = launched.lost() if launched else None
+            raise ConnectionError(lost or str(error)) from error
+        finally:
+            runtime.close()
         if runtime.rank == 0:
-            what = "diverged: " if isinstance(error, DivergedError) else ""
-            complain(f"{what}{error}")
-        raise typer.Exit(code) from error
-    finally:
-        runtime.close()
-    if runtime.rank == 0:
-        if as_json:
-            screen.show_json({"folder": str(folder), **trained.record})
-        else:
-            show_result(folder, trained, already=not view.trained)
+            if as_json:
+                screen.show_json({"folder": str(folder), **trained.record})
+            else:
+                show_result(folder, trained, already=not view.trained)
+
+
+def _launch(asked: Mapping[str, Any]) -> AbstractContextManager[First | Other | None]:
+    """Start the other processes, or follow the one that started this one; None if alone."""
+    rank, devices = asked["rank"], asked["devices"]
+    # Under torchrun all processes are there already.
+    if devices == 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return nullcontext()
+    return Other(rank, devices) if rank else First(["train", *_words(asked)], devices)
+
+
+def _words(asked: Mapping[str, Any]) -> list[str]:
+    """Options as they would be typed, but for those that matter in the first process alone."""
+    words = []
+    for name, value in asked.items():
+        if value is not None and name not in ("rank", "as_json"):
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [f"--{name.replace('_', '-')}={each}" for each in values]
+    return words
+
+
+def _share_of_cores(devices: int) -> int:
+    """Threads of one of several processes; 0 leaves it to torch."""
+    return 0 if devices == 1 or "OMP_NUM_THREADS" in os.environ else max(1, cores() // devices)
 
 
 def _folder_name(

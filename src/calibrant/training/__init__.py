@@ -1,6 +1,7 @@
 """Training: one loop for every method; killed at any instant and started again, the same bytes."""
 
 from calibrant.training.checkpoint import DiskFullError
+from calibrant.training.distributed import ManyProcesses, start
 from calibrant.training.interrupts import InterruptedTrainingError
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
@@ -8,7 +9,7 @@ from calibrant.training.progress import DivergedError
 from calibrant.training.recipe import Recipe
 from calibrant.training.results import Trained
 from calibrant.training.run import train
-from calibrant.training.runtime import ManyProcesses, Runtime, start
+from calibrant.training.runtime import Runtime
 
 __all__ = [
     "DiskFullError",

@@ -167,7 +167,7 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
     # We write it last: a digest in that place under another name is a damaged one.
     last = next(reversed(found.values()), None)
     if expected is None and isinstance(last, str) and HEX.fullmatch(last):
-        raise _damaged(path)
+        raise damaged(path)
     if (summed or expected is not None) and expected != _sum_of(found):
         raise damaged(path)
     return found

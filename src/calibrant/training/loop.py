@@ -89,6 +89,7 @@ class Loop:
         if len(splits.shape) == 3:
             # Type stubs know `memory_format` only together with tensors.
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        runtime.align(self.model)
         self.method = method
         method.prepare(splits, runtime)
         method.to(runtime.device)
@@ -103,11 +104,10 @@ class Loop:
         self.sharpness = Sharpness(recipe.sam) if recipe.sam else None
         self.average = Average(self.model, recipe.average) if recipe.average else None
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.wrapped = runtime.wrap(self.model)
         if runtime.world_size > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
             warnings.warn(
-                "batch norm sees the share of its own process: several processes do not take the "
-                "steps of one",
+                "BatchNorm statistics are not synchronised across processes: several processes do "
+                "not take the steps of one",
                 stacklevel=2,
             )
         self.progress = Progress()
@@ -209,14 +209,15 @@ class Loop:
         )
 
     def _gradient(self, batch: Batch) -> float:
-        """Gradient of the batch; returns the loss.
-
-        All the data at once would take all the memory: for a loss of each example the gradient of
-        full-batch descent is summed over parts.
-        """
+        """Gradient of the batch, averaged over the processes; returns the loss."""
         self.optimizer.zero_grad()
-        if self.recipe.optimizer != "gd" or not self.method.per_example:
-            return self._backward(batch, 1.0)
+        in_parts = self.recipe.optimizer == "gd" and self.method.per_example
+        loss = self._backward_in_parts(batch) if in_parts else self._backward(batch, 1.0)
+        self.runtime.reduce(self.model)
+        return loss
+
+    def _backward_in_parts(self, batch: Batch) -> float:
+        """All the data at once would take all the memory: gradients of parts are summed."""
         total = 0.0
         for start in range(0, len(batch), PART):
             part = batch.take(slice(start, start + PART))
@@ -226,8 +227,8 @@ class Loop:
 
     def _backward(self, batch: Batch, weight: float) -> float:
         with self._autocast():
-            loss = self._mean(self.method.loss(self.wrapped, batch)) * weight
-        self.runtime.backward(loss)
+            loss = self._mean(self.method.loss(self.model, batch)) * weight
+        loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
     def _clipped(self) -> float:
@@ -277,7 +278,6 @@ class Loop:
 
     def predict(self, split_name: str) -> Predictions:
         """What the network, averaged if asked for, says about a split."""
-        self.runtime.align(self.model)
         names = self.splits.class_names or [str(each) for each in range(self.splits.classes)]
         try:
             with self._averaged():

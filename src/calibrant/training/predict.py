@@ -40,7 +40,7 @@ def predict(
         >>> len(predict(network, splits.val)) == len(splits.val)
         True
     """
-    runtime = runtime or Runtime(str(_like(model).device))
+    runtime = runtime or Runtime(_like(model).device)
     logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
     if not logits.isfinite().all():
         raise FloatingPointError("the network's logits are not finite")
