@@ -12,6 +12,7 @@ from calibrant.training import Runtime
 sys.path.insert(0, str(Path(__file__).parent))
 import two_ranks
 
+pytestmark = pytest.mark.slow
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
@@ -34,6 +35,13 @@ def test_two_processes_equal_one(together, name):
         torch.testing.assert_close(two, one, rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", two_ranks.RECIPES)
+def test_two_processes_equal_one_by_any_recipe(together, name):
+    alone = two_ranks.computed("cross_entropy", Runtime("cpu"), two_ranks.RECIPES[name])
+    for key in ("weights", "logits"):
+        torch.testing.assert_close(together[name][key], alone[key], rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", two_ranks.DENSE)
 def test_two_processes_with_unequal_numbers_of_pixels_equal_one(together, name):
     alone, two = two_ranks.dense(name, Runtime("cpu")), together["dense"][name]
@@ -47,9 +55,20 @@ def test_a_loss_that_is_not_finite_in_one_process_stops_all(together):
     assert together["diverged"] == [True, True]
 
 
-def test_one_process_does_not_import_fabric():
-    code = (
-        "import sys; from calibrant import training; training.start('cpu'); "
-        "sys.exit('lightning_fabric' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_gradients_are_means_and_buffers_those_of_the_first(together):
+    for found in together["reduced"]:
+        assert torch.equal(found["shared"], torch.tensor([1.5, 1.5]))
+        # The second process alone uses it.
+        assert torch.equal(found["sometimes"], torch.tensor([0.5, 0.5]))
+        assert found["never"] is None
+        assert found["frozen"] is None
+        # Inputs of the first process are (0, 2) and (0, 4), and the momentum is 0.1.
+        torch.testing.assert_close(found["norm.running_mean"], torch.tensor([0.0, 0.3]))
+        assert int(found["norm.num_batches_tracked"]) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_thread_of_the_process_group_is_left_after_close(together):
+    before, after = together["threads"]
+    assert before
+    assert not after

@@ -3,8 +3,11 @@
 Argument: a folder, into which the first process writes one file for each case.
 """
 
+import gc
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -38,6 +41,12 @@ DENSE = {
     "calmo": {"tail": 0.1, "part": 0.75, "smooth_part": 0.5, "smooth": 0.1, "epsilon": 0.1},
 }
 RECIPE = Recipe(epochs=3, batch=50, lr=0.05, precision="float64", clip=1.0)
+# Two gradients in a step, gradients summed over parts of the data, and weights that are averaged.
+RECIPES = {
+    "sam": replace(RECIPE, sam=0.05),
+    "gd": replace(RECIPE, optimizer="gd", lr=0.5),
+    "average": replace(RECIPE, average=0.9),
+}
 
 
 def masks() -> data.Splits:
@@ -54,12 +63,13 @@ def masks() -> data.Splits:
     return data.Splits("toy", "masks", *parts, class_names=("dark", "light"), ignore_index=9)
 
 
-def computed(name: str, runtime: Runtime) -> dict:
+def computed(name: str, runtime: Runtime, recipe: Recipe = RECIPE) -> dict:
     """Weights, history, state of the method and predictions after a training in float64."""
     splits = data.load("blobs", 0, limit=400)
     model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[16])
     method = methods.build(name, classes=splits.classes, **CASES[name])
-    trained = train(model, method, splits, RECIPE, runtime=runtime)
+    with mock.patch("calibrant.training.loop.PART", 64):
+        trained = train(model, method, splits, recipe, runtime=runtime)
     return outcome(trained, method)
 
 
@@ -103,15 +113,54 @@ def diverges(runtime: Runtime) -> bool:
     return False
 
 
+class Branches(torch.nn.Module):
+    """Has a parameter that only the second process uses, one that none does, and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.sometimes, self.never, self.frozen = (
+            torch.nn.Parameter(torch.ones(2)) for _ in range(4)
+        )
+        self.frozen.requires_grad_(False)
+        self.norm = torch.nn.BatchNorm1d(2, affine=False)
+
+    def forward(self, rank: int) -> torch.Tensor:
+        self.norm(torch.tensor([[rank, 2.0], [rank, 4.0]]))
+        used = self.shared * (rank + 1)
+        return (used + self.sometimes if rank == 1 else used).sum()
+
+
+def reduced(runtime: Runtime) -> dict:
+    """Gradients and buffers of each process after they were reduced."""
+    model = Branches()
+    model(runtime.rank).backward()
+    runtime.reduce(model)
+    gradients = {name: each.grad for name, each in model.named_parameters()}
+    return {**gradients, **dict(model.named_buffers())}
+
+
+def gloo_threads() -> list[str]:
+    """Names of this process's threads that belong to gloo; Linux only."""
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").glob("*")]
+    return [name for name in names if "gloo" in name]
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    # Nothing may have to wait for the garbage collector.
+    gc.disable()
     runtime = start("cpu")
     found = {name: computed(name, runtime) for name in CASES}
     found["dense"] = {name: dense(name, runtime) for name in DENSE}
-    agreed = runtime.states(diverges(runtime))
-    if runtime.rank == 0:
-        torch.save({**found, "diverged": agreed}, Path(sys.argv[1]) / "two.pt")
+    for name, recipe in RECIPES.items():
+        found[name] = computed("cross_entropy", runtime, recipe)
+    found["reduced"] = runtime.states(reduced(runtime))
+    found["diverged"] = runtime.states(diverges(runtime))
+    found["threads"] = [gloo_threads()]
     runtime.close()
+    found["threads"].append(gloo_threads())
+    if runtime.rank == 0:
+        torch.save(found, Path(sys.argv[1]) / "two.pt")
 
 
 if __name__ == "__main__":

@@ -59,17 +59,44 @@ class First:
         self._lost.put(line)
         # Often all processes meet the same error, and this one is about to report it.
         if not self._left.wait(GRACE):
-            print(f"calibrant: {line}", file=sys.stderr, flush=True)
-            os._exit(2)
+            self._end(2, line)
+
+    def _obey(self, arrived: int) -> None:
+        """End at the second SIGINT or SIGTERM if the main thread waits for another process.
+
+        Python's own handlers run in the main thread, which sees no signal while it waits.
+        """
+        seen = 0
+        while number := os.read(arrived, 1):
+            seen += number[0] in (signal.SIGINT, signal.SIGTERM)
+            if seen == 2 and not self._left.wait(GRACE):
+                self._end(
+                    128 + number[0], "stopped by a second signal; run the same command to resume"
+                )
+        os.close(arrived)
+
+    def _end(self, code: int, line: str) -> None:
+        print(f"calibrant: {line}", file=sys.stderr, flush=True)
+        self._kill_others()
+        os._exit(code)
+
+    def _kill_others(self) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait()
 
     def __enter__(self) -> "First":
+        arrived, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        threading.Thread(target=self._obey, args=(arrived,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._left.set()
-        for child in self._children:
-            child.kill()
-            child.wait()
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._wakeup)
+        self._kill_others()
 
     def meet(self, port: int) -> int:
         """Tell the others the port of this process."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -54,6 +55,9 @@ class ManyProcesses(Runtime):
         if self.device.type == "cuda":
             self.device = _own_cuda_device(self.rank, self.world_size)
             torch.cuda.set_device(self.device)
+        # Default arguments of its functions own the group that exists when it is imported, as the
+        # first optimizer does: imported before there is one, so that `close` ends ours.
+        import_module("torch.distributed.nn.functional")
         _wait_for_all(store, self.rank, self.world_size)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         with _peers_answer():

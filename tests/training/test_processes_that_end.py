@@ -1,0 +1,131 @@
+"""Processes that train together end together, whatever happens to one of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from benchmarks.starved_ranks import measured
+
+from calibrant.training import distributed
+
+COMMAND = [sys.executable, "-m", "calibrant.cli", "train", "--dataset", "blobs", "--model", "mlp"]
+COMMAND += ["--data-set", "limit=300", "--lr", "0.05", "--devices", "2", "--epochs", "1000000"]
+# Seconds after which something is taken to never happen; all of it takes a few.
+NEVER = 120.0
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def wait_for(event: Callable[[], object]) -> None:
+    deadline = time.monotonic() + NEVER
+    while not event():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def other_of(first: subprocess.Popen) -> int:
+    """The process that the first one starts, as soon as it is there."""
+    path = Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    wait_for(path.read_text)
+    return int(path.read_text().split()[0])
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    # Dead, and not yet asked about by whoever has to.
+    return state == "Z"
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Two processes that would train for days: the first, and the id of the other."""
+    command = [*COMMAND, "--output", str(tmp_path / "run")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as first:
+        other = other_of(first)
+        yield first, other
+        for pid in (first.pid, other):
+            if not gone(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def steps_are_taken(folder: Path) -> Callable[[], object]:
+    return lambda: list((folder / "run").glob("checkpoint-*"))
+
+
+@pytest.mark.slow
+@LINUX
+@pytest.mark.parametrize("when", ["before they meet", "in training"])
+class TestAKill:
+    @pytest.fixture
+    def both(self, training, when, tmp_path):
+        if when == "in training":
+            wait_for(steps_are_taken(tmp_path))
+        return training
+
+    def test_of_the_first_process_ends_the_other(self, both):
+        first, other = both
+        first.kill()
+        wait_for(lambda: gone(other))
+
+    def test_of_another_process_ends_the_first_with_one_line(self, both, when):
+        first, other = both
+        os.kill(other, signal.SIGKILL)
+        out, err = first.communicate(timeout=NEVER)
+        assert (first.returncode, out) == (2, "")
+        lines = [line for line in err.splitlines() if not line.startswith("epoch ")]
+        assert lines == [
+            "calibrant: process 1 of 2 was killed by SIGKILL; run the same command to resume"
+        ]
+
+
+@pytest.mark.slow
+@LINUX
+def test_two_signals_end_both_processes(training, tmp_path):
+    first, other = training
+    wait_for(steps_are_taken(tmp_path))
+    first.send_signal(signal.SIGTERM)
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=NEVER)
+    # The second may come after the last step, or be one with the first.
+    assert first.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert "Traceback" not in err
+    wait_for(lambda: gone(other))
+
+
+@pytest.mark.slow
+@LINUX
+def test_signals_end_a_process_that_waits_for_another_in_vain(training, tmp_path):
+    first, other = training
+    wait_for(steps_are_taken(tmp_path))
+    os.kill(other, signal.SIGSTOP)
+
+    def ended_by_signals() -> bool:
+        first.send_signal(signal.SIGTERM)
+        return first.poll() is not None
+
+    wait_for(ended_by_signals)
+    assert first.returncode == 128 + signal.SIGTERM
+    wait_for(lambda: gone(other))
+    assert "Traceback" not in first.stderr.read()
+
+
+def test_a_process_that_does_not_arrive_is_not_waited_for_long(monkeypatch):
+    assert distributed.LIMIT <= 60
+    monkeypatch.setattr(distributed, "LIMIT", 0.05)
+    with pytest.raises(TimeoutError, match="1 of 2 processes did not arrive within"):
+        distributed._wait_for_all(dist.HashStore(), 0, 2)
+
+
+@pytest.mark.slow
+@LINUX
+def test_processes_end_although_gloo_gets_hardly_any_processor_time():
+    assert None not in measured(runs=10, limit=300.0)
