@@ -121,6 +121,7 @@ def measured(runs: int, limit: float) -> list[float | None]:
         for _ in range(runs):
             Path(folder, "run", "result.json").unlink(missing_ok=True)
             found.append(seconds_of(command, hogs, limit))
+            print("did not end" if found[-1] is None else f"{found[-1]:.1f} s", flush=True)
         return found
 
 

@@ -129,3 +129,30 @@ def test_a_process_that_does_not_arrive_is_not_waited_for_long(monkeypatch):
 @LINUX
 def test_processes_end_although_gloo_gets_hardly_any_processor_time():
     assert None not in measured(runs=10, limit=300.0)
+
+
+@pytest.mark.slow
+def test_two_processes_resume_with_the_same_bytes(tmp_path):
+    """With BatchNorm, whose running statistics this method reads in every step."""
+    command = [
+        sys.executable,
+        "-m",
+        "calibrant.cli",
+        "train",
+        "--devices",
+        "2",
+        "--dataset",
+        "digits",
+    ]
+    command += ["--data-set", "limit=600", "--model", "small_cnn", "--model-set", "width=0.25"]
+    command += ["--method", "gamma_net", "--method-set", "every=1", "--epochs", "20"]
+    command += ["--recipe-set", "average=0.9", "--output"]
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    with subprocess.Popen([*command, str(parts)], stderr=subprocess.DEVNULL) as stopped:
+        wait_for(lambda: list(parts.glob("checkpoint-*")) or stopped.poll() is not None)
+        stopped.terminate()
+    assert stopped.returncode == 128 + signal.SIGTERM
+    for folder in (parts, whole):
+        subprocess.run([*command, str(folder)], check=True, capture_output=True, timeout=10 * NEVER)
+    for name in ("history.jsonl", "weights.pt", "val.npz", "test.npz", "result.json"):
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()

@@ -328,13 +328,18 @@ class Loop:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
+        randoms, losses = zip(
+            *self.runtime.states((random_state(), self.progress.loss)), strict=True
+        )
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             "method": self.method.state_dict(),
-            "random": self.runtime.states(random_state()),
             "progress": dict(vars(self.progress)),
+            # One for each process; all else is the same in all of them.
+            "random": list(randoms),
+            "losses": list(losses),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -344,5 +349,6 @@ class Loop:
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.method.load_state_dict(state["method"])
-        self.progress = Progress(**state["progress"])
-        restore(state["random"][self.runtime.rank])
+        rank = self.runtime.rank
+        self.progress = Progress(**{**state["progress"], "loss": state["losses"][rank]})
+        restore(state["random"][rank])
