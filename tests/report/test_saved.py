@@ -147,12 +147,12 @@ def test_a_cell_may_not_lie_outside_of_the_study(folder):
 
 
 def test_what_a_real_run_leaves_is_read(tmp_path, monkeypatch):
-    class Here(runner.Crew):
-        def busy(self, study) -> bool:
-            work(self.folder, owner="here")
+    class Here(runner.LocalExecutor):
+        def poll(self) -> bool:
+            work(self.runs.folder, owner="here")
             return False
 
-    monkeypatch.setattr(runner, "Crew", Here)
+    monkeypatch.setattr(runner, "LocalExecutor", Here)
     study = {
         "name": "real",
         "seeds": [0],

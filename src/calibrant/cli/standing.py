@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from calibrant.report.saved import Saved, read_saved, saved_from
-from calibrant.study.folder import STUDY, gathered, lists_cells, put_together
+from calibrant.study.folder import CELLS, STUDY, gathered, lists_cells, put_together
 
 
 def standing(folder: Path) -> Saved:
@@ -30,4 +30,5 @@ def _has_cells(folder: Path) -> bool:
                 f"{folder} is no study but has some, {', '.join(inside[:5])}: name one, or all of "
                 "them by --serve"
             )
-    return (folder / "cells").is_dir() and lists_cells(folder)
+    copied = (folder / CELLS).exists() and not (folder / "cells").is_dir()
+    return (folder / STUDY).exists() and not copied and lists_cells(folder)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,10 @@ def _advice(folder: Path) -> Iterator[None]:
 def measure(cell: Cell, study: Study, folder: Path) -> None:
     """Write the rows of a trained cell, unless they are there already."""
     made_with = _made_with(cell, study, folder)
-    held = read_json(folder / MEASURED) or {}
-    if held == {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))}:
-        return
+    # A damaged record is written again.
+    with suppress(ValueError):
+        if read_json(folder / MEASURED) == _record(folder, made_with):
+            return
     result = read_result(folder) or {}
     val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
     # Small validation sets make calibrators and metrics warn in every cell.
@@ -113,9 +114,14 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
     write_json(folder / MEASURED, {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))})
 
 
+def _record(folder: Path, made_with: Any) -> dict[str, Any]:
+    """What `measured.json` holds: what the rows were made with, and their checksums."""
+    return {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))}
+
+
 def rows_of(folder: Path) -> list[Row]:
     """Rows of a measured cell; an error if they have changed since."""
-    held = read_json(folder / MEASURED) or {}
+    held = read_json(folder / MEASURED, summed=True) or {}
     if held.get("files") != sums(folder, (ROWS, TABLE)):
         raise ValueError(
             f"{folder / ROWS} has changed since it was written, or has no checksum: re-run the "
