@@ -17,8 +17,10 @@ from calibrant import Predictions, files
 from calibrant.calibrators import CALIBRATORS, storage
 from calibrant.data.cifar import cifar10
 from calibrant.data.idx import read_idx
+from calibrant.study.cell import rows_of, write_measured
 from calibrant.study.folder import read_study, write_study
-from calibrant.study.rows import Row, read_rows, write_rows
+from calibrant.study.rows import Row
+from calibrant.study.runs import Runs, read_attempts
 from calibrant.study.spec import read
 from calibrant.training import checkpoint
 from calibrant.training.folder import read_result, write_result
@@ -129,7 +131,7 @@ def _write_spec(folder: Path, seed: int) -> Path:
 
 
 def _write_study(folder: Path, seed: int) -> Path:
-    write_study(folder, read(_write_spec(folder, seed)), allow_code=())
+    write_study(folder, read(_write_spec(folder, seed)))
     return folder / "study.json"
 
 
@@ -154,19 +156,30 @@ def _write_rows(folder: Path, seed: int) -> Path:
     where = ("blobs", "mlp", "sgd", "cross_entropy")
     names = ("accuracy", "nll", "ece")
     rng = np.random.default_rng(seed)
-    write_rows(
-        folder,
-        [
-            Row(*where, s, "none", "test", name, *rng.random(3).tolist())
-            for s in (0, 1)
-            for name in names
-        ],
-    )
+    rows = [
+        Row(*where, s, "none", "test", name, *rng.random(3).tolist())
+        for s in (0, 1)
+        for name in names
+    ]
+    write_measured(folder, rows, names)
     return folder / "rows.jsonl"
 
 
 def _read_rows(path: Path) -> Any:
-    return [asdict(row) for row in read_rows(path.parent)]
+    return [asdict(row) for row in rows_of(path.parent)]
+
+
+def _write_attempts(folder: Path, seed: int) -> Path:
+    runs = Runs(folder, [f"{seed:016x}"])
+    for outcome in ("crashed", "released", "failed"):
+        claim = runs.claim("worker")
+        assert claim is not None
+        claim.end(outcome, reason="why", seconds=1.5)
+    return claim.folder / "attempts.json"
+
+
+def _read_attempts(path: Path) -> Any:
+    return [asdict(each) for each in read_attempts(path.parent)]
 
 
 def _write_idx(folder: Path, seed: int, *, ending: str) -> Path:
@@ -218,6 +231,7 @@ TARGETS: dict[str, Target] = {
     "study.toml": Target(_write_spec, lambda path: read(path).as_dict(), plain=True),
     "study.json": Target(_write_study, _read_study),
     "rows.jsonl": Target(_write_rows, _read_rows),
+    "attempts.json": Target(_write_attempts, _read_attempts),
     "checkpoint": Target(_write_checkpoint, checkpoint.load),
     "result.json": Target(_write_result, lambda path: read_result(path.parent)),
     "idx": Target(

@@ -1,7 +1,7 @@
 """One cell of a study: train it, keep its predictions, measure them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,12 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
         )
     write_rows(folder, rows)
     write_json(folder / MEASURED, {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))})
+
+
+def write_measured(folder: Path, rows: Sequence[Row], made_with: Any) -> None:
+    """Write the rows of a cell, then the record that vouches for them."""
+    write_rows(folder, rows)
+    write_json(folder / MEASURED, _record(folder, made_with))
 
 
 def _record(folder: Path, made_with: Any) -> dict[str, Any]:
