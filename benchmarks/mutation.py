@@ -54,7 +54,17 @@ PARTS = {
 }
 MOST = 5
 # Mutants that no test can kill, by name: the reason.
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT = {
+    "methods/gamma_history.py GammaHistory._quantile drop term 2": (
+        "a part of the total is never beyond the last cell: the bound only guards against rounding"
+    ),
+    "methods/meta_smoothing.py MetaSmoothing.targets drop term 2": (
+        "the diagonal is zero already, and its gradient cancels"
+    ),
+    "methods/meta_smoothing.py MetaSmoothing._learn drop statement 3": (
+        "the gradient of the diagonal is zero: it stays zero without being set"
+    ),
+}
 
 
 def drawn(source: Path) -> dict[str, list[Mutant]]:
@@ -160,6 +170,7 @@ def read(output: Path) -> list[dict[str, object]]:
 
 def table(rows: Sequence[dict[str, object]]) -> str:
     """The score of every part, as a Markdown table."""
+    rows = [row for row in rows if row["name"] not in EQUIVALENT]
     lines = ["| part | mutants | killed | survived | score |", "|---|---|---|---|---|"]
     for name in [*PARTS, "all"]:
         of_part = [row for row in rows if name in (row["part"], "all")]
@@ -195,7 +206,7 @@ def main() -> None:
     measure(*places, options.parts, options.jobs)
     rows = read(options.output)
     for row in rows:
-        if row["result"] == "passed":
+        if row["result"] == "passed" and row["name"] not in EQUIVALENT:
             print(f"survived: {row['name']}, line {row['line']}: {row['old']!r} -> {row['new']!r}")
     print(table(rows))
 

@@ -53,6 +53,15 @@ def test_multipliers_fall_to_the_least_where_no_constraint_is_active():
     assert method.multipliers.tolist() == [1e-6, 1e-6, 1e-6]
 
 
+def test_a_constraint_that_just_holds_does_not_raise_rho():
+    # Two logits exactly a margin below the largest: h = 0, in this epoch as in the last.
+    logits = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.float64).repeat(4, 1)
+    method = methods.build("cals_alm", classes=3, margin=2.0, rho=1.5, rho_step=1)
+    for _ in range(3):
+        method.after_epoch(predictions(logits))
+    assert method.rho.tolist() == [1.5] * 3
+
+
 def test_each_term_is_bounded_before_the_mean_is():
     logits = torch.tensor([[6.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     method = methods.build("cals_alm", classes=2, margin=1.0, most=2.0)

@@ -133,6 +133,10 @@ def test_the_gradient_is_that_of_finite_differences_through_a_real_step(objectiv
                 weight -= lr * slope
             return method.outer(head(held_out), meta.labels).item()
 
+    # What is reported of the first step is its value and the norm of its gradient.
+    assert method.tally["objective"] == pytest.approx(outcome(), abs=1e-9)
+    norm = torch.cat([each.flatten() for each in gradients]).norm()
+    assert method.tally["gradient"] == pytest.approx(norm.item())
     for weight, gradient in zip(network.parameters(), gradients, strict=True):
         at = gradient.abs().flatten().argmax()
         values = []
@@ -619,8 +623,9 @@ def test_a_bounded_gamma_near_zero_is_cross_entropy():
     torch.testing.assert_close(found, losses.cross_entropy(model(batch.inputs), batch.labels))
 
 
-def test_masks_have_as_many_held_out_images_as_a_batch_and_others_256():
+def test_every_second_step_takes_256_held_out_examples_or_of_masks_as_many_as_a_batch():
     splits = data.load("blobs", 0, limit=300)
+    assert methods.build("gamma_net", classes=splits.classes).meta_every == 2
     for kind, asked, expected in (("vectors", None, 256), ("masks", None, 0), ("masks", 7, 7)):
         method = methods.build("gamma_net", classes=splits.classes, meta_batch=asked)
         method.prepare(replace(splits, kind=kind), methods.Alone())
