@@ -10,6 +10,7 @@ import pytest
 
 from calibrant.files.faults import STAGES
 
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("dying.py")
 # One that learns nothing beside the weights, and one whose multipliers move after every epoch.
 METHODS = ("cross_entropy", "cals_alm")

@@ -193,7 +193,8 @@ class TestMuon:
             reference.step()
             optimizer.step()
         for copy, each in zip(copies, hidden_kernels(model), strict=True):
-            assert torch.equal(copy.detach(), each.detach().flatten(1))
+            # Products in bfloat16 may differ in their last bit; a wrong step would by 0.02.
+            torch.testing.assert_close(copy.detach(), each.detach().flatten(1), rtol=0, atol=5e-4)
             assert each.is_contiguous(memory_format=memory_format)
 
     def test_its_step_is_an_orthogonal_matrix_of_the_size_of_adamws(self):
