@@ -221,7 +221,8 @@ class TestMuon:
                 ours.grad = theirs.grad.clone()
             for optimizer in optimizers:
                 optimizer.step()
-            assert same_weights(moved, stayed)
+            for ours, theirs in zip(moved.parameters(), stayed.parameters(), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
 
     def test_works_in_double_precision(self):
         model = network().double()

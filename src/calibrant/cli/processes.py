@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import IO
 
 # Seconds for the first process to report an error itself before it is ended for that of another.
-GRACE = 5.0
+GRACE = 10.0
 
 
 class First:
@@ -36,7 +36,7 @@ class First:
         self._children = [self._started(command, rank) for rank in range(1, world_size)]
 
     def _started(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
-        # A file and not a pipe, which would have to be read to the end before the process can be.
+        # A file, because a pipe would fill up if nobody read it.
         log = tempfile.TemporaryFile()  # noqa: SIM115
         # The same packages as here, whatever lies in the current folder.
         path = os.pathsep.join(each or os.getcwd() for each in sys.path)
@@ -109,6 +109,7 @@ class First:
     def lost(self) -> str | None:
         """What happened to another process that ended with an error; None if none did."""
         try:
+            # Its connections may close a moment before it is dead.
             return self._lost.get(timeout=GRACE / 2)
         except queue.Empty:
             return None
