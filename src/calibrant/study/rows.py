@@ -14,6 +14,7 @@ import numpy as np
 from calibrant import metrics
 from calibrant.calibrators import CALIBRATORS
 from calibrant.data import frequency_groups
+from calibrant.files.checks import check_file
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.intervals import intervals
 from calibrant.metrics.statistics import Metric
@@ -158,8 +159,9 @@ def write_rows(folder: Path, rows: Iterable[Row]) -> None:
 def read_rows(folder: Path) -> list[Row]:
     """Read what `write_rows` wrote."""
     path = folder / ROWS
+    check_file(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [Row(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: remove it and run the study again") from error

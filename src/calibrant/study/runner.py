@@ -120,7 +120,9 @@ def run_by(
             collect(study, runs)
             raise
         finally:
-            executor.shutdown()
+            # A second signal must not leave workers behind.
+            with interrupts.held_off():
+                executor.shutdown()
         watch(Snapshot(tuple(runs.states()), time.monotonic() - start))
         return collect(study, runs)
 

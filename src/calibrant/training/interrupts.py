@@ -22,14 +22,6 @@ class InterruptedTrainingError(Exception):
         self.number = number
 
 
-class SecondSignalError(KeyboardInterrupt):
-    """A second signal: nothing is finished, and the last checkpoint stands."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
 class Interrupts:
     """Remember a signal instead of obeying at once; a second one is obeyed, and others are not."""
 
@@ -69,7 +61,7 @@ class Interrupts:
         elif not self._patient:
             # One is enough: others would break into what it cleans up.
             self._patient = True
-            raise SecondSignalError(number)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 @contextmanager
