@@ -1,6 +1,7 @@
 """The blend: the mean of probabilities, and which calibrators `select` puts into it."""
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ def tempered(n: int = 1500, k: int = 4, seed: int = 0, shift: float = 0.0) -> Pr
     return Predictions(logits + shift * np.linspace(-1, 1, k), labels)
 
 
+@cache
 def fitted(*names: str, k: int = 4) -> tuple:
     return tuple(CALIBRATORS[name].fit(tempered(k=k)) for name in names)
 
@@ -116,7 +118,7 @@ class TestTheOrigin:
 class TestTheBlendOfASelection:
     def test_averages_all_that_tie_fitted_to_all_examples(self):
         data = tempered()
-        found = select(data, candidates=QUICK)
+        found = select(data, candidates=QUICK, folds=2, resamples=200)
         assert set(found.ties) >= {"temperature", "focal_temperature", "structured_vector"}
         assert "identity" not in found.ties
         probe = torch.randn(30, 4, dtype=torch.float64)
@@ -126,7 +128,7 @@ class TestTheBlendOfASelection:
 
     def test_holds_the_choice_and_nothing_that_is_clearly_worse(self):
         for shift in (0.0, 0.3, 1.0):
-            found = select(tempered(600, shift=shift), candidates=QUICK[:5], folds=2)
+            found = select(tempered(600, shift=shift), candidates=QUICK[:5], folds=2, resamples=200)
             assert found.name in found.ties
             rows = {row.name: row for row in found.rows}
             for name, row in rows.items():
@@ -168,7 +170,7 @@ def test_every_part_is_fitted_to_all_examples_once_and_only_if_wanted(monkeypatc
             return real(predictions)
 
         monkeypatch.setattr(CALIBRATORS[name], "fit", classmethod(fit))
-    found = select(data, candidates=QUICK)
+    found = select(data, candidates=QUICK, folds=2, resamples=200)
     assert +calls == {found.name: 1}
     assert found.blend is found.blend
     assert len(found.ties) > 2

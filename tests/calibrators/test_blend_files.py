@@ -24,7 +24,7 @@ ODD = 1.1000000000000003
 @cache
 def every_part(classes=5):
     generator = np.random.default_rng(0)
-    logits = generator.normal(size=(2000, classes)) * 2
+    logits = generator.normal(size=(800, classes)) * 2
     data = Predictions(logits, (logits / 1.5 + generator.gumbel(size=logits.shape)).argmax(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

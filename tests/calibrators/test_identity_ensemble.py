@@ -69,7 +69,7 @@ def test_ensemble_never_fits_worse_than_temperature_scaling(name, joint):
 
 
 def test_a_joint_fit_is_a_minimum_that_a_general_optimiser_does_not_beat():
-    examples = SYNTHETIC["wavy"].sample(3000, seed=0).predictions
+    examples = SYNTHETIC["wavy"].sample(1000, seed=0).predictions
     logits, labels = examples.logits, examples.labels
 
     def loss(at):

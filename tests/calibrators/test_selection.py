@@ -36,7 +36,7 @@ def test_scores_are_those_of_fits_that_did_not_see_the_examples():
 
 def test_the_choice_is_fitted_to_all_examples():
     data = tempered()
-    found = select(data, candidates=QUICK)
+    found = select(data, candidates=QUICK, folds=2, resamples=200)
     assert found.best.origin.examples == len(data)
     assert found.best.origin.sha256 == data.sha256
     probe = torch.randn(5, 4)
@@ -44,14 +44,14 @@ def test_the_choice_is_fitted_to_all_examples():
 
 
 def test_the_simplest_of_those_that_tie_is_chosen():
-    found = select(tempered(), candidates=QUICK)
+    found = select(tempered(), candidates=QUICK, folds=2, resamples=200)
     assert found.name == "temperature"
     if found.rows[0].name != "temperature":
         assert "temperature, simpler, and within the noise of" in found.verdict
 
 
 def test_a_real_difference_is_not_a_tie():
-    found = select(biased(), candidates=QUICK)
+    found = select(biased(), candidates=QUICK, folds=2, resamples=200)
     assert found.name in ("vector", "structured_vector")
     behind = {row.name: row.behind for row in found.rows}
     assert behind["temperature"].low > 0
