@@ -59,10 +59,12 @@ def work(
             if claim is not None:
                 run_claimed(claim, study.by_id[claim.id], study)
                 done += 1
-            elif runs.counts()["running"] == 0:
+                continue
+            counts = runs.counts()
+            # Pending: somebody looked at its lock at the instant of the claim.
+            if not counts["running"] and not counts["pending"]:
                 break
-            else:
-                time.sleep(PAUSE)
+            time.sleep(PAUSE)
     return done
 
 
