@@ -17,7 +17,7 @@ from calibrant.metrics import Difference
 QUICK = ["identity", "temperature", "focal_temperature", "structured_vector", "vector", "irm"]
 
 
-def tempered(n: int = 1500, k: int = 4, seed: int = 0, shift: float = 0.0) -> Predictions:
+def tempered(n: int = 800, k: int = 4, seed: int = 0, shift: float = 0.0) -> Predictions:
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(n, k)) * 4
     labels = (logits / 2 + generator.gumbel(size=(n, k))).argmax(1)
@@ -127,8 +127,8 @@ class TestTheBlendOfASelection:
         assert found.blend.origin.sha256 == data.sha256
 
     def test_holds_the_choice_and_nothing_that_is_clearly_worse(self):
-        for shift in (0.0, 0.3, 1.0):
-            found = select(tempered(600, shift=shift), candidates=QUICK[:5], folds=2, resamples=200)
+        for shift in (0.0, 1.0):
+            found = select(tempered(400, shift=shift), candidates=QUICK[:5], folds=2, resamples=200)
             assert found.name in found.ties
             rows = {row.name: row for row in found.rows}
             for name, row in rows.items():

@@ -135,17 +135,17 @@ class TestEveryCalibrator:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 class TestEveryFit:
     def test_gives_the_same_answer_for_float32_and_float64(self, name):
-        exact = sharpened(2000, 4, dtype=np.float32)
+        exact = sharpened(600, 4, dtype=np.float32)
         wide = Predictions(exact.logits.double(), exact.labels)
         probe = torch.randn(50, 4, dtype=torch.float64)
         one, two = (CALIBRATORS[name].fit(data)(probe) for data in (exact, wide))
         torch.testing.assert_close(one, two, atol=2e-5, rtol=0)
 
     def test_takes_a_weight_for_so_many_copies(self, name):
-        data = sharpened(900, 3)
-        counts = np.arange(900) % 3
+        data = sharpened(450, 3)
+        counts = np.arange(450) % 3
         heavy = CALIBRATORS[name].fit(data.reweighted(counts))
-        copied = CALIBRATORS[name].fit(data.take(np.repeat(np.arange(900), counts)))
+        copied = CALIBRATORS[name].fit(data.take(np.repeat(np.arange(450), counts)))
         probe = torch.randn(50, 3, dtype=torch.float64)
         torch.testing.assert_close(heavy(probe).exp(), copied(probe).exp(), atol=2e-5, rtol=0)
 
@@ -164,7 +164,7 @@ class TestEveryFit:
 
 @each
 def test_a_class_that_never_occurs_is_refused_or_warned_of(name):
-    data = sharpened(2000, 4)
+    data = sharpened(500, 4)
     data = Predictions(data.logits, data.labels.clamp_max(2))
     if name in WITH_EVERY_CLASS:
         with pytest.raises(ValueError, match="1 of 4 classes never occur: 3; use one of"):

