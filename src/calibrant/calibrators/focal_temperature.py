@@ -10,6 +10,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.blas_threads import one_thread_each
 from calibrant.calibrators.focal_map import check_gamma, focal_map
 from calibrant.calibrators.focal_slopes import Objective, focal_slopes
 from calibrant.calibrators.temperature import best_inverse, check_temperature
@@ -159,6 +160,7 @@ UNBOUNDED = (
 )
 
 
+@one_thread_each()
 def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
     """Minimise the log score; returns 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
