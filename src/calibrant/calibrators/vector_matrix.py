@@ -20,8 +20,8 @@ from calibrant.shapes import Logits
 LEAST = 1e-6
 # Arrays of k x k float64 numbers at the peak of a fit, measured: half of them are the steps that
 # the quasi-Newton search remembers, the rest gradients, penalties and eigenvectors.
-COPIES = 50
-# What a fit of a matrix may take: 2,300 classes.
+COPIES = 65
+# What a fit of a matrix may take: 2,000 classes.
 MAX_BYTES = 2 * 2**30
 
 PerClassTensor = Float64[Tensor, " k"]
