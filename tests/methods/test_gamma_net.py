@@ -508,6 +508,8 @@ def test_the_history_holds_means_spread_and_gamma_by_confidence():
     assert row["count_wrong"][14] == 101
     assert row["gamma_right"][14] == pytest.approx(gamma[right == 1].mean().item())
     assert sum(row["count_right"][:14]) == 0
+    history.add(torch.tensor([2.5]), torch.tensor([0.5]), torch.tensor([1]))
+    assert history.row(0.1, 0.5, 100)["gamma_right"][7] == pytest.approx(2.5)
     # The next epoch starts anew.
     assert history.row(0.1, 0.5, 100)["gamma_mean"] == 0
 
@@ -625,7 +627,9 @@ def test_a_bounded_gamma_near_zero_is_cross_entropy():
 
 def test_every_second_step_takes_256_held_out_examples_or_of_masks_as_many_as_a_batch():
     splits = data.load("blobs", 0, limit=300)
-    assert methods.build("gamma_net", classes=splits.classes).meta_every == 2
+    usual = methods.build("gamma_net", classes=splits.classes)
+    assert (usual.meta_every, usual._make(D).top) == (2, 5.0)
+    assert methods.build("gamma_net", classes=splits.classes, meta_batch=0).meta_batch == 0
     for kind, asked, expected in (("vectors", None, 256), ("masks", None, 0), ("masks", 7, 7)):
         method = methods.build("gamma_net", classes=splits.classes, meta_batch=asked)
         method.prepare(replace(splits, kind=kind), methods.Alone())
