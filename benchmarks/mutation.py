@@ -67,7 +67,7 @@ EQUIVALENT = {
 }
 
 
-def drawn(source: Path) -> dict[str, list[Mutant]]:
+def drawn(source: Path, seed: int) -> dict[str, list[Mutant]]:
     """The mutants of every part."""
     package = source / "calibrant"
     return {
@@ -75,7 +75,7 @@ def drawn(source: Path) -> dict[str, list[Mutant]]:
             package,
             sorted(str(file.relative_to(package)) for file in package.glob(part.files)),
             part.mutants,
-            seed=SEED,
+            seed=seed,
             most=part.mutants if name == "loop" else MOST,
         )
         for name, part in PARTS.items()
@@ -119,10 +119,13 @@ def _child(root: str, source: str, files: list[str]) -> None:
     os._exit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code))
 
 
-def measure(root: Path, source: Path, output: Path, parts: Sequence[str], jobs: int) -> None:
+def measure(
+    root: Path, source: Path, output: Path, *, parts: Sequence[str], jobs: int, seed: int
+) -> None:
     """Run what is not in the output yet, and add a line for each mutant that is done."""
     done = {row["name"] for row in read(output)}
-    todo = [(name, m) for name, found in drawn(source).items() for m in found if name in parts]
+    picked = drawn(source, seed)
+    todo = [(name, m) for name, found in picked.items() for m in found if name in parts]
     todo = [(name, m) for name, m in todo if m.name not in done and m.name not in EQUIVALENT]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         trees: SimpleQueue[Path] = SimpleQueue()
@@ -192,6 +195,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=HERE / "src", help="the tree that is broken")
     parser.add_argument("--output", type=Path, default=HERE / "runs" / "mutation.jsonl")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--seed", type=int, default=SEED, help="another one draws other mutants")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     options = parser.parse_args()
@@ -199,11 +203,11 @@ def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if options.list:
-        for mutant in (m for found in drawn(options.source).values() for m in found):
+        for mutant in (m for found in drawn(options.source, options.seed).values() for m in found):
             print(f"{mutant.name}, line {mutant.line}: {mutant.old!r} -> {mutant.new!r}")
         return
     places = options.root.resolve(), options.source.resolve(), options.output.resolve()
-    measure(*places, options.parts, options.jobs)
+    measure(*places, parts=options.parts, jobs=options.jobs, seed=options.seed)
     rows = read(options.output)
     for row in rows:
         if row["result"] == "passed" and row["name"] not in EQUIVALENT:
