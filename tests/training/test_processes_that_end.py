@@ -113,7 +113,8 @@ def test_signals_end_a_process_that_waits_for_another_in_vain(training, tmp_path
         return first.poll() is not None
 
     wait_for(ended_by_signals)
-    assert first.returncode == 128 + signal.SIGTERM
+    # A third may come when the handlers are gone already; a shell calls both 143.
+    assert first.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)
     wait_for(lambda: gone(other))
     assert "Traceback" not in first.stderr.read()
 
