@@ -96,7 +96,7 @@ def test_two_signals_end_both_processes(training, tmp_path):
     first.send_signal(signal.SIGTERM)
     _, err = first.communicate(timeout=NEVER)
     # The second may come after the last step, or be one with the first.
-    assert first.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert first.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM)
     assert "Traceback" not in err
     wait_for(lambda: gone(other))
 
@@ -129,7 +129,7 @@ def test_a_process_that_does_not_arrive_is_not_waited_for_long(monkeypatch):
 @pytest.mark.slow
 @LINUX
 def test_processes_end_although_gloo_gets_hardly_any_processor_time():
-    assert None not in measured(runs=10, limit=300.0)
+    assert None not in measured(runs=4, limit=300.0)
 
 
 @pytest.mark.slow
