@@ -2,20 +2,10 @@ import io
 
 import numpy as np
 import pytest
-import torch
 
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.data import SYNTHETIC
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small sums: on a busy machine several threads would mostly wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -3,19 +3,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from calibrant import Predictions
 from calibrant.calibrators import CALIBRATORS
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small graphs: on a busy machine several threads would mostly wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @cache

@@ -19,21 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
-from threadpoolctl import threadpool_limits
 
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling
 from calibrant.integrations.sklearn import CalibratedClassifier, PosthocCalibrator
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many tiny fits: on a busy machine several threads would mostly wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    torch.set_num_threads(before)
 
 
 def scores(classes=3, n=600, seed=0):
