@@ -39,7 +39,10 @@ def splits() -> tuple[str, ...]:
 def load(name: str) -> Real:
     stem, split = name.split(":")
     given = Predictions.load(
-        DATA / f"logits_{stem}.npz", logits=f"logits_{split}", labels=f"labels_{split}"
+        DATA / f"logits_{stem}.npz",
+        logits=f"logits_{split}",
+        labels=f"labels_{split}",
+        ignore=["*"],
     )
     predictions = Predictions(given.logits.double(), given.labels)
     return Real(
