@@ -16,7 +16,7 @@ LAYERS = [
     {"predictions"},
     {"scores", "array_names"},
     {"rows", "checks", "files"},
-    {"shapes", "extras", "networks", "processor", "scoped_warnings"},
+    {"shapes", "extras", "networks", "processor", "scoped_warnings", "child_processes"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

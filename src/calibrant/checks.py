@@ -15,8 +15,8 @@ Kind = Literal["probs", "logits"]
 
 # How far a row of probabilities may be from summing to one, by the type it came in.
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# Beyond these the squares of weights overflow, or lose digits as subnormal numbers.
-SUM_OF_WEIGHTS = (1e-100, 1e100)
+# Weights are counts: beyond these, sums and their squares lose digits beside 1 or beside the data.
+SUM_OF_WEIGHTS = (1e-10, 1e15)
 
 
 def as_array(name: str, value: Any) -> np.ndarray:

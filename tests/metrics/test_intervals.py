@@ -299,3 +299,15 @@ def test_summary_leaves_out_tests_that_need_independent_examples():
     assert metrics.summary(grouped, resamples=20).tests == {}
     with pytest.raises(ValueError, match="not groups"):
         metrics.consistency_test(grouped)
+
+
+def test_draws_that_miss_all_examples_with_a_weight_are_drawn_again():
+    weights = np.zeros(60)
+    weights[:2] = 1
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 30, [0, 0] * 30, weights=weights)
+    found = metrics.interval(metrics.accuracy, p, resamples=200)
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+    weights[1] = 0
+    alone = Predictions([[2.0, 0.0], [0.0, 1.0]] * 30, [0, 0] * 30, weights=weights)
+    with pytest.raises(ValueError, match="at least 2 examples with a weight above 0, got 1"):
+        metrics.interval(metrics.accuracy, alone)

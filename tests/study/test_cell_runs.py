@@ -1,5 +1,6 @@
 """The cells of a study as its folder holds them: who may run which, and what is recorded."""
 
+import os
 import threading
 
 import pytest
@@ -162,13 +163,41 @@ def test_looking_writes_nothing_and_works_in_a_folder_that_is_read_only(runs, tm
     claim.end("released")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"attempts": [{"owner": 1, "who": 2}]}', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"attempts": [{"owner": 1, "who": 2}]}',
+        '{"attempts": [{"owner": "w", "started": 1.0, "outcome": "failed", "reason": 5}]}',
+        '{"attempts": [{"owner": "w", "started": 1.0, "seconds": "x"}]}',
+    ],
+)
 def test_a_damaged_record_is_refused_in_one_line(runs, text):
     runs.claim("w").end("released")
     (runs.folder_of("a") / "attempts.json").write_text(text)
     with pytest.raises(ValueError, match=r"attempts\.json is damaged") as refused:
         runs.states()
     assert "\n" not in str(refused.value)
+
+
+def test_a_finished_cell_does_not_need_the_record_of_its_attempts(runs):
+    finish(runs.claim("w"))
+    (runs.folder_of("a") / "attempts.json").write_text("{")
+    assert statuses(runs) == ["done", "pending", "pending"]
+    assert runs.claim("w").id == "b"
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_lock_that_is_no_regular_file_is_refused_at_once(tmp_path, create):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "link", "folder"):
+        with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+            FileLock(tmp_path / name, create=create)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_an_error_while_claiming_leaves_the_lock_free(runs, monkeypatch):

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
+from calibrant.child_processes import command_line, environment
+
 # Seconds for the first process to report an error itself before it is ended for that of another.
 GRACE = 10.0
 
@@ -38,14 +40,12 @@ class First:
     def _started(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
         # A file, because a pipe would fill up if nobody read it.
         log = tempfile.TemporaryFile()  # noqa: SIM115
-        # The same packages as here, whatever lies in the current folder.
-        path = os.pathsep.join(each or os.getcwd() for each in sys.path)
         child = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-m", "calibrant.cli", *command, f"--rank={rank}"],
+            command_line([*command, f"--rank={rank}"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": path},
+            env=environment(),
         )
         threading.Thread(target=self._watch, args=(child, rank, log), daemon=True).start()
         return child

@@ -1,5 +1,8 @@
 """Locks on files that end with the process that holds them, however it ends."""
 
+import errno
+import os
+import stat
 import time
 from io import FileIO
 from pathlib import Path
@@ -31,11 +34,25 @@ class FileLock:
 
     Raises:
         FileNotFoundError: there is no such file, and none is made.
+        ValueError: it is no regular file.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        self._handle = FileIO(path, "ab" if create else "rb")
+        # Neither a link nor a pipe, which may be anybody's; opening a pipe must not wait.
+        flags = os.O_APPEND | os.O_WRONLY | os.O_CREAT if create else os.O_RDONLY
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        refusal = ValueError(f"{path} must be a regular file: remove it and run the command again")
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise refusal from error
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise refusal
+        self._handle = FileIO(descriptor, "ab" if create else "rb")
 
     def acquire(self, *, shared: bool = False, seconds: float = 0.0) -> bool:
         """Take the lock, alone or together with others who share it; whether it was free.

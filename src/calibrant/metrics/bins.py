@@ -206,7 +206,8 @@ def equal_mass_index(count: PerBin, bins: int) -> Index:
     """
     total = count.sum()
     before = np.cumsum(count) - count
-    if total == np.floor(total):
+    # Beyond 2 ** 53 floats are integers anyway, and no counts.
+    if total == np.floor(total) and total < 2**53:
         small, larger = divmod(int(total), bins)
         cuts = np.cumsum(np.where(np.arange(bins) < larger, small + 1, small))[:-1]
     else:

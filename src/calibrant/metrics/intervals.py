@@ -156,9 +156,13 @@ def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Va
     groups = None if predictions.groups is None else predictions.groups.numpy()
     units = len(predictions) if groups is None else int(groups.max()) + 1
     for _ in range(resamples):
-        drawn = generator.integers(0, units, units)
-        counts = np.bincount(drawn, minlength=units).astype(np.float64)
-        yield counts if groups is None else counts[groups]
+        counts = np.zeros(len(predictions))
+        # Where few examples have a weight, a draw may miss all of them.
+        while not counts @ predictions.row_weights > 0:
+            drawn = generator.integers(0, units, units)
+            counts = np.bincount(drawn, minlength=units).astype(np.float64)
+            counts = counts if groups is None else counts[groups]
+        yield counts
 
 
 def _bounds(
@@ -209,8 +213,9 @@ def check_units(predictions: Predictions) -> None:
     groups = predictions.groups
     if groups is not None and int(groups.max()) == 0:
         raise ValueError("resampling draws whole groups and needs at least 2, got 1")
-    if len(predictions) < 2:
-        raise ValueError("resampling needs at least 2 examples, got 1")
+    if (predictions.row_weights > 0).sum() < 2:
+        weighted = "" if predictions.weights is None else " with a weight above 0"
+        raise ValueError(f"resampling needs at least 2 examples{weighted}, got 1")
 
 
 def check_options(level: float, resamples: int, method: str) -> None:

@@ -110,8 +110,7 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             counts=result["class_counts"],
             shifted=_shifted(cell, study, folder),
         )
-    write_rows(folder, rows)
-    write_json(folder / MEASURED, {"made_with": made_with, "files": sums(folder, (ROWS, TABLE))})
+    write_measured(folder, rows, made_with)
 
 
 def write_measured(folder: Path, rows: Sequence[Row], made_with: Any) -> None:
@@ -127,7 +126,9 @@ def _record(folder: Path, made_with: Any) -> dict[str, Any]:
 
 def rows_of(folder: Path) -> list[Row]:
     """Rows of a measured cell; an error if they have changed since."""
-    held = read_json(folder / MEASURED, summed=True) or {}
+    held: dict[str, Any] = {}
+    with suppress(ValueError):
+        held = read_json(folder / MEASURED, summed=True) or {}
     if held.get("files") != sums(folder, (ROWS, TABLE)):
         raise ValueError(
             f"{folder / ROWS} has changed since it was written, or has no checksum: re-run the "

@@ -51,7 +51,7 @@ def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
         study: to be run there; a worker has none, and takes what is there.
 
     Yields:
-        Whether nobody else runs cells of the study.
+        Whether nobody else ran cells of the study when it began.
 
     Raises:
         ValueError: the folder holds a study of another name, or one that differs is being run.

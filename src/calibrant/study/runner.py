@@ -5,7 +5,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from calibrant.child_processes import command_line, environment
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
@@ -202,13 +202,16 @@ class LocalExecutor:
 
     def _start(self) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        command = [sys.executable, "-m", "calibrant.cli", "worker", str(self.runs.folder)]
-        command += ["--owner", name, "--threads", str(self.threads), "--with-parent"]
-        command += [part for each in self.allow_code for part in ("--allow-code", each)]
+        options = ["--owner", name, "--threads", str(self.threads), "--with-parent"]
+        options += [part for each in self.allow_code for part in ("--allow-code", each)]
         # Their prints would tear the view apart; what matters is in the folder.
         with self.log.open("ab") as log:
             self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
-                command, stdout=log, stderr=log, start_new_session=True
+                command_line(["worker", str(self.runs.folder), *options]),
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
             )
 
     def _full(self) -> DiskFullError:

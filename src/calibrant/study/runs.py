@@ -115,7 +115,13 @@ class Runs:
     def state(self, id: str) -> CellState:
         """Where a cell stands; nothing is written."""
         folder = self.folder_of(id)
-        attempts = read_attempts(folder)
+        try:
+            attempts = read_attempts(folder)
+        except ValueError:
+            # How a finished cell came about is not needed.
+            if not _finished(folder):
+                raise
+            attempts = []
         status = _status(folder, attempts)
         if status == "pending" and is_locked(folder / LOCK):
             status = "running"
@@ -137,7 +143,7 @@ class Runs:
         """
         for id in self.ids if ids is None else ids:
             folder = self.folder_of(id)
-            if _status(folder, read_attempts(folder)) != "pending":
+            if _finished(folder) or _status(folder, read_attempts(folder)) != "pending":
                 continue
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / LOCK)
@@ -155,7 +161,7 @@ class Runs:
         """Record why a worker died; whether it ever had a cell."""
         known = False
         for id in self.ids:
-            attempts = read_attempts(self.folder_of(id))
+            attempts = self.state(id).attempts
             known = known or any(each.owner == owner for each in attempts)
             last = attempts[-1] if attempts else None
             if last and last.owner == owner and last.outcome in ("running", "crashed"):
@@ -165,7 +171,7 @@ class Runs:
     def interrupt(self) -> None:
         """End the attempts of workers that are gone without a charge: all were killed at once."""
         for id in self.ids:
-            if any(each.outcome == "running" for each in read_attempts(self.folder_of(id))[-1:]):
+            if any(each.outcome == "running" for each in self.state(id).attempts[-1:]):
                 self._change(id, lambda attempts: _ended(attempts, "interrupted", DIED))
 
     def retry(self, ids: Iterable[str]) -> list[str]:
@@ -191,7 +197,8 @@ class Runs:
         if not folder.is_dir():
             return True
         with FileLock(folder / LOCK) as lock:
-            if not lock.acquire():
+            # Who only looks whether the lock is free holds it for an instant.
+            if not lock.acquire(seconds=1.0):
                 return False
             for name in gone:
                 (folder / name).unlink(missing_ok=True)
@@ -203,9 +210,17 @@ def read_attempts(folder: Path) -> list[Attempt]:
     """All attempts at the cell of a folder, the first one first."""
     held = read_json(folder / ATTEMPTS)
     try:
-        return [] if held is None else [Attempt(**each) for each in held["attempts"]]
+        attempts = [] if held is None else [Attempt(**each) for each in held["attempts"]]
     except (KeyError, TypeError) as error:
         raise damaged(folder / ATTEMPTS) from error
+    for each in attempts:
+        texts = (each.owner, each.outcome, each.reason)
+        numbers = (each.started, each.ended or 0.0, each.seconds or 0.0)
+        if not all(isinstance(text, str) for text in texts) or not all(
+            isinstance(number, int | float) for number in numbers
+        ):
+            raise damaged(folder / ATTEMPTS)
+    return attempts
 
 
 def _write(folder: Path, attempts: Sequence[Attempt]) -> None:
@@ -232,9 +247,14 @@ def _begin(folder: Path, owner: str) -> bool:
     return pending
 
 
+def _finished(folder: Path) -> bool:
+    """Whether a cell is trained and measured."""
+    return (folder / RESULT).exists() and (folder / MEASURED).exists()
+
+
 def _status(folder: Path, attempts: Sequence[Attempt]) -> str:
     """Status of a cell, but for whether it runs."""
-    if (folder / RESULT).exists() and (folder / MEASURED).exists():
+    if _finished(folder):
         return "done"
     counted = [each.outcome for each in attempts if not each.retried]
     if counted and counted[-1] in ENDS[1:]:
