@@ -137,6 +137,7 @@ def test_a_loss_that_is_not_finite_ends_with_four_also_the_next_time(run, tmp_pa
     assert "it diverged before" in err
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(tmp_path):
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))

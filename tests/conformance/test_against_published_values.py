@@ -8,6 +8,8 @@ import pytest
 from calibrant import Predictions
 from calibrant.metrics import BinSums, accuracy, brier, ece, nll, simplex_ece
 
+# Files hold several splits: the others are left out.
+TEST = {"logits": "logits_test", "labels": "labels_test", "ignore": ["*"]}
 # Accuracy, ECE over 15 bins, negative log-likelihood, Brier score.
 ROUNDED = {
     "kangsepp_densenet40_c10:val": (0.9382, 0.0436, 0.3313, 0.1036),
@@ -51,8 +53,7 @@ def test_simplex_ece_meets_the_published_errors(data):
         published = {row["model"]: float(row["ECE_uniform"]) for row in csv.DictReader(file)}
     found = {}
     for path in data.glob("logits_pytorchcifar10_*.npz"):
-        names = {"logits": "logits_test", "labels": "labels_test"}
-        predictions = Predictions.load(path, **names, ignore=["*"])
+        predictions = Predictions.load(path, **TEST)
         found[path.stem.removeprefix("logits_pytorchcifar10_")] = simplex_ece(predictions, bins=10)
     assert len(found) >= 7
     assert found == pytest.approx({name: published[name] for name in found}, abs=1e-5)
@@ -63,11 +64,6 @@ def test_confidences_published_apart_give_the_ece_of_the_logits(data):
         name = "markus93__probs_densenet40_c10_logits"
         confidence = arrays[f"{name}__conf"].astype(np.float64)
         correct = (arrays[f"{name}__pred"] == arrays[f"{name}__true"]).astype(np.float64)
-    predictions = Predictions.load(
-        data / "logits_kangsepp_densenet40_c10.npz",
-        logits="logits_test",
-        labels="labels_test",
-        ignore=["*"],
-    )
+    predictions = Predictions.load(data / "logits_kangsepp_densenet40_c10.npz", **TEST)
     ours = BinSums.of_confidence(confidence, correct).ece
     assert ours == pytest.approx(ece(predictions), abs=1e-6)

@@ -41,8 +41,14 @@ CHECKED |= {f"classifier-{name}": CalibratedClassifier(method=name, cv=3) for na
 EXPECTED = {"posthoc-matrix": {"check_sample_weight_equivalence_on_dense_data"}}
 
 
+QUICK = {"posthoc-temperature", "posthoc-vector", "classifier-temperature"}
+
+
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in CHECKED],
+)
 def test_passes_the_checks_of_scikit_learn(name):
     # Its data sets are tiny: most calibrators say so.
     with warnings.catch_warnings():

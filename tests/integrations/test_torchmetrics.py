@@ -120,6 +120,7 @@ def _rank(rank, port, results):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_number_of_one():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
