@@ -12,8 +12,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Seconds between two tries to get a lock.
-PAUSE = 0.01
+# Seconds between two tries to get a lock, and for which a process that only looks may hold one.
+PAUSE, GLANCE = 0.01, 0.2
 
 
 class BusyError(ValueError):

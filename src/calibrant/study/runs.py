@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from calibrant.files.atomic import sweep
-from calibrant.files.locks import FileLock, is_locked
+from calibrant.files.locks import GLANCE, FileLock, is_locked
 from calibrant.study.rows import MEASURED
 from calibrant.training.folder import DIVERGED, LOCK, RESULT, damaged, read_json, write_json
 
@@ -197,8 +197,7 @@ class Runs:
         if not folder.is_dir():
             return True
         with FileLock(folder / LOCK) as lock:
-            # Who only looks whether the lock is free holds it for an instant.
-            if not lock.acquire(seconds=1.0):
+            if not lock.acquire(seconds=GLANCE):
                 return False
             for name in gone:
                 (folder / name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from calibrant import __version__
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
 from calibrant.files.checks import check_file
-from calibrant.files.locks import BusyError, FileLock
+from calibrant.files.locks import GLANCE, BusyError, FileLock
 from calibrant.methods import Method
 from calibrant.methods.settings import meant
 from calibrant.training.checkpoint import encoded, write
@@ -134,8 +134,7 @@ def owned(folder: Path) -> Iterator[None]:
         raise NotADirectoryError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCK) as lock:
-        # Who only looks whether the lock is free holds it for an instant.
-        if not lock.acquire(seconds=1.0):
+        if not lock.acquire(seconds=GLANCE):
             raise BusyError(f"another process is training in {folder}: wait for it")
         sweep(folder)
         yield
