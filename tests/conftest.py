@@ -3,18 +3,18 @@
 import os
 from pathlib import Path
 
-import jaxtyping
-import pytest
-import torch
-from hypothesis import settings
-from threadpoolctl import threadpool_limits
-
 # One thread unless told otherwise, here and in processes that tests start: tensors are small, and
-# two workers with two threads each would mostly wait for each other on two cores.
+# two workers with two threads each would mostly wait for each other on two cores. Libraries read
+# these when they are loaded.
 THREADS = int(os.environ.setdefault("OMP_NUM_THREADS", "1"))
 os.environ.setdefault("OPENBLAS_NUM_THREADS", str(THREADS))
+
+import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
 torch.set_num_threads(THREADS)
-threadpool_limits(THREADS, user_api="blas")
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")

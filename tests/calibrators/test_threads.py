@@ -1,8 +1,12 @@
 """Fits in several threads: the process is as before, and the answers are those of one thread."""
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,8 +81,9 @@ def test_overlapping_selections_leave_the_warning_filters_alone():
     assert warnings.filters == filters
 
 
-def test_the_last_fit_restores_the_threads_of_blas_whichever_came_first():
+def the_last_fit_restores_the_threads_of_blas():
     before = blas_threads()
+    assert set(before.values()) == {min(2, os.cpu_count())}
     entered, leave = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
 
     def fit(number):
@@ -101,6 +106,22 @@ def test_the_last_fit_restores_the_threads_of_blas_whichever_came_first():
     with pytest.raises(KeyError), one_thread_each():
         raise KeyError
     assert blas_threads() == before
+
+
+def test_the_last_fit_restores_the_threads_of_blas_whichever_came_first():
+    # In a process of its own, since BLAS reads its number of threads when it is loaded.
+    code = (
+        f"import test_threads; test_threads.{the_last_fit_restores_the_threads_of_blas.__name__}()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_warnings_are_silenced_in_one_thread_alone():

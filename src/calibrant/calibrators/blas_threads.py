@@ -17,7 +17,8 @@ def one_thread_each() -> Iterator[None]:
 
     The threads of BLAS wait for each other in a loop: on a machine that has other things to do,
     that takes many times as long as the work. Their number belongs to the process: the first fit
-    lowers it, and the last of those that run at the same time restores it.
+    lowers it, and the last of those that run at the same time restores it. A number that the
+    program set itself with threadpoolctl stays as it is: fits are then slower, nothing else.
     """
     with _lock:
         _fits.append(_fits[0] if _fits else BlasLimit())
