@@ -14,9 +14,9 @@ LAYERS = [
     {"metrics"},
     {"losses"},
     {"predictions"},
-    {"scores", "array_names"},
-    {"rows", "checks", "files"},
-    {"shapes", "extras", "networks", "processor", "scoped_warnings", "child_processes"},
+    {"score_array", "array_names"},
+    {"example_stats", "checks", "files"},
+    {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from calibrant import Predictions, metrics
-from calibrant.rows import CHUNK
+from calibrant.example_stats import CHUNK
 
 
 def random_predictions(n=50, k=4, seed=0, **fields):

@@ -9,7 +9,7 @@ when first used, so that the command line starts quickly.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from calibrant.processor import leave_out_broken_tiles
+from calibrant.amx_workaround import leave_out_broken_tiles
 
 if TYPE_CHECKING:
     from calibrant import (

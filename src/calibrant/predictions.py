@@ -12,9 +12,9 @@ from torch import Tensor
 
 from calibrant import checks, files
 from calibrant.array_names import optional_names, which_scores
+from calibrant.example_stats import Chunk, Rows, Scale
 from calibrant.files.checks import listed
-from calibrant.rows import Chunk, Rows, Scale
-from calibrant.scores import Scores, fingerprint
+from calibrant.score_array import Scores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ import torch
 from calibrant import Predictions
 from calibrant.calibrators import Blend, Identity, TemperatureScaling, VectorScaling, storage
 from calibrant.calibrators.blend import MOST_PARTS, blended
-from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.records import digest_of
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.storage import load, method_of, save
 
 ODD = 1.1000000000000003

@@ -11,7 +11,7 @@ from calibrant.calibrators import (
     focal_landscape,
     focal_map,
 )
-from calibrant.calibrators.focal_slopes import focal_slopes
+from calibrant.calibrators.focal_gradients import focal_slopes
 from calibrant.calibrators.focal_temperature import CRITERIA, GRID_GAMMAS, GRID_TEMPERATURES
 
 
@@ -99,7 +99,7 @@ def test_the_large_path_equals_the_small_one(monkeypatch):
     data = drawn(3000, 8, 1.5, 1.0)
     whole = FocalTemperatureScaling.fit(data)
     monkeypatch.setattr("calibrant.calibrators.focal_temperature.ROUGH", 4000)
-    monkeypatch.setattr("calibrant.calibrators.focal_slopes.ELEMENTS", 512)
+    monkeypatch.setattr("calibrant.calibrators.focal_gradients.ELEMENTS", 512)
     parts = FocalTemperatureScaling.fit(data)
     assert parts.gamma == pytest.approx(whole.gamma, abs=1e-3)
     assert metrics.nll(data.map(parts)) == pytest.approx(metrics.nll(data.map(whole)), abs=1e-9)

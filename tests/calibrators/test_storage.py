@@ -13,8 +13,8 @@ import torch
 
 from calibrant import Predictions, files
 from calibrant.calibrators import Calibrator, Fit, TemperatureScaling, storage
-from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.records import digest_of
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.storage import load, save
 
 # Numbers that a careless writer rounds.

@@ -7,7 +7,7 @@ from torch.func import hessian as second_derivative
 
 from calibrant import models
 from calibrant.losses import cross_entropy
-from calibrant.networks import evaluating
+from calibrant.model_modes import evaluating
 
 IGNORED = 9
 

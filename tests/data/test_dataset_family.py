@@ -7,7 +7,7 @@ import pytest
 
 import calibrant.data
 from calibrant.data import DATASETS, load
-from calibrant.data.family import searched
+from calibrant.data.registry import searched
 
 
 @pytest.mark.parametrize("name", DATASETS)

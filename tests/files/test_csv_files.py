@@ -91,7 +91,7 @@ def test_text_that_is_not_utf8_is_refused(path, text):
 
 def test_a_header_that_does_not_end_is_refused(path, monkeypatch):
     refused(path, '"' + "a\n" * 100_000, "cannot read the header line")
-    monkeypatch.setattr("calibrant.files.text.MAX_HEADER", 1000)
+    monkeypatch.setattr("calibrant.files.csv_files.MAX_HEADER", 1000)
     refused(path, "a" * 1000, "header line is longer than 1000 characters")
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import files
-from calibrant.files import thrift
+from calibrant.files import parquet_headers
 
 
 def refused(path, words, wanted=("logits",), **limits):
@@ -238,11 +238,11 @@ RECORD = b"\x15\x06\x11\x19\x28\x01a\x02bc\x00"
 
 
 def test_a_record_yields_the_fields_that_are_kept():
-    assert thrift.decode(RECORD + b"rest", {1: {}, 3: {}}) == (
+    assert parquet_headers.decode(RECORD + b"rest", {1: {}, 3: {}}) == (
         {1: 3, 3: [b"a", b"bc"]},
         len(RECORD),
     )
-    assert thrift.decode(RECORD, {2: {}, 9: {}}) == ({2: True}, len(RECORD))
+    assert parquet_headers.decode(RECORD, {2: {}, 9: {}}) == ({2: True}, len(RECORD))
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_a_record_yields_the_fields_that_are_kept():
 )
 def test_a_record_that_readers_could_take_differently_is_refused(data, words):
     with pytest.raises(ValueError, match=words):
-        thrift.decode(data, {1: {}})
+        parquet_headers.decode(data, {1: {}})
 
 
 @pytest.mark.parametrize("length", range(len(RECORD)))
 def test_a_record_that_is_cut_off_is_refused(length):
     with pytest.raises(IndexError):
-        thrift.decode(RECORD[:length], {})
+        parquet_headers.decode(RECORD[:length], {})

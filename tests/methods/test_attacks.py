@@ -10,8 +10,8 @@ from calibrant.curvature.attacks import dual_norm, pgd
 from calibrant.data import Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.surroundings import Surroundings
-from calibrant.networks import bare, evaluating
+from calibrant.methods.neighbourhood import Surroundings
+from calibrant.model_modes import bare, evaluating
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
 

@@ -14,7 +14,7 @@ from calibrant.curvature.attacks import dual_norm
 from calibrant.data import Batch, Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.surroundings import first_images
+from calibrant.methods.neighbourhood import first_images
 from calibrant.predictions import Predictions
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))

@@ -9,7 +9,7 @@ from calibrant.methods.gamma_net import focal_slopes
 from calibrant.methods.heads import find_head, find_inner, look
 from calibrant.methods.lookahead import View, closed_form, double_backward
 from calibrant.methods.meta_smoothing import soft_cross_entropy
-from calibrant.networks import evaluating
+from calibrant.model_modes import evaluating
 
 N, M, D, K = 10, 16, 5, 3
 JUDGES = {

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibrant import Predictions, metrics
+from calibrant.example_stats import CHUNK
 from calibrant.metrics import class_sums
-from calibrant.rows import CHUNK
 
 
 def sample(n=400, k=5, seed=0, dtype=torch.float64):

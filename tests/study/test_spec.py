@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.data import DATASETS
 from calibrant.methods import METHODS
 from calibrant.metrics import METRICS

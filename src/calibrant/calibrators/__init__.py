@@ -3,7 +3,6 @@
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import Blend
 from calibrant.calibrators.ensemble import EnsembleTemperature
-from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.focal_map import (
     focal_map,
     focal_proper_loss,
@@ -15,6 +14,7 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import Candidate, Selection, select
 from calibrant.calibrators.storage import load, save
 from calibrant.calibrators.structured import (

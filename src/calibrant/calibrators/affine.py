@@ -20,7 +20,7 @@ import torch
 from scipy.optimize import OptimizeResult, minimize
 
 from calibrant.calibrators.blas_threads import one_thread_each
-from calibrant.rows import map_chunks
+from calibrant.example_stats import map_chunks
 from calibrant.shapes import Index, PerClass
 
 # Numbers in a chunk: its arrays stay in cache together.

@@ -13,8 +13,8 @@ from torch import Tensor
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.masks import allowed_counts, far_below, log_sum, mask_of
 from calibrant.calibrators.temperature import best_inverse, check_temperature
+from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
-from calibrant.rows import map_chunks
 from calibrant.shapes import Logits, Values
 
 # Numbers (n times k) in the part of the rows on which the first, global search is made.

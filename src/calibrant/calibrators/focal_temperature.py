@@ -11,8 +11,8 @@ from scipy.optimize import OptimizeResult, minimize
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.blas_threads import one_thread_each
+from calibrant.calibrators.focal_gradients import Objective, focal_slopes
 from calibrant.calibrators.focal_map import check_gamma, focal_map
-from calibrant.calibrators.focal_slopes import Objective, focal_slopes
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn, without_warnings

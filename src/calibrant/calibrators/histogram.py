@@ -20,8 +20,8 @@ from calibrant.calibrators.one_versus_rest import (
     functions,
     is_class,
 )
+from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
-from calibrant.rows import map_chunks
 from calibrant.shapes import Values
 
 Edges = Float64[Tensor, "m b"]

@@ -22,8 +22,8 @@ from calibrant.calibrators.one_versus_rest import (
     is_class,
     log_odds,
 )
+from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
-from calibrant.rows import map_chunks
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits, Values
 

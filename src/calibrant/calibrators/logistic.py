@@ -23,8 +23,8 @@ from calibrant.calibrators.one_versus_rest import (
     functions,
     is_class,
 )
+from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
-from calibrant.rows import map_chunks
 
 # Numbers (classes times examples) fitted at once: the ten arrays of a step stay in cache.
 ELEMENTS = 1 << 17

@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.masks import Mask, left_out, log_softmax, mask_of
-from calibrant.rows import map_chunks
+from calibrant.example_stats import map_chunks
 from calibrant.shapes import Logits, Values
 
 # Numbers (rows times classes) mapped at once: bounds the memory of what lies between.

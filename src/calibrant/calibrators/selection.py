@@ -11,7 +11,7 @@ import torch
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.blend import blended
-from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings

@@ -18,7 +18,6 @@ from calibrant import __version__, files
 from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import MOST_PARTS, Blend
-from calibrant.calibrators.family import CALIBRATORS
 from calibrant.calibrators.probing import check_probabilities
 from calibrant.calibrators.records import (
     DIGEST,
@@ -30,6 +29,7 @@ from calibrant.calibrators.records import (
     short,
     typed,
 )
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import check_file, human, one_line

@@ -10,8 +10,8 @@ import torch
 
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.masks import far_below
+from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
-from calibrant.rows import map_chunks
 from calibrant.shapes import Logits, Values
 
 # Numbers (n times k) up to which a first search on a part of the rows does not pay.

@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from calibrant import __version__
+from calibrant.amx_workaround import LIMIT, read_cpuinfo, tiles_without_size
 from calibrant.cli.screen import say, show_table
-from calibrant.processor import LIMIT, read_cpuinfo, tiles_without_size
 
 # What each extra installs; calibrant[all] is all of them.
 EXTRAS = {

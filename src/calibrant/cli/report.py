@@ -39,11 +39,11 @@ def report(
         return
     if text:
         from calibrant.cli.report_output import show_report
-        from calibrant.cli.standing import standing
+        from calibrant.cli.snapshot import standing
 
         show_report(standing(folder))
         return
-    from calibrant.cli.standing import brought_up_to_date
+    from calibrant.cli.snapshot import brought_up_to_date
     from calibrant.report.study_page import study_page
 
     brought_up_to_date(folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from calibrant.cli.standing import standing
+from calibrant.cli.snapshot import standing
 from calibrant.report.rendering import part, rendered
 from calibrant.report.study_page import page
 from calibrant.study.folder import STUDY, saved_runs

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calibrant.curvature.batches import same_randomness
 from calibrant.curvature.layers import quick
-from calibrant.networks import evaluating
+from calibrant.model_modes import evaluating
 from calibrant.shapes import Logits, Scalar
 
 # A matrix times tensors like the weights; may be called again and again.

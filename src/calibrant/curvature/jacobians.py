@@ -9,7 +9,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from calibrant.checks import as_tensor
 from calibrant.losses.settings import at_least
-from calibrant.networks import bare, evaluating
+from calibrant.model_modes import bare, evaluating
 from calibrant.shapes import PerExample
 
 # Numbers of the Jacobians that are held at a time: 64 MB in float32.

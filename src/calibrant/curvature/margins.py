@@ -14,7 +14,7 @@ from calibrant.curvature.batches import same_randomness
 from calibrant.curvature.jacobians import labels_for, logits_of, placed
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.networks import bare, evaluating
+from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
 from calibrant.shapes import PerExample
 

@@ -9,7 +9,7 @@ from torch import nn
 from calibrant.curvature.batches import Data, Pair, pairs, same_randomness, taken
 from calibrant.curvature.problem import Loss
 from calibrant.curvature.weights import copied
-from calibrant.networks import bare
+from calibrant.model_modes import bare
 
 Measured = TypeVar("Measured")
 

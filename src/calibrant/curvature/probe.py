@@ -25,7 +25,7 @@ from calibrant.curvature.spectrum import top_eigenvalues
 from calibrant.curvature.trace import trace
 from calibrant.losses import cross_entropy
 from calibrant.losses.settings import at_least, one_of, positive
-from calibrant.networks import bare, evaluating
+from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
 
 # Logits (m, k) and labels (m,) of what counts.

@@ -12,7 +12,7 @@ from calibrant.curvature.batches import Data, Inputs, answers, pairs, placed, ro
 from calibrant.curvature.graphs import Product, check_twice, hessian, measuring, saved_bytes
 from calibrant.curvature.layers import mixes_examples
 from calibrant.curvature.weights import Vector, Weights, added, copied, flat
-from calibrant.networks import bare
+from calibrant.model_modes import bare
 from calibrant.shapes import Labels, Logits, Scalar, shape
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]

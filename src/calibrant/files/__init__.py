@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from calibrant.files import npz, parquet, tensors, text
+from calibrant.files import csv_files, npz, parquet, tensors
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import Limits, check_dtype, check_file
 from calibrant.files.parts import joined
@@ -30,7 +30,7 @@ class Format(Protocol):
 FORMATS: dict[str, Format] = {
     ".npz": npz,
     ".parquet": parquet,
-    ".csv": text,
+    ".csv": csv_files,
     ".safetensors": tensors,
 }
 
@@ -53,7 +53,7 @@ def expand(pattern: str | Path) -> list[Path]:
 
 def is_table(path: Path) -> bool:
     """Whether the file holds a table, which may have columns that nobody asks for."""
-    return _format(path) in (text, parquet)
+    return _format(path) in (csv_files, parquet)
 
 
 def names(path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.extras import need
 from calibrant.files.checks import Limits, check_size, listed, one_line
 from calibrant.files.digests import DIGEST, digest
-from calibrant.files.pages import unpacked_bytes
+from calibrant.files.parquet_headers import unpacked_bytes
 from calibrant.files.tables import array_names, check_table, numbered_columns
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.extras import need
 from calibrant.predictions import Predictions
 

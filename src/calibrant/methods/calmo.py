@@ -17,7 +17,7 @@ from calibrant.losses.log_probs import allowed, log_probs, of_label, without_lab
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, flag, number, one_of, positive, whole
 from calibrant.methods.base import Method, larger_part, mixed, same_answers
-from calibrant.methods.surroundings import (
+from calibrant.methods.neighbourhood import (
     Around,
     Space,
     Surroundings,
@@ -26,7 +26,7 @@ from calibrant.methods.surroundings import (
     shares,
     warn_of_images,
 )
-from calibrant.networks import bare, evaluating
+from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
 from calibrant.shapes import Labels, Logits, PerExample
 

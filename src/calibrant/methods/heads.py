@@ -6,7 +6,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from calibrant.networks import bare
+from calibrant.model_modes import bare
 
 # Attributes under which networks keep their last layer.
 NAMES = ("head", "fc", "classifier")

@@ -15,7 +15,7 @@ from calibrant.losses.settings import at_least, one_of, whole
 from calibrant.methods.base import Method, Ranks
 from calibrant.methods.heads import Seen, look
 from calibrant.methods.lookahead import Loss, Slopes, View, closed_form, double_backward
-from calibrant.networks import evaluating
+from calibrant.model_modes import evaluating
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
 Derivative = Literal["closed_form", "double_backward"]

@@ -15,6 +15,7 @@ from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.comparisons import Difference, compare, compare_many, holm
 from calibrant.metrics.grouped import group_ece
+from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.intervals import METHODS, Interval, interval
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.scores import (
@@ -29,7 +30,6 @@ from calibrant.metrics.scores import (
 )
 from calibrant.metrics.simplex import simplex_ece
 from calibrant.metrics.summary import Summary, summary
-from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
 
 METRICS: dict[str, Callable[..., float]] = {
     "accuracy": accuracy,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from calibrant.example_stats import Chunk, Scale
 from calibrant.metrics.binned import equal_mass_sums, tie_starts
 from calibrant.metrics.bins import (
     Bins,
@@ -18,7 +19,6 @@ from calibrant.metrics.bins import (
 )
 from calibrant.metrics.statistic import Statistic
 from calibrant.predictions import Predictions
-from calibrant.rows import Chunk, Scale
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import PerClass, Values
 

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from calibrant.example_stats import Chunk, Scale
 from calibrant.predictions import Predictions
-from calibrant.rows import Chunk, Scale
 from calibrant.shapes import Index, Values
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.intervals import Interval, Method, intervals
-from calibrant.metrics.tests import TestResult, consistency_test, spiegelhalter
 from calibrant.predictions import Predictions
 
 # Below this many examples chance decides almost everything.

@@ -1,7 +1,7 @@
 """Networks: plain modules with `features(x)` and a linear `head`, built by name with a seed."""
 
 from calibrant.models.building import build, from_path, settings_of
-from calibrant.models.family import MODELS, Model
 from calibrant.models.network import Network
+from calibrant.models.registry import MODELS, Model
 
 __all__ = ["MODELS", "Model", "Network", "build", "from_path", "settings_of"]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibrant.models.family import MODELS, Kind, Model
 from calibrant.models.network import Network
+from calibrant.models.registry import MODELS, Kind, Model
 
 # What a setting may be given as, by the type of its default.
 ACCEPTED: dict[type, tuple[type, ...]] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.calibrators.family import CALIBRATORS
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.data.options import OPTION_NAMES, Options
 from calibrant.data.shifts import SHIFTS
 from calibrant.files.checks import one_line

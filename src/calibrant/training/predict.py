@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Split
-from calibrant.networks import evaluating
+from calibrant.model_modes import evaluating
 from calibrant.predictions import Predictions
 from calibrant.training.runtime import Runtime
 

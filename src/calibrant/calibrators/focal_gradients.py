@@ -7,7 +7,7 @@ import torch
 
 from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.calibrators.masks import far_below
-from calibrant.rows import map_chunks
+from calibrant.example_stats import map_chunks
 from calibrant.shapes import Index, Values
 
 # Below this the sum over all classes but the first is summed again, relative to its largest term.

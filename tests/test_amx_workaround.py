@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from calibrant import processor
+from calibrant import amx_workaround
+from calibrant.amx_workaround import leave_out_broken_tiles, tiles_without_size
 from calibrant.cli.doctor import tile_state
-from calibrant.processor import leave_out_broken_tiles, tiles_without_size
 
 
 def cpuinfo(*, level="28", flags="fpu avx512f amx_bf16 amx_tile"):
@@ -22,7 +22,7 @@ def on(monkeypatch, tmp_path):
 
     def said(text, limit=None):
         (tmp_path / "cpuinfo").write_text(text)
-        monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(amx_workaround, "CPUINFO", tmp_path / "cpuinfo")
         # Set first, so that what is written here is taken back.
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit or "")
         if limit is None:
@@ -60,8 +60,8 @@ def test_a_limit_of_ones_own_stays(on):
 
 
 def test_where_there_is_no_such_file_nothing_happens(monkeypatch, tmp_path):
-    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
-    assert processor.read_cpuinfo() == ""
+    monkeypatch.setattr(amx_workaround, "CPUINFO", tmp_path / "none")
+    assert amx_workaround.read_cpuinfo() == ""
 
 
 def test_the_doctor_says_so_only_where_it_is(on):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import Kind
-from calibrant.rows import Chunk, Rows, Scale, exponentials, map_chunks, rows_of
+from calibrant.example_stats import Chunk, Rows, Scale, exponentials, map_chunks, rows_of
 from calibrant.shapes import Index, Labels, Logits
 
 T = TypeVar("T")
