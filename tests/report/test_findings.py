@@ -11,7 +11,7 @@ from scipy import stats
 from calibrant.metrics import Interval
 from calibrant.metrics.runs import over_runs
 from calibrant.report.findings import compared, findings, verdict
-from calibrant.report.numbers import said_more
+from calibrant.report.formatting import said_more
 from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.weak_spots import unfinished, weak_spots
 

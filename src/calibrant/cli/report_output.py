@@ -46,7 +46,7 @@ def _show(found: "Findings") -> None:
 
 
 def _show_table(table: "Table") -> None:
-    from calibrant.report.numbers import shown
+    from calibrant.report.formatting import shown
 
     names = [[_plain(line.name), _plain(line.calibrator)] for line in table.lines]
     columns = {

@@ -10,7 +10,7 @@ from calibrant.report.charts.histograms import stacked
 from calibrant.report.charts.reliability import overlay, pair
 from calibrant.report.charts.svg import escape, key, plot
 from calibrant.report.charts.tables import table
-from calibrant.report.numbers import class_name
+from calibrant.report.formatting import class_name
 from calibrant.report.rendering import rendered
 from calibrant.report.sections.firsts import FINE
 from calibrant.report.sections.panel import Panel, plots

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Callable
 
+from calibrant.report.formatting import digits, number, spread
 from calibrant.report.gaps import Reading
-from calibrant.report.numbers import digits, number, spread
 from calibrant.report.table import Table
 
 # A program that opens a table takes text that begins like this for a formula.

@@ -8,8 +8,8 @@ from typing import Any
 from calibrant.files.atomic import replacing
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
+from calibrant.report.formatting import digits, name_of, number, shown, spread
 from calibrant.report.gaps import BETTER, Reading
-from calibrant.report.numbers import digits, name_of, number, shown, spread
 from calibrant.report.rendering import rendered
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrant.metrics import Interval
+from calibrant.report.formatting import name_of, said, said_more
 from calibrant.report.gaps import LEVEL, Gap, Reading
-from calibrant.report.numbers import name_of, said, said_more
 from calibrant.report.table import Line, Table
 
 Certainty = Literal["certain", "likely", "open", "unknown"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from statistics import mean
 
 from calibrant.predictions import Predictions
+from calibrant.report.formatting import class_name, name_of, number, said, said_more
 from calibrant.report.gaps import Reading
 from calibrant.report.measured import calibrated_test, class_errors, excess
-from calibrant.report.numbers import class_name, name_of, number, said, said_more
 from calibrant.report.saved import Group, Row, SavedCell
 from calibrant.report.table import OF_CLASS, Line, Table, compared
 

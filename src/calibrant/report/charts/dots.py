@@ -8,7 +8,7 @@ from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale, fitted
 from calibrant.report.charts.svg import chart, element, line, mark, shown, text
-from calibrant.report.panels import shorten
+from calibrant.report.formatting import shorten
 
 ROW = 24.0
 

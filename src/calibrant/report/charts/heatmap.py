@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.svg import chart, element, mark, shown, text
-from calibrant.report.numbers import class_name
-from calibrant.report.panels import shorten
+from calibrant.report.formatting import class_name, shorten
 
 CELL, HIGH = 40.0, 24.0
 # The strongest shade: numbers and lines on it must stay readable.

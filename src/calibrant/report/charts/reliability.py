@@ -9,7 +9,7 @@ from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import band, curve
 from calibrant.report.charts.scales import Scale
 from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
-from calibrant.report.points import Points, points_of
+from calibrant.report.reliability_points import Points, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
+from calibrant.report.readings import has_numbers, number
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, done_cells, plots
-from calibrant.report.sections.readings import has_numbers, number
 
 # Title of each column of a history, and whether its axis begins at zero and is plain.
 CURVES = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from calibrant.metrics import BinSums
 from calibrant.report.charts.reliability import BANDS, overlay, pair
 from calibrant.report.charts.svg import MOST, key, legend, plot
-from calibrant.report.points import FEW
+from calibrant.report.reliability_points import FEW
 from calibrant.report.saved import Group
 from calibrant.report.sections.firsts import First, firsts
 from calibrant.report.sections.panel import Panel, plots

@@ -3,10 +3,10 @@
 from calibrant.report.charts.lines import line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
 from calibrant.report.charts.tables import table
+from calibrant.report.readings import has_numbers, number
 from calibrant.report.saved import Saved, SavedCell
 from calibrant.report.sections.curves import CURVES, over_seeds
 from calibrant.report.sections.panel import Panel, plots
-from calibrant.report.sections.readings import has_numbers, number
 
 # Shown of the last epoch.
 LAST = {"loss": "loss", "val_accuracy": "accuracy", "val_nll": "NLL", "val_ece": "ECE"}

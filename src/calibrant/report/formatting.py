@@ -1,4 +1,4 @@
-"""Numbers for people: as many digits as their intervals carry."""
+"""Numbers and names as text, with as many digits as their intervals carry."""
 
 import math
 
@@ -136,6 +136,19 @@ def class_name(name: str) -> str:
         ('class 8', 'horse')
     """
     return f"class {name}" if name.isdigit() else name
+
+
+def shorten(name: str, limit: int) -> str:
+    """Cut a long name in its middle, since both ends tell names apart.
+
+    Examples:
+        >>> shorten("cross_entropy", 8)
+        'cros…opy'
+    """
+    if len(name) <= limit:
+        return name
+    tail = (limit - 1) // 2
+    return f"{name[: limit - 1 - tail]}…{name[len(name) - tail :]}"
 
 
 def _scaled(interval: Interval) -> Interval:
