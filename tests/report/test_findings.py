@@ -10,7 +10,8 @@ from scipy import stats
 
 from calibrant.metrics import Interval
 from calibrant.metrics.runs import over_runs
-from calibrant.report.findings import compared, findings, verdict
+from calibrant.report.comparison import compare
+from calibrant.report.findings import findings, verdict
 from calibrant.report.formatting import said_more
 from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.weak_spots import unfinished, weak_spots
@@ -39,8 +40,8 @@ def rows(values, *, half=0.01, **place):
     ]
 
 
-def marks(table, metric):
-    return [line.readings[metric].mark for line in table.lines]
+def marks(comparison, metric):
+    return [line.readings[metric].mark for line in comparison.lines]
 
 
 def cell(method, seed, status="done", reason=""):
@@ -64,35 +65,35 @@ def real():
 
 
 def test_a_reading_is_the_mean_over_runs_with_the_value_of_each_seed():
-    table = compared(rows({("a", "none"): {"nll": [1.0, 1.2]}, ("b", "none"): {"nll": [3, 3]}}))
-    reading = table.lines[0].readings["nll"]
+    comparison = compare(rows({("a", "none"): {"nll": [1.0, 1.2]}, ("b", "none"): {"nll": [3, 3]}}))
+    reading = comparison.lines[0].readings["nll"]
     expected = over_runs("nll", [(1.0, 0.99, 1.01), (1.2, 1.19, 1.21)])
     assert reading.interval == expected
     assert reading.values == {0: 1.0, 1: 1.2}
-    assert table.seeds == (0, 1)
+    assert comparison.seeds == (0, 1)
 
 
 def test_differences_are_paired_by_seed_with_a_t_interval():
     # Seeds vary by 1, differences by 0.01: only pairing can see them.
     one, two = [1.0, 2.0, 3.0], [1.10, 2.11, 3.12]
-    table = compared(rows({("a", "none"): {"nll": one}, ("b", "none"): {"nll": two}}))
-    gap = table.lines[1].readings["nll"].gap
+    comparison = compare(rows({("a", "none"): {"nll": one}, ("b", "none"): {"nll": two}}))
+    gap = comparison.lines[1].readings["nll"].difference
     test = stats.ttest_rel(two, one)
     low, high = test.confidence_interval()
     assert (gap.low, gap.high, gap.p_value) == pytest.approx((low, high, test.pvalue))
     assert (gap.how, gap.seeds) == ("seeds", 3)
-    assert marks(table, "nll") == ["best", "worse"]
+    assert marks(comparison, "nll") == ["best", "worse"]
 
 
 def test_seeds_are_matched_by_name_not_by_place():
     values = {("a", "none"): {"nll": [1.0, 2.0, 3.0]}, ("b", "none"): {"nll": [9, 2.11, 3.12]}}
     found = [row for row in rows(values) if (row["method"], row["seed"]) != ("b", 0)]
-    gap = compared(found[::-1]).lines[0].readings["nll"].gap
+    gap = compare(found[::-1]).lines[0].readings["nll"].difference
     assert (gap.value, gap.seeds) == (pytest.approx(0.115), 2)
 
 
 def test_more_is_better_for_accuracy_and_zero_for_overconfidence():
-    table = compared(
+    comparison = compare(
         rows(
             {
                 ("a", "none"): {"accuracy": [0.9, 0.91], "overconfidence": [-0.3, -0.31]},
@@ -100,31 +101,33 @@ def test_more_is_better_for_accuracy_and_zero_for_overconfidence():
             }
         )
     )
-    assert marks(table, "accuracy") == ["best", "worse"]
-    assert marks(table, "overconfidence") == ["worse", "best"]
-    assert table.lines[1].readings["accuracy"].gap.value == pytest.approx(-0.1, abs=1e-3)
+    assert marks(comparison, "accuracy") == ["best", "worse"]
+    assert marks(comparison, "overconfidence") == ["worse", "best"]
+    assert comparison.lines[1].readings["accuracy"].difference.value == pytest.approx(
+        -0.1, abs=1e-3
+    )
 
 
 def test_with_one_seed_the_intervals_over_examples_decide_and_say_so():
     values = {("a", "none"): {"nll": [1.0]}, ("b", "none"): {"nll": [1.013]}}
     values[("c", "none")] = {"nll": [1.015]}
-    table = compared(rows(values))
+    comparison = compare(rows(values))
     # Two halves of 0.01 at right angles are 0.01414.
-    assert marks(table, "nll") == ["best", "equal", "worse"]
-    gap = table.lines[1].readings["nll"].gap
+    assert marks(comparison, "nll") == ["best", "equal", "worse"]
+    gap = comparison.lines[1].readings["nll"].difference
     assert (gap.how, gap.seeds) == ("examples", 1)
     assert (gap.low, gap.high) == pytest.approx((0.013 - 0.01 * 2**0.5, 0.013 + 0.01 * 2**0.5))
-    at_the_end = compared(
+    at_the_end = compare(
         rows({("a", "none"): {"nll": [1.0]}, ("b", "none"): {"nll": [1 + 0.01 * 2**0.5]}})
     )
-    assert at_the_end.lines[1].readings["nll"].gap.p_value == pytest.approx(0.05, abs=1e-6)
-    assert "over examples" in table.note
+    assert at_the_end.lines[1].readings["nll"].difference.p_value == pytest.approx(0.05, abs=1e-6)
+    assert "over test examples" in comparison.note
 
 
 def test_overconfidence_of_one_seed_is_compared_by_its_distance_to_zero():
     values = {("a", "none"): {"overconfidence": [0.005]}, ("b", "none"): {"overconfidence": [-0.1]}}
-    table = compared(rows(values))
-    gap = table.lines[1].readings["overconfidence"].gap
+    comparison = compare(rows(values))
+    gap = comparison.lines[1].readings["overconfidence"].difference
     # 0.1 within [0.09, 0.11] against 0.005 within [0, 0.015].
     assert gap.value == pytest.approx(0.095)
     assert gap.low == pytest.approx(0.095 - math.hypot(0.01, 0.01))
@@ -133,33 +136,37 @@ def test_overconfidence_of_one_seed_is_compared_by_its_distance_to_zero():
 
 def test_seeds_that_differ_by_the_very_same_amount_claim_nothing():
     values = {("a", "none"): {"accuracy": [0.5, 0.6]}, ("b", "none"): {"accuracy": [0.49, 0.59]}}
-    table = compared(rows(values, half=0.05))
-    assert table.lines[1].readings["accuracy"].gap.how == "examples"
-    assert marks(table, "accuracy") == ["best", "equal"]
-    assert marks(compared(rows(values, half=None)), "accuracy") == ["best", "unknown"]
+    comparison = compare(rows(values, half=0.05))
+    assert comparison.lines[1].readings["accuracy"].difference.how == "examples"
+    assert marks(comparison, "accuracy") == ["best", "equal"]
+    assert marks(compare(rows(values, half=None)), "accuracy") == ["best", "unknown"]
 
 
 def test_without_a_common_seed_or_an_interval_nothing_can_be_told():
     values = {("a", "none"): {"nll": [1.0, 1.1]}, ("b", "none"): {"nll": [2.0, 2.1]}}
     apart = [row for row in rows(values) if (row["method"] == "a") == (row["seed"] == 0)]
-    assert marks(compared(apart), "nll") == ["best", "unknown"]
+    assert marks(compare(apart), "nll") == ["best", "unknown"]
     bare = [row for row in rows(values, half=None) if row["seed"] == 0]
-    table = compared(bare)
-    assert marks(table, "nll") == ["best", "unknown"]
-    assert math.isnan(table.lines[0].readings["nll"].interval.low)
+    comparison = compare(bare)
+    assert marks(comparison, "nll") == ["best", "unknown"]
+    assert math.isnan(comparison.lines[0].readings["nll"].interval.low)
 
 
 def test_lines_that_read_exactly_as_the_best_are_best_too():
     values = {("a", "none"): {"accuracy": [0.5, 0.6]}, ("a", "temperature"): {}}
     values["a", "temperature"] = values["a", "none"]
-    assert marks(compared(rows(values)), "accuracy") == ["best", "best"]
+    assert marks(compare(rows(values)), "accuracy") == ["best", "best"]
 
 
 def test_p_values_are_corrected_for_the_number_of_lines():
     noise = np.random.default_rng(0).normal(0, 0.01, (5, 4))
     values = {(f"m{i}", "none"): {"nll": list(1 + 0.02 * i + noise[i])} for i in range(5)}
-    table = compared(rows(values))
-    found = [each.readings["nll"].gap for each in table.lines if each.readings["nll"].gap]
+    comparison = compare(rows(values))
+    found = [
+        each.readings["nll"].difference
+        for each in comparison.lines
+        if each.readings["nll"].difference
+    ]
     assert len(found) == 4
     smallest = min(found, key=lambda gap: gap.p_value)
     assert smallest.adjusted == pytest.approx(4 * smallest.p_value)
@@ -168,27 +175,27 @@ def test_p_values_are_corrected_for_the_number_of_lines():
 
 def test_a_line_with_an_infinite_value_in_a_seed_is_not_the_best():
     values = {("a", "none"): {"nll": [0.1, None, None]}, ("b", "none"): {"nll": [1.0, 1.1, 1.3]}}
-    table = compared(rows(values))
-    assert marks(table, "nll") == ["unknown", "best"]
-    assert table.lines[0].readings["nll"].missing == 2
-    found = verdict(table)
+    comparison = compare(rows(values))
+    assert marks(comparison, "nll") == ["unknown", "best"]
+    assert comparison.lines[0].readings["nll"].missing == 2
+    found = verdict(comparison)
     assert str(found.line) == "b without a calibrator"
     assert "Nothing can be said about a without a calibrator" in " ".join(found.sentences)
 
 
 def test_columns_are_ordered_and_classes_are_no_columns():
     own = {"smece": [0.1], "classwise_ece: 3": [0.2], "nll": [1.0], "my own": [1.0]}
-    table = compared(rows({("a", "temperature"): own, ("a", "none"): own}))
-    assert table.metrics == ("nll", "smece", "my own")
-    assert [line.calibrator for line in table.lines] == ["none", "temperature"]
+    comparison = compare(rows({("a", "temperature"): own, ("a", "none"): own}))
+    assert comparison.metrics == ("nll", "smece", "my own")
+    assert [line.calibrator for line in comparison.lines] == ["none", "temperature"]
 
 
 def test_rows_of_two_groups_are_refused():
     values = {("a", "none"): {"nll": [1.0]}}
     both = rows(values) + rows(values, optimizer="another")
     with pytest.raises(ValueError, match="rows must be of one dataset and model, but a, none, s"):
-        compared(both)
-    assert [line.name for line in compared(both, axis="optimizer").lines] == ["o", "another"]
+        compare(both)
+    assert [line.name for line in compare(both, axis="optimizer").lines] == ["o", "another"]
 
 
 def study_of(nll, accuracy=None, **options):
@@ -197,7 +204,7 @@ def study_of(nll, accuracy=None, **options):
     for name, runs in nll.items():
         own = {"accuracy": accuracy[name]} if accuracy else {}
         values[tuple(name.split("+"))] = {**own, "nll": runs}
-    return verdict(compared(rows(values, **options)))
+    return verdict(compare(rows(values, **options)))
 
 
 def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
@@ -238,7 +245,7 @@ def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
 def test_accuracy_is_set_beside_the_highest(accuracy, half, words):
     values = {("a", "none"): {"nll": [1.0, 1.2], "accuracy": accuracy}}
     values["b", "none"] = {"nll": [2.0, 2.1], "accuracy": [0.86, 0.86]}
-    found = verdict(compared(rows(values, half=half)))
+    found = verdict(compare(rows(values, half=half)))
     assert found.line.name == "a"
     assert words in found.sentences[1]
 
@@ -246,7 +253,7 @@ def test_accuracy_is_set_beside_the_highest(accuracy, half, words):
 def test_accuracy_that_is_worse_everywhere_else_is_said_to_be():
     values = {("a", "none"): {"nll": [1.0, 1.2], "accuracy": [0.5, 0.5001]}}
     values["b", "none"] = {"nll": [None, None], "accuracy": [0.9, 0.9]}
-    found = verdict(compared(rows(values)))
+    found = verdict(compare(rows(values)))
     assert found.line.name == "a"
     assert ", significantly below the highest, 90.0 % [89.0, 91.0] of b" in found.sentences[1]
 
@@ -257,7 +264,7 @@ def test_a_winner_that_cannot_be_compared_with_the_baseline_says_so():
         ("a", "none"): {"nll": [1, 1.1]},
     }
     apart = [row for row in rows(values) if (row["method"] == "a") == (row["seed"] == 0)]
-    found = verdict(compared(apart))
+    found = verdict(compare(apart))
     assert found.certainty == "unknown"
     assert "cannot be told: they have no seed in common" in " ".join(found.sentences)
 
@@ -347,28 +354,26 @@ def test_the_simplest_of_the_ties_is_near_the_winner():
 )
 def test_the_baseline_is_the_nearest_to_cross_entropy_with_temperature(names, baseline, kind):
     found = study_of({name: [1.0 + place] for place, name in enumerate(names)})
-    assert found.baseline is found.table.lines[baseline]
+    assert found.baseline is found.comparison.lines[baseline]
     assert found.kind == kind
 
 
 def test_optimizers_are_compared_with_the_first_of_them():
     values = {("cross_entropy", "none"): {"nll": [1.0, 1.1]}}
     better = {("cross_entropy", "none"): {"nll": [0.5, 0.7]}}
-    table = compared(
+    comparison = compare(
         rows(values, optimizer="sgd") + rows(better, optimizer="adam"), axis="optimizer"
     )
-    found = verdict(table)
+    found = verdict(comparison)
     assert (found.line.name, found.baseline.name) == ("adam", "sgd")
     assert "the first optimizer of the study, its NLL" in " ".join(found.sentences)
 
 
 def test_brier_decides_without_nll_and_nothing_without_either():
-    found = verdict(
-        compared(rows({("a", "none"): {"brier": [0.3]}, ("b", "none"): {"brier": [1]}}))
-    )
+    found = verdict(compare(rows({("a", "none"): {"brier": [0.3]}, ("b", "none"): {"brier": [1]}})))
     assert (found.proper, found.line.name) == ("brier", "a")
     assert "the lowest Brier score of 2 combinations" in found.sentences[0]
-    none = verdict(compared(rows({("a", "none"): {"ece": [0.3]}, ("b", "none"): {"ece": [0.1]}})))
+    none = verdict(compare(rows({("a", "none"): {"ece": [0.3]}, ("b", "none"): {"ece": [0.1]}})))
     assert none.line is None
     assert none.sentences[0].startswith("Neither NLL nor the Brier score was measured")
 
@@ -379,7 +384,7 @@ def test_one_line_and_no_line_have_words_too():
     assert found.sentences == (
         "Only a without a calibrator was measured: NLL 1.05 [0.91, 1.19] (mean of 2 seeds).",
     )
-    empty = verdict(compared([]), cells=[cell("a", 0, "failed", "why"), cell("a", 1, "pending")])
+    empty = verdict(compare([]), cells=[cell("a", 0, "failed", "why"), cell("a", 1, "pending")])
     assert empty.headline == "Nothing has finished yet"
     assert empty.sentences == (
         "No training has finished: there is nothing to compare yet.",
@@ -396,7 +401,7 @@ def test_a_first_method_without_cross_entropy_is_advised_only_if_the_others_are_
 
 
 def test_trainings_that_all_failed_are_not_waited_for():
-    found = verdict(compared([]), cells=[cell("a", 0, "failed"), cell("a", 1, "diverged")])
+    found = verdict(compare([]), cells=[cell("a", 0, "failed"), cell("a", 1, "diverged")])
     assert found.headline == "Every training failed"
     assert found.sentences == (
         "No training has finished: all of them failed, the reasons are below.",
@@ -411,7 +416,7 @@ def test_without_accuracy_nothing_is_said_about_it_but_that():
 
 def test_a_winner_with_fewer_seeds_says_so():
     values = {("cross_entropy", "temperature"): {"nll": [2.0, 2.1]}, ("a", "none"): {"nll": [1.0]}}
-    found = verdict(compared(rows(values)), cells=[cell("a", 0), cell("a", 1, "failed", "x")])
+    found = verdict(compare(rows(values)), cells=[cell("a", 0), cell("a", 1, "failed", "x")])
     assert "(1 of 2 seeds)" in found.sentences[0]
     assert found.sentences[-1] == "1 of 2 trainings has no result."
 
@@ -419,9 +424,9 @@ def test_a_winner_with_fewer_seeds_says_so():
 def test_values_that_are_not_numbers_are_no_values():
     values = {("a", "none"): {"nll": [math.nan, 1.0], "ece": [math.nan, math.nan]}}
     values["b", "none"] = {"nll": [2.0, 2.1], "ece": [0.1, 0.2]}
-    table = compared(rows(values))
-    assert "ece" not in table.lines[0].readings
-    assert str(verdict(table).line) == "b without a calibrator"
+    comparison = compare(rows(values))
+    assert "ece" not in comparison.lines[0].readings
+    assert str(verdict(comparison).line) == "b without a calibrator"
 
 
 def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
@@ -435,8 +440,8 @@ def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
     for part, value in (("head", 0.9), ("tail", 0.2)):
         found += rows({("x", "none"): {"accuracy": [value]}}, split=f"test: {part}")
     group = Group({}, "method", (cell("x", 0), cell("y", 0, "diverged", "lower the rate")), found)
-    table = compared(found)
-    text = weak_spots(group, table, table.lines[0])
+    comparison = compare(found)
+    text = weak_spots(group, comparison, comparison.lines[0])
     assert text[0].endswith("off the most: c (900.0 %); the mean classwise ECE is 300.0 %.")
     assert text[1] == (
         "Its accuracy is 90.0 % [89.0, 91.0] for examples of frequent classes, "
@@ -445,7 +450,7 @@ def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
     assert "its mean confidence is 8.1 points higher [+7.1, +9.1]" in text[2]
     assert text[3] == "x with matrix has no result: it could not be fitted."
     assert text[4] == "diverged: d, m, o, y, seed 0: lower the rate"
-    assert weak_spots(group, table, None) == text[3:]
+    assert weak_spots(group, comparison, None) == text[3:]
 
 
 def test_cells_that_ended_alike_are_told_once():
@@ -457,7 +462,7 @@ def test_cells_that_ended_alike_are_told_once():
 
 
 def test_the_real_study_of_losses_finds_its_baseline(real):
-    found = verdict(compared(real("losses-cpu.csv")))
+    found = verdict(compare(real("losses-cpu.csv")))
     assert str(found.line) == "cross_entropy with temperature"
     assert found.sentences[:3] == (
         "cross_entropy with temperature has the lowest NLL of 18 combinations, "
@@ -469,7 +474,7 @@ def test_the_real_study_of_losses_finds_its_baseline(real):
 
 def test_the_real_long_tailed_study_gains_over_its_baseline(real):
     own = [row for row in real("cals_longtail-cpu.csv") if row["dataset"] == "cifar10-LT"]
-    found = verdict(compared(own))
+    found = verdict(compare(own))
     assert str(found.line) == "logit adjustment with focal_temperature"
     assert found.certainty == "likely"
     base, mine = ([1.894, 1.888, 1.865], [1.842, 1.812, 1.814])

@@ -5,8 +5,8 @@ import math
 from calibrant.calibrators import CALIBRATORS
 from calibrant.metrics import Interval, interval, overconfidence, per_class_ece
 from calibrant.predictions import Predictions
+from calibrant.report.comparison import NONE
 from calibrant.report.saved import SavedCell
-from calibrant.report.table import NONE
 from calibrant.scoped_warnings import without_warnings
 
 # Calibrators that are fitted in no time.

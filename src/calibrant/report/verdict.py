@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrant.metrics import Interval
+from calibrant.report.comparison import Comparison, Line
+from calibrant.report.differences import LEVEL, Difference, Reading
 from calibrant.report.formatting import name_of, said, said_more
-from calibrant.report.gaps import LEVEL, Gap, Reading
-from calibrant.report.table import Line, Table
 
 Certainty = Literal["certain", "likely", "open", "unknown"]
 Baseline = Literal["usual", "plain", "first"]
@@ -18,7 +18,7 @@ class Verdict:
     """The line with the best proper score among those of which accuracy is not worse.
 
     Attributes:
-        table: what all this was found in.
+        comparison: what all this was found in.
         unfinished: trainings without a result.
         trainings: all of them; 0 if not known.
         ended: trainings that failed or diverged, so that waiting will not help.
@@ -39,7 +39,7 @@ class Verdict:
         better: lines with a better score whose accuracy is significantly worse.
     """
 
-    table: Table
+    comparison: Comparison
     unfinished: int = 0
     trainings: int = 0
     ended: int = 0
@@ -47,7 +47,7 @@ class Verdict:
     proper: str | None = None
     baseline: Line | None = None
     kind: Baseline = "usual"
-    gains: dict[str, Gap] = field(default_factory=dict)
+    gains: dict[str, Difference] = field(default_factory=dict)
     relative: float | None = None
     certainty: Certainty = "unknown"
     ties: tuple[Line, ...] = ()
@@ -58,7 +58,7 @@ class Verdict:
     @property
     def headline(self) -> str:
         """The shortest answer to which one to use."""
-        if not self.table.lines:
+        if not self.comparison.lines:
             return "Every training failed" if self._all_failed else "Nothing has finished yet"
         if self.line is None or self.proper is None:
             return "No proper score, no recommendation"
@@ -85,7 +85,7 @@ class Verdict:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The verdict in words."""
-        if not self.table.lines:
+        if not self.comparison.lines:
             found = ["No training has finished: there is nothing to compare yet."]
             if self._all_failed:
                 return ("No training has finished: all of them failed, the reasons are below.",)
@@ -105,8 +105,8 @@ class Verdict:
 
 def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Its score, accuracy and ECE."""
-    score, count = line.readings[proper], len(verdict.table.lines)
-    value = f"{said(proper, score.interval)} ({_seeds(score, verdict.table)})"
+    score, count = line.readings[proper], len(verdict.comparison.lines)
+    value = f"{said(proper, score.interval)} ({_seeds(score, verdict.comparison)})"
     first = f"{line} has the lowest {name_of(proper)} of {count} combinations, {value}."
     if count == 1:
         first = f"Only {line} was measured: {name_of(proper)} {value}."
@@ -121,7 +121,7 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     if accuracy is not None:
         parts.append(f"Its accuracy is {said('accuracy', accuracy.interval)}")
         if count > 1:
-            parts[0] += _beside_the_highest(verdict.table, accuracy)
+            parts[0] += _beside_the_highest(verdict.comparison, accuracy)
     if "ece" in line.readings:
         its = "its" if parts else "Its"
         parts.append(f"{its} ECE is {said('ece', line.readings['ece'].interval)}")
@@ -131,11 +131,13 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     return found
 
 
-def _beside_the_highest(table: Table, accuracy: Reading) -> str:
+def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
     if accuracy.mark == "best":
         return ", the highest"
     found = [
-        (line, line.readings["accuracy"]) for line in table.lines if "accuracy" in line.readings
+        (line, line.readings["accuracy"])
+        for line in comparison.lines
+        if "accuracy" in line.readings
     ]
     highest = [(line, each) for line, each in found if each.mark == "best"]
     if not highest:
@@ -154,13 +156,13 @@ def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
     baseline, gains = verdict.baseline, verdict.gains
     if baseline is None:
         return []
-    first = f"the first {verdict.table.axis} of the study"
+    first = f"the first {verdict.comparison.axis} of the study"
     what = {
         "usual": "the usual baseline",
         "plain": "plain cross entropy (no temperature scaling of it has a value)",
         "first": f"{first} (no plain cross entropy has a value)",
     }[verdict.kind]
-    if verdict.table.axis != "method":
+    if verdict.comparison.axis != "method":
         what = first
     if baseline is line:
         return [f"That is {what}: no other combination comes before it."]
@@ -181,11 +183,11 @@ def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
     ]
 
 
-def _certainty(verdict: Verdict, score: str, gap: Gap) -> str:
+def _certainty(verdict: Verdict, score: str, gap: Difference) -> str:
     by = f"paired over {gap.seeds} seeds"
     if gap.how == "examples":
         by = "by the intervals over examples alone, so another training may differ"
-    corrected = f"a correction for {len(verdict.table.lines) - 1} comparisons"
+    corrected = f"a correction for {len(verdict.comparison.lines) - 1} comparisons"
     if verdict.certainty == "certain":
         return f"That its {score} is better is certain at the level of 5 %, {by}, also after " + (
             f"{corrected}."
@@ -205,9 +207,9 @@ def _certainty(verdict: Verdict, score: str, gap: Gap) -> str:
 
 def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Which others are as good, as far as can be told."""
-    found, others = [], len(verdict.table.lines) - 1
+    found, others = [], len(verdict.comparison.lines) - 1
     count, score = len(verdict.ties), name_of(proper)
-    what = f"{score} or accuracy" if "accuracy" in verdict.table.metrics else score
+    what = f"{score} or accuracy" if "accuracy" in verdict.comparison.metrics else score
     if count:
         who = "The other one" if others == 1 else f"{count} of {others} others"
         first = f"{who} {'is' if count == 1 else 'are'} not significantly worse in {what}; "
@@ -218,7 +220,7 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
         else:
             value = said(proper, simplest.readings[proper].interval)
             found.append(f"{first}the simplest near the best is {simplest}, {score} {value}.")
-        if len(verdict.table.seeds) == 2:
+        if len(verdict.comparison.seeds) == 2:
             found.append("Two seeds can hardly show a difference.")
     elif others > len(verdict.unknown):
         all_ = "All others are" if not verdict.unknown else "The others are"
@@ -234,8 +236,8 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
     return found
 
 
-def _seeds(reading: Reading, table: Table) -> str:
-    count, all_ = len(reading.runs), len(table.seeds)
+def _seeds(reading: Reading, comparison: Comparison) -> str:
+    count, all_ = len(reading.runs), len(comparison.seeds)
     if count < all_:
         return f"{count} of {all_} seeds"
     return "one seed" if count == 1 else f"mean of {count} seeds"

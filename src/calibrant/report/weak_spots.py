@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from statistics import mean
 
 from calibrant.predictions import Predictions
+from calibrant.report.comparison import OF_CLASS, Comparison, Line, compare
+from calibrant.report.differences import Reading
 from calibrant.report.formatting import class_name, name_of, number, said, said_more
-from calibrant.report.gaps import Reading
 from calibrant.report.measured import calibrated_test, class_errors, excess
 from calibrant.report.saved import Group, Row, SavedCell
-from calibrant.report.table import OF_CLASS, Line, Table, compared
 
 # Classes that are named, and how many times the mean of all the first must be off to be.
 NAMED, FACTOR = 3, 1.5
 PARTS = {"head": "frequent", "medium": "middling", "tail": "rare"}
 
 
-def weak_spots(group: Group, table: Table, line: Line | None) -> tuple[str, ...]:
+def weak_spots(group: Group, comparison: Comparison, line: Line | None) -> tuple[str, ...]:
     """What to know before the line is used: a few sentences, or none.
 
     Args:
         group: of a study.
-        table: of the test split, from `compared`.
+        comparison: of the test split, from `compare`.
         line: the one chosen; None says nothing but which trainings and lines have no result.
     """
     found: list[str] = []
@@ -32,7 +32,7 @@ def weak_spots(group: Group, table: Table, line: Line | None) -> tuple[str, ...]
             if (row[group.axis], row["calibrator"]) == (line.name, line.calibrator)
         ]
         found += [*_classes(group, line, own), *_rare(group, own), *_confidence(group, line)]
-    return (*found, *_without_values(table), *unfinished(group.cells))
+    return (*found, *_without_values(comparison), *unfinished(group.cells))
 
 
 def unfinished(cells: Sequence[SavedCell]) -> list[str]:
@@ -92,7 +92,7 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     """Accuracy and ECE of examples of frequent and of rare classes."""
     parts: dict[str, dict[str, Reading]] = {}
     for name in PARTS:
-        lines = compared(rows, axis=group.axis, split=f"test: {name}").lines
+        lines = compare(rows, axis=group.axis, split=f"test: {name}").lines
         if lines and lines[0].readings:
             parts[name] = dict(lines[0].readings)
     found = []
@@ -120,11 +120,11 @@ def _confidence(group: Group, line: Line) -> list[str]:
     return [words]
 
 
-def _without_values(table: Table) -> list[str]:
+def _without_values(comparison: Comparison) -> list[str]:
     """Lines that have no finite value of a metric in some seed."""
     found = []
-    for line in table.lines:
-        gone = [name for name in table.metrics if name not in line.readings]
+    for line in comparison.lines:
+        gone = [name for name in comparison.metrics if name not in line.readings]
         part = [name for name, each in line.readings.items() if each.missing]
         if gone and not line.readings:
             found.append(f"{line} has no result: it could not be fitted.")

@@ -8,12 +8,12 @@ from calibrant.report.charts.dots import Dot, dot_rows
 from calibrant.report.charts.heatmap import table_map
 from calibrant.report.charts.svg import key, plot, shown
 from calibrant.report.charts.tables import table
+from calibrant.report.comparison import OF_CLASS
 from calibrant.report.formatting import class_name
 from calibrant.report.measured import NUMBERS, class_errors, sampled
 from calibrant.report.saved import Group, Row
 from calibrant.report.sections.firsts import firsts
 from calibrant.report.sections.panel import STAGES, Panel, by_name, first_cells, plots
-from calibrant.report.table import OF_CLASS
 
 # Classes of a map; of more, the worst.
 CLASSES = 20

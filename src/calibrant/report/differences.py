@@ -1,4 +1,4 @@
-"""How much one reading differs from another, and how certain that is."""
+"""Differences between the metrics of two lines, with their intervals and p-values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from scipy import stats
 
 from calibrant.metrics import Interval, holm
 from calibrant.metrics.runs import WIDTH
+from calibrant.tables import Mark
 
 # Better the other way round than errors and losses, of which less is better.
 BETTER: dict[str, Literal["higher", "zero"]] = {"accuracy": "higher", "overconfidence": "zero"}
@@ -17,12 +18,11 @@ LEVEL = 0.95
 # Numbers that agree to this part of their size are the same.
 SAME = 1e-9
 
-Mark = Literal["best", "equal", "worse", "unknown"]
 How = Literal["seeds", "examples"]
 
 
 @dataclass(frozen=True)
-class Gap:
+class Difference:
     """How much larger a metric is for one line than for another, with its 95 % interval.
 
     Of `overconfidence` it is the distance to zero that is compared.
@@ -57,7 +57,7 @@ class Reading:
         runs: of each seed the value and its interval over examples.
         missing: seeds that were measured and have no finite value, such as an infinite NLL.
         mark: "best"; "equal", not significantly worse than the best; "worse"; or "unknown".
-        gap: to the best; None if nothing can be said.
+        difference: to the best; None if nothing can be said.
     """
 
     metric: str
@@ -65,7 +65,7 @@ class Reading:
     runs: Mapping[int, Interval]
     missing: int = 0
     mark: Mark = "unknown"
-    gap: Gap | None = None
+    difference: Difference | None = None
 
     @property
     def values(self) -> dict[int, float]:
@@ -78,25 +78,28 @@ class Reading:
         return float(np.mean([_cost(self.metric, each) for each in self.values.values()]))
 
 
-def gaps(readings: Sequence[Reading | None], reference: Reading | None) -> list[Gap | None]:
+def differences(
+    readings: Sequence[Reading | None], reference: Reading | None
+) -> list[Difference | None]:
     """Differences of readings to a reference; None for itself and where nothing can be said."""
     if reference is None:
         return [None] * len(readings)
     found = [
-        None if each is None or each is reference else _gap(each, reference) for each in readings
+        None if each is None or each is reference else _difference(each, reference)
+        for each in readings
     ]
     corrected = iter(holm([gap.p_value for gap in found if gap is not None]))
     return [None if gap is None else replace(gap, adjusted=next(corrected)) for gap in found]
 
 
-def is_worse(metric: str, gap: Gap) -> bool:
+def is_worse(metric: str, difference: Difference) -> bool:
     """Whether the interval of a difference lies on the bad side of zero."""
-    return gap.high < 0 if BETTER.get(metric) == "higher" else gap.low > 0
+    return difference.high < 0 if BETTER.get(metric) == "higher" else difference.low > 0
 
 
-def is_better(metric: str, gap: Gap) -> bool:
+def is_better(metric: str, difference: Difference) -> bool:
     """Whether the interval of a difference lies on the good side of zero."""
-    return gap.low > 0 if BETTER.get(metric) == "higher" else gap.high < 0
+    return difference.low > 0 if BETTER.get(metric) == "higher" else difference.high < 0
 
 
 def _cost(metric: str, value: float) -> float:
@@ -105,7 +108,7 @@ def _cost(metric: str, value: float) -> float:
     return -value if better == "higher" else abs(value) if better == "zero" else value
 
 
-def _gap(first: Reading, second: Reading) -> Gap | None:
+def _difference(first: Reading, second: Reading) -> Difference | None:
     seeds = [seed for seed in first.runs if seed in second.runs]
     if not seeds:
         return None
@@ -113,19 +116,19 @@ def _gap(first: Reading, second: Reading) -> Gap | None:
         np.array([_ends(each.metric, each.runs[seed]) for seed in seeds])
         for each in (first, second)
     ]
-    differences = ends[0][:, 0] - ends[1][:, 0]
-    value = float(differences.mean())
+    by_seed = ends[0][:, 0] - ends[1][:, 0]
+    value = float(by_seed.mean())
     size = SAME * float(np.abs(np.stack(ends)[..., 0]).max())
-    if np.abs(differences).max() <= size:
+    if np.abs(by_seed).max() <= size:
         how: How = "seeds" if len(seeds) > 1 else "examples"
-        return Gap(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
-    spread = float(differences.std(ddof=1)) if len(seeds) > 1 else 0.0
+        return Difference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
+    spread = float(by_seed.std(ddof=1)) if len(seeds) > 1 else 0.0
     # Seeds that all differ by the same amount, one example say, do not show what chance does.
     if spread > size:
         error, freedom = spread / math.sqrt(len(seeds)), len(seeds) - 1
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
         p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
-        return Gap(value, value - half, value + half, p_value, p_value, "seeds", len(seeds))
+        return Difference(value, value - half, value + half, p_value, p_value, "seeds", len(seeds))
     return _by_examples(value, ends[0].mean(0), ends[1].mean(0), len(seeds))
 
 
@@ -137,7 +140,7 @@ def _ends(metric: str, each: Interval) -> tuple[float, float, float]:
     return abs(each.value), 0.0 if each.low < 0 < each.high else low, high
 
 
-def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Gap | None:
+def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Difference | None:
     """The interval of a difference from those of its two parts, taken as independent.
 
     Both were measured on the same examples, and what is hard for both cancels: it is too wide
@@ -152,4 +155,4 @@ def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Gap | Non
     if not math.isfinite(down + up) or half == 0:
         return None
     p_value = 2 * float(stats.norm.sf(WIDTH * abs(value) / half))
-    return Gap(value, value - down, value + up, p_value, p_value, "examples", seeds)
+    return Difference(value, value - down, value + up, p_value, p_value, "examples", seeds)
