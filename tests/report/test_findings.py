@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calibrant.metrics import Interval
-from calibrant.metrics.runs import over_runs
+from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.findings import compared, findings, verdict
 from calibrant.report.numbers import said_more
 from calibrant.report.saved import Group, Saved, SavedCell

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from calibrant.metrics import Interval, holm
-from calibrant.metrics.runs import WIDTH
+from calibrant.metrics.resampling.seeds import WIDTH
 
 # Better the other way round than errors and losses, of which less is better.
 BETTER: dict[str, Literal["higher", "zero"]] = {"accuracy": "higher", "overconfidence": "zero"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrant.metrics import METRICS, Interval
-from calibrant.metrics.runs import over_runs
+from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.gaps import SAME, Mark, Reading, gaps, is_worse
 
 NONE = "none"
