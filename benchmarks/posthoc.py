@@ -19,7 +19,7 @@ from benchmarks.posthoc_rivals import RIVALS
 from benchmarks.real_data import DATA, ROOT, load
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, Selection, select
-from calibrant.metrics.statistics import resampler
+from calibrant.metrics.resampling.draws import resampler
 from calibrant.report import focal_landscape_figure, save
 
 KEPT = ROOT / "runs" / "posthoc"

@@ -9,7 +9,7 @@ from calibrant import Predictions, metrics
 from calibrant.cli import options
 from calibrant.cli.audit_output import default_output, truth_line
 from calibrant.data import SYNTHETIC
-from calibrant.metrics.intervals import METHODS
+from calibrant.metrics import METHODS
 
 QUICK = ("--resamples", 20, "--no-figure", "--no-page")
 
@@ -22,7 +22,7 @@ def test_prints_every_metric_with_its_interval_the_tests_and_the_verdict(run, fi
         row = rf"^{name} +{each.value:.4f}  {each.low:.4f} to {each.high:.4f}  \w"
         assert re.search(row, out, re.MULTILINE), name
     for name in found.tests:
-        assert re.search(rf"^{name} +<?0\.\d{{4}}  is ", out, re.MULTILINE)
+        assert re.search(rf"^{name} +<?0\.\d{{4}}  H0: ", out, re.MULTILINE)
     assert f"\n{found.verdict}\n" in out
     assert "400 examples, 10 classes" in out
     assert "95% interval" in out

@@ -42,6 +42,14 @@ def test_weights_within_a_group_are_those_of_its_error():
     assert metrics.group_ece(p) == pytest.approx(metrics.ece(p), abs=1e-14)
 
 
+def test_groups_without_confident_examples_or_without_weight():
+    # The last group has nothing in the last bins, the second one no weight.
+    p = Predictions.from_probs(
+        [[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 1, 1], groups=[0, 1, 2], weights=[1, 0, 1]
+    )
+    assert metrics.group_ece(p) == pytest.approx((0.1 + 0.6) / 2, abs=1e-7)
+
+
 def test_predictions_without_groups_are_refused():
     with pytest.raises(ValueError, match="group_ece needs groups"):
         metrics.group_ece(Predictions(torch.randn(20, 3), torch.zeros(20).long()))

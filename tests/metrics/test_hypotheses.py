@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.metrics.consistency import redrawn
+from calibrant.metrics.resampling.consistency import redrawn
 
 REPEATS = 1000
 # 5 % of 1,000 with three standard errors, sqrt(1000 * 0.05 * 0.95) = 6.9, on either side.

@@ -1,5 +1,6 @@
 """Error bars: repeatable, of the right width, and paired where two models are compared."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,8 +9,7 @@ from scipy import stats
 
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.metrics.intervals import draws_of
-from calibrant.metrics.statistics import resampler
+from calibrant.metrics.resampling.draws import draws_of, resampler
 
 WAVY = SYNTHETIC["wavy"].sample(400, seed=0).predictions
 
@@ -46,6 +46,13 @@ def test_bca_agrees_with_scipy_on_a_skewed_mean():
     width = theirs.high - theirs.low
     assert ours.low == pytest.approx(theirs.low, abs=0.06 * width)
     assert ours.high == pytest.approx(theirs.high, abs=0.06 * width)
+
+
+def test_bca_of_a_rate_counts_half_of_the_ties():
+    # Values and draws of one half, symmetric: without a bias, the interval is symmetric as well.
+    even = Predictions([[1.0, 0.0]] * 10, [0, 1] * 5)
+    found = metrics.interval(metrics.accuracy, even, resamples=4000, method="bca")
+    assert found.low + found.high == pytest.approx(1, abs=1e-9)
 
 
 @pytest.mark.parametrize("metric", [metrics.ece, partial(metrics.ece, bins=7), metrics.smece])
@@ -145,6 +152,8 @@ def test_intervals_stay_inside_the_range_of_the_metric():
     assert 0 <= found.low <= found.high
     sure = Predictions([[9.0, 0.0]] * 50, [0] * 49 + [1])
     assert metrics.interval(metrics.accuracy, sure, resamples=100).high <= 1
+    wrong = Predictions([[99.0, 0.0]] * 50, [1] * 49 + [0])
+    assert metrics.interval(metrics.brier, wrong, resamples=100).high == pytest.approx(2)
 
 
 def test_an_infinite_score_does_not_break_the_interval():
@@ -288,6 +297,12 @@ def test_the_verdict_says_what_is_wrong(name, words):
 def test_summary_says_what_a_reader_should_know():
     few = metrics.summary(SYNTHETIC["calibrated"].sample(20, seed=0).predictions, resamples=20)
     assert few.verdict == "20 examples are too few for a verdict"
+    assert "too few" not in replace(few, examples=30).verdict
+    balanced = few.metrics | {"overconfidence": metrics.Interval(0.0, -0.1, 0.1)}
+    for p_value, words in ((0.049, "right on average"), (0.05, "no miscalibration found")):
+        tests = {"consistency": metrics.TestResult(1.0, p_value)}
+        found = replace(few, examples=30, metrics=balanced, tests=tests)
+        assert found.verdict.startswith(words)
     p = SYNTHETIC["overconfident"].sample(10_000, seed=0).predictions
     found = metrics.summary(p, resamples=40)
     assert [remark.split(":")[0] for remark in found.remarks] == ["simplex_ece"]

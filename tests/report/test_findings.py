@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calibrant.metrics import Interval
-from calibrant.metrics.runs import over_runs
+from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.comparison import compare
 from calibrant.report.findings import findings, verdict
 from calibrant.report.formatting import said_more

@@ -199,12 +199,9 @@ def _with_intervals(
 
 
 def _values(predictions: "calibrant.predictions.Predictions", bins: int) -> dict[str, Any]:
-    from calibrant.metrics import METRICS, WITH_BINS
+    from calibrant.metrics import METRICS
 
-    values = {
-        name: metric(predictions, **({"bins": bins} if name in WITH_BINS else {}))
-        for name, metric in METRICS.items()
-    }
+    values = {name: metric.with_bins(bins)(predictions) for name, metric in METRICS.items()}
     return {
         "examples": len(predictions),
         "classes": predictions.classes,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import p_text, range_text, say, show_table
-from calibrant.cli.wording import TESTS, hint
+from calibrant.cli.wording import TESTS
 
 if TYPE_CHECKING:
     from calibrant.predictions import Predictions
@@ -74,7 +74,7 @@ def metric_rows(metrics: dict[str, dict[str, float]]) -> list[list[str]]:
             name,
             f"{found['value']:.4f}",
             *([range_text(found["low"], found["high"])] if "low" in found else []),
-            hint(name, METRICS[name]),
+            METRICS[name].meaning,
         ]
         for name, found in metrics.items()
     ]

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import show_table
-from calibrant.cli.wording import HINTS
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -52,7 +51,12 @@ def measured(predictions: "calibrant.predictions.Predictions") -> dict[str, floa
 
 def show_change(record: dict[str, Any]) -> None:
     """Print the metrics before and after."""
+    from calibrant.metrics import METRICS
+
     before, after = record["before"], record["after"]
-    rows = [[name, f"{before[name]:.4f}", f"{after[name]:.4f}", HINTS[name]] for name in before]
-    heads = ("metric", "before", "after", "what it is; lower is better")
+    rows = [
+        [name, f"{before[name]:.4f}", f"{after[name]:.4f}", METRICS[name].meaning]
+        for name in before
+    ]
+    heads = ("metric", "before", "after", "meaning")
     show_table(heads, rows, numbers=heads[1:3])

@@ -115,8 +115,7 @@ def _rows(
     what = f"resampling {len(names)} metrics {resamples} times"
     with screen.progress(len(names) * resamples, what) as step:
         for name in names:
-            plain = metrics.METRICS[name]
-            metric = partial(plain, bins=bins) if name in metrics.WITH_BINS else plain
+            metric = metrics.METRICS[name].with_bins(bins)
             found = metrics.compare(
                 metric, one, two, resamples=resamples, level=level, seed=seed, progress=step
             )

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import p_text, range_text, say, show_table
-from calibrant.cli.wording import FAIR, HIGHER_IS_BETTER, PROPER, SCORES, SIGNED
+from calibrant.cli.wording import FAIR
+
+if TYPE_CHECKING:
+    import calibrant.metrics
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,21 @@ class Row:
     @property
     def better(self) -> str | None:
         """Who is better beyond doubt; None where a metric does not say that."""
-        if self.metric in HIGHER_IS_BETTER:
-            return self.higher
-        return self.lower if self.metric in SCORES or self.metric == FAIR else None
+        best = self._descriptor.best
+        if self.noisy or best == "zero":
+            return None
+        return self.higher if best == "higher" else self.lower
 
     @property
     def noisy(self) -> bool:
         """Whether it is a calibration error whose noise differs between models."""
-        return self.metric not in SCORES | SIGNED | {FAIR}
+        return self._descriptor.calibration_error and self.metric != FAIR
+
+    @property
+    def _descriptor(self) -> "calibrant.metrics.Metric":
+        from calibrant.metrics import METRICS
+
+        return METRICS[self.metric]
 
 
 def show(record: dict[str, Any], rows: Mapping[str, Row]) -> None:
@@ -89,9 +99,9 @@ def verdict(rows: Mapping[str, Row], examples: int) -> str:
     lead = rows.get(FAIR) or next(iter(rows.values()))
     parts = [_sentence(lead, examples)]
     better: dict[str, list[str]] = {}
-    for name in PROPER:
-        if name in rows and name != lead.metric and (side := rows[name].better):
-            better.setdefault(side, []).append(name)
+    for name, row in rows.items():
+        if row._descriptor.proper and row is not lead and row.better:
+            better.setdefault(row.better, []).append(name)
     parts += [f"{side} has the better {' and '.join(names)}" for side, names in better.items()]
     return "; ".join(parts)
 

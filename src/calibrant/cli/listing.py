@@ -12,7 +12,7 @@ from calibrant.cli.wording import first_line
 def _metrics() -> dict[str, str]:
     from calibrant.metrics import METRICS
 
-    return {name: first_line(metric) for name, metric in METRICS.items()}
+    return {name: metric.meaning for name, metric in METRICS.items()}
 
 
 def _losses() -> dict[str, str]:

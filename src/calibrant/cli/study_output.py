@@ -201,7 +201,7 @@ HEADS = ("dataset", "model", "optimizer", "method", "calibrator")
 
 
 def _cell(metric: str, rows: list["Row"]) -> str:
-    from calibrant.metrics.runs import over_runs
+    from calibrant.metrics.resampling.seeds import over_runs
 
     reading = over_runs(metric, [(row.value, row.low, row.high) for row in rows])
     return f"{reading.value:.4f} [{reading.low:.3f}, {reading.high:.3f}]" if reading else "-"

@@ -15,7 +15,7 @@ from calibrant.metrics.bins import (
     check_count,
     warn_if_thin,
 )
-from calibrant.metrics.statistic import Statistic
+from calibrant.metrics.metric import Statistic
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import PerBin, Values
@@ -65,6 +65,14 @@ def calibration_error(
     """
     power = check_norm(norm)
     return _measured(predictions, bins, lambda sums: float(sums.error(power)))
+
+
+def calibration_error_statistic(
+    predictions: Predictions, *, bins: Bins = 15, norm: float | str = "l1"
+) -> Statistic:
+    """Prepare `calibration_error` for resampling."""
+    power = check_norm(norm)
+    return binned_statistic(predictions, bins=bins, measure=lambda sums: float(sums.error(power)))
 
 
 def ece(predictions: Predictions, *, bins: Bins = 15) -> float:

@@ -17,7 +17,7 @@ from calibrant.metrics.bins import (
     segment_sum,
     warn_if_thin,
 )
-from calibrant.metrics.statistic import Statistic
+from calibrant.metrics.metric import Statistic
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import PerClass, Values

@@ -3,7 +3,7 @@
 import numpy as np
 
 from calibrant.metrics.bins import bin_edges, bin_index, check_count
-from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 
 

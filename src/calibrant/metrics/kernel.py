@@ -7,7 +7,7 @@ import torch
 from scipy import fft, optimize, signal, sparse
 
 from calibrant.losses.sece import WIDEST, Form, check_kernel, grid_points, smooth_gap
-from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 

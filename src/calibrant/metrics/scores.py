@@ -8,7 +8,7 @@ from scipy import special
 
 from calibrant.metrics.binned import tie_starts
 from calibrant.metrics.classwise import class_sums
-from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 

@@ -5,7 +5,7 @@ import torch
 from scipy import sparse
 
 from calibrant.metrics.bins import bin_edges, check_count
-from calibrant.metrics.statistic import Statistic, at_own_weights
+from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 

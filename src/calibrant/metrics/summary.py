@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
-from calibrant.metrics.intervals import Interval, Method, intervals
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.resampling.intervals import Interval, Method, intervals
 from calibrant.predictions import Predictions
 
 # Below this many examples chance decides almost everything.
@@ -88,15 +88,8 @@ def summary(
 
     Options as in `interval`; `bins` goes to every metric that has bins of the confidence.
     """
-    # The dict is in the package's __init__, which imports this module.
-    from calibrant.metrics import METRICS, WITH_BINS
-
-    chosen = {
-        name: partial(metric, bins=bins) if name in WITH_BINS else metric
-        for name, metric in METRICS.items()
-    }
     found = intervals(
-        chosen,
+        {name: metric.with_bins(bins) for name, metric in METRICS.items()},
         predictions,
         level=level,
         resamples=resamples,

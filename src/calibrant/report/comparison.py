@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrant.metrics import METRICS, Interval
-from calibrant.metrics.runs import over_runs
-from calibrant.report.differences import BETTER, SAME, Reading, differences, is_worse
+from calibrant.metrics.resampling.seeds import over_runs
+from calibrant.report.differences import SAME, Reading, better, differences, is_worse
 from calibrant.report.formatting import digits, name_of, number, shown, spread
 from calibrant.tables import Cell, Column, Mark, Table
 
@@ -75,7 +75,7 @@ class Comparison:
     def as_table(self, chosen: Line | None = None) -> Table:
         """The comparison as a table, in the order of the study."""
         columns = [Column(self.axis), Column("calibrator")]
-        columns += [Column(name_of(m), True, BETTER.get(m) == "higher") for m in self.metrics]
+        columns += [Column(name_of(m), True, better(m) == "higher") for m in self.metrics]
         rows = tuple(
             (
                 Cell(line.name, value=line.name),
@@ -111,7 +111,7 @@ def compare(
     A line is marked as worse if the 95 % interval of its difference to the best excludes zero.
     Differences are paired by seed, as the same seed means the same data. The marks are not
     corrected for the number of lines: over the two or three seeds of most studies nothing would
-    ever be worse. `Difference.adjusted` is the p-value after that correction.
+    ever be worse. `LineDifference.adjusted` is the p-value after that correction.
 
     Args:
         rows: with the fields of a row of a study, of any split.

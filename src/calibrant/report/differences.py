@@ -8,12 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from calibrant.metrics import Interval, holm
-from calibrant.metrics.runs import WIDTH
+from calibrant.metrics import METRICS, Interval, holm
+from calibrant.metrics.resampling.seeds import WIDTH
 from calibrant.tables import Mark
 
-# Better the other way round than errors and losses, of which less is better.
-BETTER: dict[str, Literal["higher", "zero"]] = {"accuracy": "higher", "overconfidence": "zero"}
 LEVEL = 0.95
 # Numbers that agree to this part of their size are the same.
 SAME = 1e-9
@@ -22,7 +20,7 @@ How = Literal["seeds", "examples"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class LineDifference:
     """How much larger a metric is for one line than for another, with its 95 % interval.
 
     Of `overconfidence` it is the distance to zero that is compared.
@@ -65,7 +63,7 @@ class Reading:
     runs: Mapping[int, Interval]
     missing: int = 0
     mark: Mark = "unknown"
-    difference: Difference | None = None
+    difference: LineDifference | None = None
 
     @property
     def values(self) -> dict[int, float]:
@@ -75,12 +73,13 @@ class Reading:
     @property
     def cost(self) -> float:
         """The mean, such that less is better."""
-        return float(np.mean([_cost(self.metric, each) for each in self.values.values()]))
+        held, metric = list(self.values.values()), METRICS.get(self.metric)
+        return float(np.mean([metric.loss(value) for value in held] if metric else held))
 
 
 def differences(
     readings: Sequence[Reading | None], reference: Reading | None
-) -> list[Difference | None]:
+) -> list[LineDifference | None]:
     """Differences of readings to a reference; None for itself and where nothing can be said."""
     if reference is None:
         return [None] * len(readings)
@@ -92,23 +91,22 @@ def differences(
     return [None if gap is None else replace(gap, adjusted=next(corrected)) for gap in found]
 
 
-def is_worse(metric: str, difference: Difference) -> bool:
+def better(metric: str) -> Literal["lower", "higher", "zero"]:
+    """Which values of a metric are better; of one that is not ours, lower ones."""
+    return METRICS[metric].best if metric in METRICS else "lower"
+
+
+def is_worse(metric: str, difference: LineDifference) -> bool:
     """Whether the interval of a difference lies on the bad side of zero."""
-    return difference.high < 0 if BETTER.get(metric) == "higher" else difference.low > 0
+    return difference.high < 0 if better(metric) == "higher" else difference.low > 0
 
 
-def is_better(metric: str, difference: Difference) -> bool:
+def is_better(metric: str, difference: LineDifference) -> bool:
     """Whether the interval of a difference lies on the good side of zero."""
-    return difference.low > 0 if BETTER.get(metric) == "higher" else difference.high < 0
+    return difference.low > 0 if better(metric) == "higher" else difference.high < 0
 
 
-def _cost(metric: str, value: float) -> float:
-    """A value such that less is better."""
-    better = BETTER.get(metric)
-    return -value if better == "higher" else abs(value) if better == "zero" else value
-
-
-def _difference(first: Reading, second: Reading) -> Difference | None:
+def _difference(first: Reading, second: Reading) -> LineDifference | None:
     seeds = [seed for seed in first.runs if seed in second.runs]
     if not seeds:
         return None
@@ -121,26 +119,28 @@ def _difference(first: Reading, second: Reading) -> Difference | None:
     size = SAME * float(np.abs(np.stack(ends)[..., 0]).max())
     if np.abs(by_seed).max() <= size:
         how: How = "seeds" if len(seeds) > 1 else "examples"
-        return Difference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
+        return LineDifference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
     spread = float(by_seed.std(ddof=1)) if len(seeds) > 1 else 0.0
     # Seeds that all differ by the same amount, one example say, do not show what chance does.
     if spread > size:
         error, freedom = spread / math.sqrt(len(seeds)), len(seeds) - 1
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
         p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
-        return Difference(value, value - half, value + half, p_value, p_value, "seeds", len(seeds))
+        return LineDifference(
+            value, value - half, value + half, p_value, p_value, "seeds", len(seeds)
+        )
     return _by_examples(value, ends[0].mean(0), ends[1].mean(0), len(seeds))
 
 
 def _ends(metric: str, each: Interval) -> tuple[float, float, float]:
     """Value, low and high; of the distance to zero where that is what counts."""
-    if BETTER.get(metric) != "zero":
+    if better(metric) != "zero":
         return each.value, each.low, each.high
     low, high = sorted((abs(each.low), abs(each.high)))
     return abs(each.value), 0.0 if each.low < 0 < each.high else low, high
 
 
-def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Difference | None:
+def _by_examples(value: float, first: Any, second: Any, seeds: int) -> LineDifference | None:
     """The interval of a difference from those of its two parts, taken as independent.
 
     Both were measured on the same examples, and what is hard for both cancels: it is too wide
@@ -155,4 +155,4 @@ def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Differenc
     if not math.isfinite(down + up) or half == 0:
         return None
     p_value = 2 * float(stats.norm.sf(WIDTH * abs(value) / half))
-    return Difference(value, value - down, value + up, p_value, p_value, "examples", seeds)
+    return LineDifference(value, value - down, value + up, p_value, p_value, "examples", seeds)

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibrant.metrics import METRICS
 from calibrant.report.comparison import NONE, Comparison, Line, compare
-from calibrant.report.differences import LEVEL, Difference, differences, is_better
+from calibrant.report.differences import LEVEL, LineDifference, differences, is_better
 from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.verdict import Baseline, Certainty, Verdict
 from calibrant.report.weak_spots import weak_spots
 
 # The best value of these is that of the true probabilities; the first that was measured is used.
-PROPER = ("nll", "brier")
+PROPER = tuple(name for name, metric in METRICS.items() if metric.proper)
 TEMPERATURE = "temperature"
 PLAIN = frozenset({"cross_entropy"})
 
@@ -120,7 +121,7 @@ def _baseline(lines: Sequence[Line], plain: frozenset[str]) -> tuple[Line, Basel
 
 def _gains(
     comparison: Comparison, proper: str, line: Line, baseline: Line
-) -> tuple[dict[str, Difference], Certainty]:
+) -> tuple[dict[str, LineDifference], Certainty]:
     """Differences to the baseline; their p-values are corrected for all lines."""
     found = {}
     for metric in (proper, "accuracy", "ece"):
@@ -138,7 +139,7 @@ def _gains(
     return found, "certain" if sure else "likely"
 
 
-def _relative(gap: Difference | None, baseline: Line, line: Line, proper: str) -> float | None:
+def _relative(gap: LineDifference | None, baseline: Line, line: Line, proper: str) -> float | None:
     """The gap as a part of the baseline's score in the same seeds."""
     if gap is None:
         return None

@@ -2,27 +2,14 @@
 
 import math
 
-from calibrant.metrics import Interval
+from calibrant.metrics import METRICS, Interval
+from calibrant.metrics.registry import UNLISTED
 
 # Digits after the point where there is no interval to say how many, and the most in any case.
 DIGITS, MOST = 4, 6
 # Shown in percent within sentences.
 PERCENT = ("accuracy", "overconfidence", "ece", "classwise_ece")
-NAMES = {
-    "nll": "NLL",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "mce": "MCE",
-    "rmsce": "RMSCE",
-    "adaptive_ece": "adaptive ECE",
-    "classwise_ece": "classwise ECE",
-    "group_ece": "ECE within images",
-    "sece": "SECE",
-    "smece": "smECE",
-    "debiased_ece": "debiased ECE",
-    "ks": "KS",
-    "aurc": "AURC",
-}
+NAMES = {metric.name: metric.label for metric in (*METRICS.values(), *UNLISTED)}
 
 
 def digits(low: float, high: float) -> int:

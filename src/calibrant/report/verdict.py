@@ -6,7 +6,7 @@ from typing import Literal
 
 from calibrant.metrics import Interval
 from calibrant.report.comparison import Comparison, Line
-from calibrant.report.differences import LEVEL, Difference, Reading
+from calibrant.report.differences import LEVEL, LineDifference, Reading
 from calibrant.report.formatting import name_of, said, said_more
 
 Certainty = Literal["certain", "likely", "open", "unknown"]
@@ -47,7 +47,7 @@ class Verdict:
     proper: str | None = None
     baseline: Line | None = None
     kind: Baseline = "usual"
-    gains: dict[str, Difference] = field(default_factory=dict)
+    gains: dict[str, LineDifference] = field(default_factory=dict)
     relative: float | None = None
     certainty: Certainty = "unknown"
     ties: tuple[Line, ...] = ()
@@ -183,7 +183,7 @@ def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
     ]
 
 
-def _certainty(verdict: Verdict, score: str, gap: Difference) -> str:
+def _certainty(verdict: Verdict, score: str, gap: LineDifference) -> str:
     by = f"paired over {gap.seeds} seeds"
     if gap.how == "examples":
         by = "by the intervals over examples alone, so another training may differ"

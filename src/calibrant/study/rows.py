@@ -16,8 +16,8 @@ from calibrant.calibrators import CALIBRATORS
 from calibrant.data import frequency_groups
 from calibrant.files.checks import check_file
 from calibrant.metrics import METRICS, Interval
-from calibrant.metrics.intervals import intervals
-from calibrant.metrics.statistics import Metric
+from calibrant.metrics.metric import MetricFunction
+from calibrant.metrics.resampling.intervals import intervals
 from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import write
 
@@ -80,7 +80,7 @@ def measured_rows(
             continue
         parts.append((name, "test", test.map(fitted)))
         moved += [(name, f"shift: {key}", each.map(fitted)) for key, each in shifted.items()]
-    chosen: dict[str, Metric] = {name: METRICS[name] for name in names}
+    chosen: dict[str, MetricFunction] = {name: METRICS[name] for name in names}
     if test.groups is not None:
         chosen["group_ece"] = metrics.group_ece
     for calibrator, split, predictions in parts:

@@ -1,4 +1,4 @@
-"""What calibrated predictions would read: labels drawn anew from the predictions themselves."""
+"""Calibrated references: the same scores, with labels drawn from them."""
 
 from collections.abc import Iterator
 from functools import partial

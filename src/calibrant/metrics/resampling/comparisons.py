@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.metrics.intervals import check_options, check_units, draws_of, quantiles
-from calibrant.metrics.statistics import Metric, resampler
+from calibrant.metrics.metric import MetricFunction
+from calibrant.metrics.resampling.draws import check_units, draws_of, resampler
+from calibrant.metrics.resampling.intervals import check_options, quantiles
 from calibrant.predictions import Predictions
 
 
@@ -28,7 +29,7 @@ class Difference:
 
 
 def compare(
-    metric: Metric,
+    metric: MetricFunction,
     first: Predictions,
     second: Predictions,
     *,
@@ -72,7 +73,7 @@ def compare(
 
 
 def compare_many(
-    metric: Metric,
+    metric: MetricFunction,
     baseline: Predictions,
     others: Mapping[str, Predictions],
     *,

@@ -1,12 +1,12 @@
-"""A metric over several trainings."""
+"""Average a metric over trainings with different seeds."""
 
 import math
 from collections.abc import Iterable
 
 import numpy as np
 
-from calibrant.metrics import METRICS, Interval
-from calibrant.metrics.statistics import range_of
+from calibrant.metrics.registry import METRICS
+from calibrant.metrics.resampling.intervals import Interval
 
 # Half the width of the middle 95 % of a normal distribution, in standard deviations.
 WIDTH = 1.959964
@@ -39,5 +39,5 @@ def over_runs(
         for side in (value - low, high - value)
     )
     mean = value.mean()
-    least, most = range_of(METRICS[metric]) if metric in METRICS else (0.0, 1.0)
+    least, most = METRICS[metric].range if metric in METRICS else (0.0, 1.0)
     return Interval(float(mean), float(max(mean - down, least)), float(min(mean + up, most)))

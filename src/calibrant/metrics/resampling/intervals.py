@@ -1,16 +1,17 @@
-"""Error bars by the bootstrap."""
+"""Bootstrap confidence intervals."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from calibrant.metrics.consistency import redrawn
-from calibrant.metrics.statistic import Statistic
-from calibrant.metrics.statistics import Metric, range_of, resampler, zero_if_calibrated
+from calibrant.metrics.metric import MetricFunction, Statistic
+from calibrant.metrics.registry import descriptor
+from calibrant.metrics.resampling.consistency import redrawn
+from calibrant.metrics.resampling.draws import check_units, draws_of, resampler
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Values
@@ -35,7 +36,7 @@ class Interval:
 
 
 def interval(
-    metric: Metric,
+    metric: MetricFunction,
     predictions: Predictions,
     *,
     level: float = 0.95,
@@ -85,7 +86,7 @@ def interval(
 
 
 def intervals(
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, MetricFunction],
     predictions: Predictions,
     *,
     level: float = 0.95,
@@ -107,7 +108,8 @@ def intervals(
     found = {}
     for row, (name, value) in zip(draws, values.items(), strict=True):
         bounds = _bounds(value, row, level, method, statistics[name], predictions)
-        low, high = np.clip(bounds, *range_of(metrics[name]))
+        known = descriptor(metrics[name])
+        low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
         if low == high and row.min() < row.max():
             # Mirrored and cut at the end of the range, nothing is left; the quantiles still say.
             low, high = quantiles(row, level)
@@ -117,7 +119,7 @@ def intervals(
 
 def _with_zero(
     found: dict[str, Interval],
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, MetricFunction],
     predictions: Predictions,
     seed: int,
 ) -> dict[str, Interval]:
@@ -131,7 +133,9 @@ def _with_zero(
     doubtful = {
         name
         for name, bar in found.items()
-        if zero_if_calibrated(metrics[name]) and not bar.low <= 0 <= bar.value <= bar.high
+        if (known := descriptor(metrics[name])) is not None
+        and known.calibration_error
+        and not bar.low <= 0 <= bar.value <= bar.high
     }
     if not doubtful or predictions.groups is not None or predictions.weights is not None:
         return found
@@ -148,21 +152,6 @@ def _with_zero(
             if len(plausible) == len(doubtful):
                 break
     return found | plausible
-
-
-def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Values]:
-    """How often each example occurs in each resample; groups are drawn whole."""
-    generator = np.random.default_rng(seed)
-    groups = None if predictions.groups is None else predictions.groups.numpy()
-    units = len(predictions) if groups is None else int(groups.max()) + 1
-    for _ in range(resamples):
-        counts = np.zeros(len(predictions))
-        # Where few examples have a weight, a draw may miss all of them.
-        while not counts @ predictions.row_weights > 0:
-            drawn = generator.integers(0, units, units)
-            counts = np.bincount(drawn, minlength=units).astype(np.float64)
-            counts = counts if groups is None else counts[groups]
-        yield counts
 
 
 def _bounds(
@@ -206,16 +195,6 @@ def quantiles(draws: Values, level: float) -> tuple[float, float]:
     # An order statistic, not a mean of two: stays right where some draws are infinite.
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)
-
-
-def check_units(predictions: Predictions) -> None:
-    """Refuse to resample a single example or a single group."""
-    groups = predictions.groups
-    if groups is not None and int(groups.max()) == 0:
-        raise ValueError("resampling draws whole groups and needs at least 2, got 1")
-    if (predictions.row_weights > 0).sum() < 2:
-        weighted = "" if predictions.weights is None else " with a weight above 0"
-        raise ValueError(f"resampling needs at least 2 examples{weighted}, got 1")
 
 
 def check_options(level: float, resamples: int, method: str) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from calibrant.metrics.runs import over_runs
+from calibrant.metrics.resampling.seeds import over_runs
 
 
 def test_one_training_keeps_its_interval():

@@ -1,0 +1,64 @@
+"""A metric: its function, and what intervals, tables and early stopping must know about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from calibrant.predictions import Predictions
+from calibrant.shapes import Values
+
+MetricFunction = Callable[[Predictions], float]
+# Weights, (n,) -> the metric as if example i occurred weights[i] times. Everything that does not
+# depend on the weights (bins, order, kernels) is computed once, before.
+Statistic = Callable[[Values], float]
+
+
+def at_own_weights(predictions: Predictions, statistic: Statistic) -> float:
+    """Evaluate the metric on the predictions as they are."""
+    return statistic(predictions.row_weights)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric; calling it calls its function.
+
+    Attributes:
+        function: `Predictions -> float`; its options are keyword-only.
+        statistic: the resampling form: predictions and the same options -> function of weights.
+        label: name in tables and charts, such as "adaptive ECE".
+        meaning: a few words, at most 32 characters.
+        best: which values are better: "lower", "higher", or "zero" from either side.
+        range: smallest and largest possible value; intervals are clipped to it.
+        proper: a proper scoring rule: the true probabilities have the best expected value.
+        calibration_error: zero if predictions are calibrated, up to sampling noise.
+        takes_bins: has the option `bins`, the bins of the confidence.
+        name: in `METRICS`, files and options of the command line; the function's own.
+    """
+
+    function: Callable[..., float]
+    statistic: Callable[..., Statistic]
+    label: str
+    meaning: str
+    best: Literal["lower", "higher", "zero"] = "lower"
+    range: tuple[float, float] = (0.0, 1.0)
+    proper: bool = False
+    calibration_error: bool = True
+    takes_bins: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    def __call__(self, predictions: Predictions, **options: Any) -> float:
+        """Measure the predictions."""
+        return self.function(predictions, **options)
+
+    def with_bins(self, bins: int) -> MetricFunction:
+        """Return the function with so many bins, or as it is if it has none."""
+        return partial(self.function, bins=bins) if self.takes_bins else self.function
+
+    def loss(self, value: float) -> float:
+        """Turn a value into one of which lower is better."""
+        return {"lower": value, "higher": -value, "zero": abs(value)}[self.best]

@@ -1,0 +1,170 @@
+"""All metrics. A new one is a function with its resampling form, and an entry here."""
+
+import math
+from functools import partial
+
+from calibrant.metrics.binned import (
+    adaptive_ece,
+    adaptive_ece_statistic,
+    binned_statistic,
+    calibration_error,
+    calibration_error_statistic,
+    debiased_ece,
+    debiased_rmsce,
+    ece,
+    mce,
+    rmsce,
+    without_noise_l1,
+    without_noise_l2,
+)
+from calibrant.metrics.classwise import classwise_ece, classwise_ece_statistic
+from calibrant.metrics.grouped import group_ece, group_ece_statistic
+from calibrant.metrics.kernel import sece, sece_statistic, smece, smece_statistic
+from calibrant.metrics.metric import Metric, MetricFunction
+from calibrant.metrics.scores import (
+    accuracy,
+    aurc,
+    aurc_statistic,
+    brier,
+    brier_values,
+    correct_values,
+    excess_values,
+    ks,
+    ks_statistic,
+    mean_statistic,
+    nll,
+    nll_values,
+    overconfidence,
+)
+from calibrant.metrics.simplex import simplex_ece, simplex_ece_statistic
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            accuracy,
+            partial(mean_statistic, of_example=correct_values),
+            label="accuracy",
+            meaning="fraction of correct predictions",
+            best="higher",
+            calibration_error=False,
+        ),
+        Metric(
+            nll,
+            partial(mean_statistic, of_example=nll_values),
+            label="NLL",
+            meaning="log loss, in nats",
+            range=(0.0, math.inf),
+            proper=True,
+            calibration_error=False,
+        ),
+        Metric(
+            brier,
+            partial(mean_statistic, of_example=brier_values),
+            label="Brier score",
+            meaning="squared error, from 0 to 2",
+            range=(0.0, 2.0),
+            proper=True,
+            calibration_error=False,
+        ),
+        Metric(
+            overconfidence,
+            partial(mean_statistic, of_example=excess_values),
+            label="overconfidence",
+            meaning="mean confidence minus accuracy",
+            best="zero",
+            range=(-1.0, 1.0),
+            calibration_error=False,
+        ),
+        Metric(
+            ece,
+            partial(binned_statistic, measure=lambda sums: sums.ece),
+            label="ECE",
+            meaning="mean gap over equal-width bins",
+            takes_bins=True,
+        ),
+        Metric(
+            debiased_ece,
+            partial(binned_statistic, measure=without_noise_l1),
+            label="debiased ECE",
+            meaning="ECE minus its sampling bias",
+            range=(-1.0, 1.0),
+            takes_bins=True,
+        ),
+        Metric(
+            adaptive_ece,
+            adaptive_ece_statistic,
+            label="adaptive ECE",
+            meaning="mean gap over equal-mass bins",
+            takes_bins=True,
+        ),
+        Metric(
+            classwise_ece,
+            classwise_ece_statistic,
+            label="classwise ECE",
+            meaning="ECE of each class, averaged",
+            takes_bins=True,
+        ),
+        Metric(
+            mce,
+            partial(binned_statistic, measure=lambda sums: sums.mce),
+            label="MCE",
+            meaning="largest gap of any bin; noisy",
+            takes_bins=True,
+        ),
+        Metric(
+            rmsce,
+            partial(binned_statistic, measure=lambda sums: sums.rmsce),
+            label="RMSCE",
+            meaning="root mean square gap over bins",
+            takes_bins=True,
+        ),
+        Metric(
+            debiased_rmsce,
+            partial(binned_statistic, measure=without_noise_l2),
+            label="debiased RMSCE",
+            meaning="RMSCE minus its sampling bias",
+            takes_bins=True,
+        ),
+        Metric(sece, sece_statistic, label="SECE", meaning="kernel-smoothed gap, width 0.01"),
+        Metric(smece, smece_statistic, label="smECE", meaning="kernel-smoothed gap, own width"),
+        Metric(ks, ks_statistic, label="KS", meaning="largest cumulative gap, no bins"),
+        Metric(
+            simplex_ece,
+            simplex_ece_statistic,
+            label="simplex ECE",
+            meaning="gap of full probability vectors",
+        ),
+        Metric(
+            aurc,
+            aurc_statistic,
+            label="AURC",
+            meaning="area under risk-coverage curve",
+            calibration_error=False,
+        ),
+    )
+}
+# Left out of summaries: one needs groups, the other a norm.
+UNLISTED = (
+    Metric(
+        group_ece,
+        group_ece_statistic,
+        label="ECE within groups",
+        meaning="ECE of each group, averaged",
+        takes_bins=True,
+    ),
+    Metric(
+        calibration_error,
+        calibration_error_statistic,
+        label="calibration error",
+        meaning="L_p norm of the gap over bins",
+        takes_bins=True,
+    ),
+)
+
+
+def descriptor(metric: MetricFunction) -> Metric | None:
+    """Find the entry of a function, also with options set by `partial`; None if it is not ours."""
+    plain = metric.func if isinstance(metric, partial) else metric
+    known = (*METRICS.values(), *UNLISTED)
+    return next((each for each in known if plain in (each, each.function)), None)

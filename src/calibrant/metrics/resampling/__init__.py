@@ -1,0 +1,1 @@
+"""Intervals, comparisons and calibrated references, all by resampling."""
