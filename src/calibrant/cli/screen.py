@@ -103,24 +103,6 @@ def finite(value: Any) -> Any:
     return value
 
 
-def range_text(low: float, high: float, sign: str = "") -> str:
-    """Both ends of an interval; a dash where there is none.
-
-    >>> range_text(0.1, 0.25), range_text(float("nan"), float("nan"))
-    ('0.1000 to 0.2500', '-')
-    """
-    return "-" if math.isnan(low + high) else f"{low:{sign}.4f} to {high:{sign}.4f}"
-
-
-def p_text(p_value: float) -> str:
-    """A p-value to four digits.
-
-    >>> p_text(0.25), p_text(1e-9)
-    ('0.2500', '<0.0001')
-    """
-    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
-
-
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
     """Yield a function to call once per step; moves a bar, or says one line if it takes long."""
