@@ -82,7 +82,7 @@ def test_a_study_has_its_page_and_one_that_has_not_begun_has_one_too(server):
     assert "<b>focal" not in text
     code, text, _ = asked(server, "/waiting")
     assert code == 200
-    assert "Nothing has finished yet" in text
+    assert "No run has finished yet" in text
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def _show(found: "Findings") -> None:
         print()
         _show_table(found.comparison)
     if found.weak_spots:
-        _say("Where it fails", "bold")
+        _say("Weak spots", "bold")
     for sentence in found.weak_spots:
         _say(f"- {sentence}")
 

@@ -26,8 +26,8 @@ class Line:
 
     def __str__(self) -> str:
         if self.calibrator == NONE:
-            return f"{self.name} without a calibrator"
-        return f"{self.name} with {self.calibrator}"
+            return f"{self.name} without calibrator"
+        return f"{self.name} with calibrator {self.calibrator}"
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,12 @@ class Comparison:
         hows = {difference.how for difference in found if difference}
         if not hows:
             return f"Test split: {values}."
-        by = {
-            "seeds": "its difference to the best, paired by seed, has a 95 % interval above zero",
-            "examples": "its 95 % interval over test examples and that of the best, in the one "
-            "seed that both have, are too far apart to be chance",
-        }
-        rule = ", or ".join(by[how] for how in by if how in hows)
+        by = {"seeds": "paired by seed", "examples": "from the intervals over test examples"}
+        how = " or ".join(words for key, words in by.items() if key in hows)
         return (
-            f"Test split: {values}. A value is significantly worse if {rule}. This is not "
-            "corrected for the number of rows."
+            f"Test split: {values}. A value is significantly worse if the 95 % interval of its "
+            f"difference to the best, {how}, excludes zero; this is not corrected for the number "
+            "of rows."
             + (" With two seeds, only large differences can be significant." if many == 2 else "")
         )
 

@@ -1,4 +1,4 @@
-"""What a study found: its comparison, its verdict, and where the chosen line fails."""
+"""What a study found: the comparison, the recommendation, and where that fails."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

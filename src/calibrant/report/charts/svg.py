@@ -1,6 +1,6 @@
-"""SVG written by hand: escaping, marks, the frame of a chart, legends.
+"""SVG as text: escaping, marks, the frame of a chart, legends.
 
-What style sheets and scripts of a page can rely on. Nothing has an id, a colour or a style
+What the style sheet and script of a page rely on. Nothing has an id, a colour or a style
 attribute; text has a size of 12 or 11 in units that are pixels at the natural width.
 
 Variables: `--ink` text, `--soft` axes and small text, `--grid` lines behind, `--paper` background,
@@ -70,15 +70,7 @@ def element(name: str, *content: str, **attributes: str | float | None) -> str:
 
 
 def chart(*content: str, width: float, height: float, title: str, about: str = "") -> str:
-    """A whole chart.
-
-    Args:
-        content: SVG.
-        width: natural, in pixels.
-        height: natural, in pixels.
-        title: what it shows, also for those who do not see it.
-        about: what there is to see, in a sentence.
-    """
+    """A whole chart; title and description are also read by screen readers."""
     inside = [f"<title>{escape(title)}</title>", f"<desc>{escape(about)}</desc>" if about else ""]
     return element(
         "svg",
@@ -106,14 +98,7 @@ def text(
 
 
 def mark(*content: str, tip: str, role: str = "", titled: bool = True) -> str:
-    """Shapes that stand for numbers, which are said in words.
-
-    Args:
-        content: SVG.
-        tip: the words.
-        role: further classes.
-        titled: whether they are seen without a script, too; not needed where they are written.
-    """
+    """Shapes that stand for numbers; `titled` shows the tip also where no script runs."""
     name = f"mark {role}".strip()
     title = f"<title>{escape(tip)}</title>" if titled else ""
     return element("g", title, *content, class_=name, data_tip=tip)
@@ -140,15 +125,7 @@ def legend(names: Sequence[str], notes: Sequence[str] = ()) -> str:
     """Which colour is which, as a list; with a note behind each name."""
     entries = []
     for at, name in enumerate(names):
-        swatch = element(
-            "svg",
-            element("path", d="M1 6H23", class_=f"line {hue(at)}", fill="none"),
-            class_="swatch",
-            viewBox="0 0 24 12",
-            width=24,
-            height=12,
-            aria_hidden="true",
-        )
+        swatch = _swatch(element("path", d="M1 6H23", class_=f"line {hue(at)}", fill="none"))
         note = f" <small>{escape(notes[at])}</small>" if notes and notes[at] else ""
         entries.append(f'<li data-series="{at}">{swatch} {escape(name)}{note}</li>')
     return f'<ul class="legend">{"".join(entries)}</ul>'
@@ -166,17 +143,15 @@ def key(entries: dict[str, str]) -> str:
             if {"dot", "spot"} & set(role.split())
             else element("rect", x=6, width=12, height=12, class_=role, fill_opacity=strength)
         )
-        swatch = element(
-            "svg",
-            shape,
-            class_="swatch",
-            viewBox="0 0 24 12",
-            width=24,
-            height=12,
-            aria_hidden="true",
-        )
-        parts.append(f"<li>{swatch} {escape(name)}</li>")
+        parts.append(f"<li>{_swatch(shape)} {escape(name)}</li>")
     return f'<ul class="legend">{"".join(parts)}</ul>'
+
+
+def _swatch(shape: str) -> str:
+    view = "0 0 24 12"
+    return element(
+        "svg", shape, class_="swatch", viewBox=view, width=24, height=12, aria_hidden="true"
+    )
 
 
 def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> str:

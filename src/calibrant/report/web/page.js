@@ -51,7 +51,7 @@ function filterRows(group) {
     row.hidden = !(kept && (calibrator === "" || row.cells[1].dataset.value === calibrator));
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} lines`;
+  group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
 }
 
 // What is shown, as it is shown: a line for each row, fields that spreadsheets tell apart.
