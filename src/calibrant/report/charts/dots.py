@@ -56,7 +56,7 @@ def _dot(x: Scale, y: float, dot: Dot, place: int, name: str) -> str:
         return ""
     look = f"s{place % 8 + 1}"
     tip, shapes = f"{name}: {shown(dot.value)}", []
-    if math.isfinite(dot.low) and math.isfinite(dot.high):
+    if dot.low < dot.high:
         tip += f" ({shown(dot.low)} to {shown(dot.high)})"
         shapes.append(line(x(dot.low), y, x(dot.high), y, role=f"line {look}"))
     shapes.append(element("circle", cx=x(dot.value), cy=y, r=4, class_=f"dot {look}"))

@@ -37,7 +37,7 @@ def stacked(
         middle, top = y(bad / total), y((good + bad) / total)
         tip = (
             f"confidence {at / bins:.2f} to {(at + 1) / bins:.2f}\n"
-            f"{good:,.10g} right, {bad:,.10g} wrong: accuracy {good / (good + bad):.4f}\n"
+            f"{good:,.10g} correct, {bad:,.10g} wrong: accuracy {good / (good + bad):.4f}\n"
             f"{(good + bad) / total:.1%} of all examples"
         )
         shapes = [box(left, middle, end, y(0), role="wrong")] if bad else []

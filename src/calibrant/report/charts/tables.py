@@ -61,7 +61,7 @@ def sortable_table(table: Table, *, sorted_by: str = "") -> str:
         row = table.rows[place]
         chosen = ' class="chosen"' if place == table.chosen else ""
         words = escape(f"{row[0].text} {row[1].text}")
-        cells = _row(table, row, note=" (recommended)" if chosen else "")
+        cells = _row(table, row, note=" (named in the headline)" if chosen else "")
         lines.append(f'<tr data-place="{place}" data-words="{words}"{chosen}>{cells}</tr>')
     return (
         f'<div class="scroll"><table class="compare"><caption class="hidden">'

@@ -11,8 +11,8 @@ from calibrant.report.sections.panel import Panel, done_cells, plots
 
 # Title of each column of a history, and whether its axis begins at zero and is plain.
 CURVES = {
-    "val_ece": ("ECE, val", True),
-    "val_nll": ("NLL, val", False),
+    "val_ece": ("ECE, validation", True),
+    "val_nll": ("NLL, validation", False),
     "loss": ("Training loss", False),
 }
 
@@ -35,14 +35,13 @@ def curves(group: Group) -> Panel | None:
     if not figures:
         return None
     many = max(map(len, cells.values())) > 1
-    about = "Measured after each epoch" + (
-        ": the mean over the seeds, with a band from the lowest to the highest." if many else "."
-    )
+    about = "Measured after each epoch on the validation split; the loss is on training data."
+    about += " Mean over the seeds, with a band from the lowest to the highest." if many else ""
     if len(cells) > MOST:
-        about += " ECE on val, one chart for each; grey is the range of all."
+        about += " One chart for each method; grey is the range of all."
     below = legend(list(cells)) if len(cells) <= MOST else ""
     html = plots(figures) + below
-    return Panel("curves", "Along training", about, html)
+    return Panel("curves", "Training curves", about, html)
 
 
 def over_seeds(name: str, cells: Sequence[SavedCell], column: str) -> Series:
@@ -72,7 +71,7 @@ def _alone(series: Sequence[Series]) -> list[str]:
         own = Series("", each.x, each.y, each.low, each.high, role="s1 d0")
         chart = line_chart(
             [everyone, own],
-            title=f"ECE of {each.name} on val",
+            title=f"ECE of {each.name}, validation",
             about=_ends([each]),
             x_name="epoch",
             y_name="ECE",
@@ -88,4 +87,4 @@ def _alone(series: Sequence[Series]) -> list[str]:
 def _ends(series: Sequence[Series]) -> str:
     """The last number of each curve, in words."""
     said = [f"{each.name} {shown(each.y[-1])}" for each in series if each.y]
-    return f"At the end: {', '.join(said)}."
+    return f"Last epoch: {', '.join(said)}."

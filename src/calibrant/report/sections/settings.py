@@ -1,4 +1,4 @@
-"""What a study was made of: data, splits, versions, seeds, recipe; and what failed."""
+"""Settings of a study: data, splits, versions, seeds, recipe; and failed runs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ APART = FINGERPRINTS | {"seed", "method"}
 
 
 def settings(saved: Saved) -> Panel | None:
-    """Tables of everything that would be needed to do it again."""
+    """Tables of everything that is needed to reproduce the study."""
     done = [cell for cell in saved.cells if cell.record is not None]
     parts = [
         _study(saved),
@@ -26,7 +26,7 @@ def settings(saved: Saved) -> Panel | None:
         *(_choices(done, part) for part in ("dataset", "model", "method")),
         _unfinished(saved),
     ]
-    about = "What everything above was made with; settings are those of the finished trainings."
+    about = "All that is needed to reproduce the study; settings are those of the finished runs."
     return Panel("settings", "Settings", about, "".join(parts))
 
 
@@ -35,13 +35,13 @@ def _study(saved: Saved) -> str:
     ended: dict[str, int] = {}
     for cell in saved.cells:
         ended[cell.status] = ended.get(cell.status, 0) + 1
-    lines = [["trainings", ", ".join(f"{count} {status}" for status, count in ended.items())]]
+    lines = [["runs", ", ".join(f"{count} {status}" for status, count in ended.items())]]
     lines += [[name, said(saved.study[name])] for name in names if name in saved.study]
     return table(["setting", "value"], lines, caption="Study", texts=2)
 
 
 def _splits(cells: Sequence[SavedCell]) -> str:
-    """Examples of each split, and what it fed."""
+    """Examples of each split, and its role."""
     jobs: dict[str, str] = {}
     sizes: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
@@ -59,7 +59,7 @@ def _splits(cells: Sequence[SavedCell]) -> str:
     fed = "".join(
         f"<dt>{escape(split)}</dt><dd>{escape(said(job))}</dd>" for split, job in jobs.items()
     )
-    return table(["dataset", *splits], lines, caption="Examples of each split") + (
+    return table(["dataset", *splits], lines, caption="Examples in each split") + (
         f'<dl class="jobs">{fed}</dl>' if fed else ""
     )
 
@@ -72,7 +72,7 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def _fingerprints(cells: Sequence[SavedCell]) -> str:
-    """Data as they were cut, which may depend on the seed."""
+    """Digests of the data after splitting, which may depend on the seed."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for cell in cells:
         found = _identity(cell).get("data")
@@ -81,8 +81,8 @@ def _fingerprints(cells: Sequence[SavedCell]) -> str:
     lines = [
         [name, ", ".join(map(str, sorted(set(own)))), found] for (name, found), own in seeds.items()
     ]
-    caption = "Fingerprints (SHA-256) of the data as they were cut"
-    return table(["dataset", "seeds", "fingerprint"], lines, caption=caption, texts=3, folded=True)
+    caption = "SHA-256 of the data after splitting"
+    return table(["dataset", "seeds", "SHA-256"], lines, caption=caption, texts=3, folded=True)
 
 
 def _machine(cells: Sequence[SavedCell]) -> str:
@@ -98,7 +98,7 @@ def _recipe(cells: Sequence[SavedCell]) -> str:
 
 
 def _pairs(held: Sequence[Mapping[str, Any]], caption: str, *, folded: bool = False) -> str:
-    """Every setting with all values that it had."""
+    """Every setting with all of its values."""
     names = list(dict.fromkeys(key for each in held for key in each))
     lines = [[name, _all(each[name] for each in held if name in each)] for name in names]
     return (
@@ -126,8 +126,8 @@ def _unfinished(saved: Saved) -> str:
     ]
     if not lines:
         return ""
-    caption = f"Trainings without a result: {len(lines)} of {len(saved.cells)}"
-    return table(["training", "status", "reason"], lines, caption=caption, texts=3)
+    caption = f"Runs without a result: {len(lines)} of {len(saved.cells)}"
+    return table(["run", "status", "reason"], lines, caption=caption, texts=3)
 
 
 def _identity(cell: SavedCell) -> dict[str, Any]:

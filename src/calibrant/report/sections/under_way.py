@@ -1,4 +1,4 @@
-"""Trainings that have begun and not ended, as far as they are."""
+"""Runs that have started and not ended."""
 
 from calibrant.report.charts.lines import line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
@@ -13,7 +13,7 @@ LAST = {"loss": "loss", "val_accuracy": "accuracy", "val_nll": "NLL", "val_ece":
 
 
 def under_way(saved: Saved) -> Panel | None:
-    """Curves of the trainings that run at this moment, and what their last epoch said."""
+    """Training curves of the runs in progress, and their last epoch."""
     running = [cell for cell in saved.cells if cell.status == "running"]
     if not running:
         return None
@@ -25,11 +25,11 @@ def under_way(saved: Saved) -> Panel | None:
             chart = line_chart(series, title=title, x_name="epoch", zero=zero, plain=zero)
             figures.append(plot(title, chart))
     lines = [[cell.label, len(cell.history), *_last(cell)] for cell in running]
-    head = ("training", "epochs", *LAST.values())
-    numbers = table(head, lines, caption="The last epoch of each, on val")
+    head = ("run", "epochs", *LAST.values())
+    numbers = table(head, lines, caption="Last epoch, on the validation split")
     html = plots(figures) + (legend([c.label for c in running[:MOST]]) if figures else "") + numbers
     about = f"Running: {len(running)}. Waiting for a worker: {waiting}."
-    return Panel("under-way", "Under way", about, html)
+    return Panel("running", "In progress", about, html)
 
 
 def _last(cell: SavedCell) -> list[str]:

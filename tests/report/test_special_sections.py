@@ -1,4 +1,4 @@
-"""Panels that only some studies have: learnt gammas and multipliers, shifts, maps, many methods."""
+"""Panels that only some studies have: method state, shifts, images, many methods."""
 
 import base64
 import io
@@ -184,7 +184,7 @@ def test_maps_put_every_pixel_that_counts_in_its_place(place):
     # All of a method stands together.
     assert panel.html.count("<figure") == 1
     assert tips(panel)[3] == (
-        f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels right"
+        f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels correct"
     )
     for image in (0, 1):
         shown = pixels_of(pictures[2 * image + 1])
@@ -216,7 +216,7 @@ def test_many_methods_stay_readable_and_small(place):
     assert sum(len(panel.html) for panel in found.values() if panel) < 1_000_000
     entries = parsed(f"<div>{found['reliability'].html}</div>").findall("ul/li")
     assert len(entries) == 16
-    assert found["reliability"].about.endswith("the first 16 of 18, all follow below.")
+    assert found["reliability"].about.endswith("The first 16 of 18; the next panel has all.")
     for key in ("diagrams", "curves", "confidence"):
         captions = parsed(f"<div>{found[key].html}</div>").findall(".//figcaption")
         assert [each.text.strip() for each in captions] == names, key
