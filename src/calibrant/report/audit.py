@@ -25,15 +25,8 @@ TESTS = {
 class Audit:
     """What `audit` found; `to_dict` gives plain values, `save` writes a page.
 
-    Attributes:
-        predictions: that were audited.
-        name: of the predictions, such as their file.
-        bins: of binned metrics and of the reliability diagram.
-        level: of the intervals.
-        interval_type: of the bootstrap: "percentile", "basic" or "bca".
-        resamples: of the bootstrap; 0 for values without intervals, tests and verdict.
-        seed: of the bootstrap.
-        summary: the numbers; without resamples its intervals have NaN ends.
+    The numbers are in `summary`; without resamples its intervals have NaN ends. The other fields
+    are the arguments of `audit`.
     """
 
     predictions: Predictions

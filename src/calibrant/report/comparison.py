@@ -32,13 +32,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All lines of one dataset, model and optimizer.
+    """All lines of one dataset, model and optimizer, in the order of the study.
 
-    Attributes:
-        axis: what the lines differ in, "method" or "optimizer", beside the calibrator.
-        metrics: the columns.
-        lines: in the order of the study.
-        seeds: of all lines together.
+    `axis` is what they differ in beside the calibrator: "method" or "optimizer".
     """
 
     axis: str
@@ -103,17 +99,12 @@ def _cell(reading: Reading | None) -> Cell:
 def compare(
     rows: Iterable[Mapping[str, Any]], *, axis: str = "method", split: str = "test"
 ) -> Comparison:
-    """Compare what rows of one dataset, model and optimizer hold.
+    """Compare rows of one dataset, model and optimizer on a split, by `axis` and calibrator.
 
     A line is marked as worse if the 95 % interval of its difference to the best excludes zero.
     Differences are paired by seed, as the same seed means the same data. The marks are not
     corrected for the number of lines: over the two or three seeds of most studies nothing would
     ever be worse. `LineDifference.adjusted` is the p-value after that correction.
-
-    Args:
-        rows: with the fields of a row of a study, of any split.
-        axis: the field that the lines differ in beside the calibrator.
-        split: the rows to take.
     """
     found: dict[str, dict[str, dict[str, dict[int, Interval | None]]]] = {}
     for row in rows:

@@ -23,17 +23,10 @@ How = Literal["seeds", "examples"]
 class LineDifference:
     """How much larger a metric is for one line than for another, with its 95 % interval.
 
-    Of `overconfidence` it is the distance to zero that is compared.
-
-    Attributes:
-        value: mean difference over the seeds that both lines have.
-        low: lower end of its interval.
-        high: upper end.
-        p_value: two-sided, of this comparison alone.
-        adjusted: the p-value corrected for all lines that were compared (Holm).
-        how: "seeds" is the paired t-interval of the differences of each seed; "examples" is made
-            from the two intervals over examples and says nothing about another training.
-        seeds: how many both have.
+    Of `overconfidence` the distance to zero is compared. The p-value is two-sided; `adjusted` is
+    corrected for all lines that were compared (Holm). `how` is "seeds" for the paired t-interval
+    over `seeds` seeds that both lines have; "examples" for an interval made from the two over test
+    examples, which says nothing about another training.
     """
 
     value: float
@@ -49,13 +42,9 @@ class LineDifference:
 class Reading:
     """One metric of one line.
 
-    Attributes:
-        metric: its name.
-        interval: mean over the seeds and the interval of a single training; see `over_runs`.
-        runs: of each seed the value and its interval over examples.
-        missing: seeds that were measured and have no finite value, such as an infinite NLL.
-        mark: "best"; "equal", not significantly worse than the best; "worse"; or "unknown".
-        difference: to the best; None if nothing can be said.
+    `interval` is the mean over seeds with the interval of a single training (`over_runs`); `runs`
+    has the value and interval over test examples of each seed; `missing` counts seeds without a
+    finite value. `mark` and `difference` compare it with the best.
     """
 
     metric: str

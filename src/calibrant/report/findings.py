@@ -42,10 +42,8 @@ def verdict(
 ) -> Verdict:
     """Find the line to use: the best proper score without a significant loss of accuracy.
 
-    Args:
-        comparison: from `compare`.
-        plain: names of the methods that are cross entropy and nothing else.
-        cells: the trainings, to count those without a result.
+    `plain` are the names of methods that are cross entropy and nothing else; runs without a result
+    are counted in `cells`.
     """
     missing = sum(not cell.done for cell in cells)
     ended = sum(cell.status in ("failed", "diverged") for cell in cells)

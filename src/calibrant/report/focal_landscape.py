@@ -21,15 +21,9 @@ LOWEST_GAMMA, HIGHEST_GAMMA = -0.9, 6.0
 
 @dataclass(frozen=True)
 class Landscape:
-    """A criterion on a grid.
+    """A criterion on a grid of (gamma, T), its lowest value, and the best parameters by NLL.
 
-    Attributes:
-        fitted: the best parameters by NLL.
-        gammas: rows of the grid.
-        temperatures: columns of the grid.
-        values: the criterion.
-        lowest: the lowest value.
-        top: values above this need not be told apart.
+    Values above `top` need not be told apart.
     """
 
     fitted: FocalTemperatureScaling

@@ -13,16 +13,10 @@ MULTIPLIERS = {"multipliers": "multiplier", "alpha": "penalty weight"}
 
 @dataclass(frozen=True)
 class GammaState:
-    """Gamma of the training examples.
+    """Gamma of the training examples: 5, 50 and 95 % quantiles by epoch, mean and std of the last.
 
-    Attributes:
-        low: 5 % quantile in each epoch.
-        median: in each epoch.
-        high: 95 % quantile in each epoch.
-        by_confidence: mean gamma of "right" and "wrong" examples in the last epoch, in bins of
-            confidence of equal width; NaN in bins with fewer than 10 examples.
-        mean: in the last epoch.
-        std: in the last epoch.
+    `by_confidence` is the mean gamma of "right" and "wrong" examples in the last epoch, in bins of
+    confidence of equal width; NaN in bins with fewer than 10 examples.
     """
 
     low: list[float]
@@ -57,12 +51,9 @@ def gamma_state(history: Rows) -> GammaState | None:
 
 @dataclass(frozen=True)
 class MultiplierState:
-    """Multipliers of the classes.
+    """Multipliers of the classes: a list for each epoch, and what each class has in the last one.
 
-    Attributes:
-        name: what the method calls them.
-        along: one list for each epoch, with an entry for each class.
-        last: what each class has in the last epoch: the multiplier and, of CALS-ALM, rho.
+    `last` holds the multiplier and, of CALS-ALM, rho.
     """
 
     name: str

@@ -24,14 +24,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class SavedCell:
-    """One run of a study (a cell of its grid), finished or not.
+    """One run of a study (a cell of its grid): done, failed, diverged, pending or running.
 
-    Attributes:
-        labels: dataset, model, optimizer and method, as tables show them.
-        seed: of the run.
-        status: done, failed, diverged, pending or running.
-        reason: why it failed or diverged; empty otherwise.
-        folder: of the run.
+    `labels` are dataset, model, optimizer and method; `reason` says why it failed or diverged.
     """
 
     labels: dict[str, str]
@@ -90,13 +85,13 @@ class SavedCell:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """What is compared with each other: one section of a report.
+    """Runs that are compared with each other: one section of a report.
 
     Attributes:
-        labels: what all of its cells share: dataset, model, and optimizer unless `axis` is that.
-        axis: "method", or "optimizer" where a study has one method and several optimizers.
-        cells: in the order of the study, whatever became of them.
-        rows: of all splits, of the cells that are done.
+        labels: what all runs share: dataset, model, and optimizer unless that is compared.
+        axis: what is compared: "method", or "optimizer" where a study has one method only.
+        cells: in the order of the study, finished or not.
+        rows: of all splits, of the finished runs.
     """
 
     labels: dict[str, str]
@@ -117,16 +112,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A study as its folder holds it.
-
-    Attributes:
-        folder: of the study.
-        name: of the study.
-        about: its free text.
-        study: its tables, as `study.json` holds them: seeds, calibrators, metrics, recipe, ...
-        cells: every training, in the order of the grid.
-        rows: every metric of every finished cell, a `calibrant.study.rows.Row` as a plain dict.
-    """
+    """A study; `study` holds its tables, `rows` every metric of every finished run as a dict."""
 
     folder: Path
     name: str
@@ -183,13 +169,7 @@ def read_saved(folder: str | Path) -> Saved:
 
 
 def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
-    """A study whose cells and rows are known, as of one that is still running.
-
-    Args:
-        where: folder of the study.
-        cells: what `cells.json` would hold.
-        rows: what `rows.jsonl` would hold.
-    """
+    """A study from what `cells.json` and `rows.jsonl` would hold, also if it is still running."""
     study = (read_json(where / STUDY) or {}).get("study")
     if not isinstance(study, dict) or not isinstance(study.get("name"), str):
         raise damaged(where / STUDY)

@@ -12,8 +12,8 @@ from calibrant.report.formatting import name_of
 from calibrant.report.rendering import rendered
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
+from calibrant.report.sections.curves import in_progress
 from calibrant.report.sections.reliability import reliability
-from calibrant.report.sections.under_way import under_way
 
 PAGE = "report.html"
 DOWNLOADS = {"csv": as_csv, "tex": as_latex, "md": as_markdown}
@@ -31,10 +31,7 @@ def study_page(folder: str | Path) -> Path:
 def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
     """The page as text; the same files give the same bytes.
 
-    Args:
-        saved: the study.
-        scripts: more of them, for a page that is served.
-        connects: whether the page may ask its server for more.
+    A served page has more `scripts`, and `connects` to its server.
     """
     done = sum(cell.done for cell in saved.cells)
     found = findings(saved)
@@ -46,7 +43,7 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
         about=saved.about,
         state=f"{done} of {len(saved.cells)} runs are done.",
         groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
-        first=under_way(saved),
+        first=in_progress(saved),
         study_panels=_panels(STUDY_PANELS, saved),
     )
 

@@ -1,37 +1,19 @@
 """SVG as text: escaping, marks, the frame of a chart, legends.
 
-What the style sheet and script of a page rely on. Nothing has an id, a colour or a style
-attribute; text has a size of 12 or 11 in units that are pixels at the natural width.
+What the style sheet and script of a page rely on. Nothing has an id, a colour or a style attribute.
 
-Variables: `--ink` text, `--soft` axes and small text, `--grid` lines behind, `--paper` background,
-`--series-1` to `--series-8`, `--band` opacity of bands, and, if given, `--over`, `--under` (gaps of
-over- and under-confidence; else series 2 and 1), `--bar` (neutral bars; else `--grid`) and `--heat`
-(the strong end of a heat map; else series 1).
-
-- `svg.chart`: every chart; `width` and `height` are its natural size, to be limited to its column.
-  It takes the focus, so that arrow keys can walk over its tips, as the page's `#how` says.
-- `[data-tip]`: a mark that stands for numbers, with the exact ones as text; lines of it are
-  separated by a line feed. `.mark` are visible ones, of which most also have a `<title>` for pages
-  without a script (a script that shows tips removes it, or both appear); `.hit` are invisible
-  columns over a line chart, one for each place on the x axis.
-- `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series; together with `.line` (stroke),
-  `.band` (fill at the opacity `--band`), `.dot` (fill), `.fill` (fill). `[data-series]` on groups
-  and on entries of the legend of the same panel: number of the series, to bring one to the front;
-  `.spare` among them is seen only then.
-- `.over`, `.under`: a gap, as fill. `.right`, `.wrong`: parts of a histogram, as fill.
-- `.bar` neutral bars, `.whisker` intervals (stroke), `.faint` few examples behind the mark.
-- `.heat`: fill `--heat`, the attribute `fill-opacity` is the value, at most 0.65; `.value`: a
-  number on it, in `--ink`. Fields that touch have the same mixed with `--paper` as their `fill`.
-- `.guide`: dashed lines to compare with; `.path`: thin line in the colour of text, `.halo` a broad
-  one in `--paper` under either; `.spot`: a point of its own, such as a minimum, with `.hollow` for
-  the second one.
-- `.ink` with `.k1` (strong) to `.k4` (weak) and `.all` (grey) instead of the colour of a series.
-- `.axis`, `.grid`: lines; `.tick` numbers, `.name` of an axis, `.note` other text.
-
-HTML: `div.plots` holds as many `figure.plot` beside one another as there is room for at their
-natural width; each has a `figcaption`, whose `small` is a note, and charts over one another or in a
-`div.beside`. `ul.legend` has entries with an `svg.swatch`. `table.numbers` is in a `div.scroll`,
-and in `details.numbers` where few will want it. `img.map` has pixels to be shown as squares.
+- `svg.chart`: every chart, at its natural size; it takes the focus for the arrow keys.
+- `[data-tip]`: exact numbers as text. `.mark` are visible shapes, most with a `<title>` for pages
+  without a script; `.hit` are invisible columns of a line chart.
+- `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series, for `.line`, `.band`, `.dot`.
+  `[data-series]` on groups and legends brings one to the front; `.spare` is seen only then.
+- `.over`, `.under`: gaps. `.right`, `.wrong`: parts of a histogram. `.bar`, `.whisker`, `.faint`.
+- `.heat`: shade of the variable `--heat`, by `fill-opacity`; `.value`: a number on it.
+- `.guide` dashed, `.path` thin, `.halo` broad lines; `.spot` a point, `.hollow` the second one.
+- `.ink` with `.k1` (strong) to `.k4` (weak), `.all` (grey): instead of the colour of a series.
+- `.axis`, `.grid`, `.tick`, `.name`, `.note`: frame and text, 12 or 11 pixels high.
+- HTML: `div.plots` > `figure.plot` > `figcaption`, `div.beside`; `ul.legend`; `table.numbers` in
+  `div.scroll`, perhaps in `details.numbers`; `img.map`.
 """
 
 import html

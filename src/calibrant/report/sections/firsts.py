@@ -15,14 +15,9 @@ FINE = 20
 
 @dataclass(frozen=True)
 class First:
-    """One run.
+    """One run: bin sums of the top label as trained, in 15 and in `FINE` bins, and after scaling.
 
-    Attributes:
-        seed: of the run.
-        before: bin sums of the top label as trained, 15 bins.
-        after: the same after temperature scaling; None where it cannot be fitted.
-        temperature: fitted to the validation split.
-        fine: bin sums over more bins, as trained.
+    `after` and `temperature` are None where temperature scaling cannot be fitted.
     """
 
     seed: int

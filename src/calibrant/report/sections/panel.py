@@ -15,14 +15,9 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a page.
+    """One part of a page: a word for its address, heading, how to read it, charts and tables.
 
-    Attributes:
-        key: a word for addresses within the page.
-        title: its heading.
-        about: how to read it.
-        html: its charts and tables.
-        wide: whether it needs the whole width.
+    A `wide` one takes the whole width.
     """
 
     key: str
