@@ -4,10 +4,10 @@ import base64
 import io
 import math
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from markup import parsed
 from matplotlib import image
 
 from calibrant.metrics import BinSums
@@ -22,11 +22,6 @@ from calibrant.report.charts.scales import Scale
 NAN = math.nan
 # 20 examples of confidence 0.75, 10 of them right, and 4 of confidence 0.25, all right.
 SUMS = BinSums.of_confidence([0.75] * 20 + [0.25] * 4, [1.0, 0.0] * 10 + [1.0] * 4, bins=4)
-
-
-def parsed(text):
-    """The text as a tree; it is our own, so nothing in it can be an attack."""
-    return ElementTree.fromstring(text)  # noqa: S314
 
 
 def marks(drawn):
