@@ -16,7 +16,15 @@ LAYERS = [
     {"predictions"},
     {"score_array", "array_names"},
     {"example_stats", "checks", "files"},
-    {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"},
+    {
+        "shapes",
+        "extras",
+        "model_modes",
+        "amx_workaround",
+        "scoped_warnings",
+        "child_processes",
+        "deprecated",
+    },
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

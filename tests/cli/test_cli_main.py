@@ -65,7 +65,7 @@ def test_version(run):
         (["adit"], "No such command 'adit'"),
         (["audit", "--bims", "3"], "No such option: --bims"),
         (["audit", "--bins", "many"], "--bins"),
-        (["audit", "--method", "magic"], "magic"),
+        (["audit", "--interval-type", "magic"], "magic"),
         (["audit", "--example", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
         (["compare", "a", "b", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
         (["audit", "--example", "--bins", "0"], ": --bins must be at least 1, got 0\n"),

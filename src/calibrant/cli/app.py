@@ -21,6 +21,7 @@ from calibrant.cli.report import report
 from calibrant.cli.study import study
 from calibrant.cli.train import train
 from calibrant.cli.worker import worker
+from calibrant.deprecated import replace_options
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
@@ -43,7 +44,7 @@ EXIT_CODES = (
 )
 app = typer.Typer(
     name="calibrant",
-    help="Does a classifier's confidence mean what it says? And if not, make it so.",
+    help="Measure, repair and train calibrated classifiers.",
     epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -80,7 +81,8 @@ def run(args: Sequence[str]) -> int:
     """Parse the arguments and run the command they name; without any, show the help."""
     try:
         with notes():
-            code = app(list(args) or ["--help"], prog_name="calibrant", standalone_mode=False)
+            given = replace_options(args) or ["--help"]
+            code = app(given, prog_name="calibrant", standalone_mode=False)
     except _UsageError as error:
         complain(_usage(error))
         return 2
