@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Values, shape
 
 Kind = Literal["probs", "logits"]
@@ -163,7 +164,13 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
     if not weights.any():
         raise ValueError("weights are all zero: nothing would be measured")
-    check_total(float(weights.sum()))
+    total = float(weights.sum())
+    check_total(total)
+    if total <= 1 < examples:
+        warn(
+            f"weights sum to {total:g}, but stand for numbers of examples: rescale them to a mean "
+            "of 1, or AURC, bins of equal mass and debiased errors change"
+        )
     return weights
 
 

@@ -110,7 +110,7 @@ def train(
         int,
         typer.Option(
             help="Processes that train together.",
-            callback=options.within("--devices", 1),
+            callback=options.within("--devices", 1, 256),
             rich_help_panel=WHERE,
         ),
     ] = 1,

@@ -59,7 +59,8 @@ def cpc(
     others = z[~is_label].reshape(n, k - 1)
     there = allowed(others)
     count = there.sum(1).to(z.dtype)
-    against = -logsigmoid(z[is_label][:, None] - others).sum(1) / count.clamp_min(1)
+    gaps = z[is_label][:, None] - others.where(there, 0)
+    against = -logsigmoid(gaps).where(there, 0).sum(1) / count.clamp_min(1)
     total = _over_pairs(others.where(there, torch.inf), others)
     if form == "paper":
         total = total - math.log(2) * count
