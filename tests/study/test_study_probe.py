@@ -1,12 +1,9 @@
 """Studies with a probe: what the file may say, and what each cell then holds."""
 
-import pytest
-
 from calibrant.cli import main
 from calibrant.study import runner
 from calibrant.study.folder import read_study, saved_runs
 from calibrant.study.spec import parse
-from calibrant.study.spec_schema import schema
 from calibrant.training.folder import PROBED, read_history
 
 SMALL = {
@@ -52,22 +49,3 @@ def test_a_study_without_a_probe_has_the_cells_it_always_had():
     assert not set(plain.by_id) & set(probed.by_id)
     # Defaults that are written out change nothing.
     assert probed.by_id.keys() == parse({**SMALL, "probe": {"every": 100}}).by_id.keys()
-
-
-@pytest.mark.parametrize(
-    ("probe", "message"),
-    [
-        ({"evry": 1}, "probe.evry: unknown; did you mean every"),
-        ({"every": 0}, "probe: every must be at least 1"),
-        ({"every": "often"}, "probe.every: expected"),
-        ({"measures": ["sharpness"]}, "probe: measures must be one of"),
-        (3, "probe: expected a table"),
-    ],
-)
-def test_wrong_settings_are_refused_with_their_place(probe, message):
-    with pytest.raises(ValueError, match=message):
-        parse({**SMALL, "probe": probe})
-
-
-def test_the_schema_knows_the_probe():
-    assert {"every", "examples", "measures"} <= schema()["properties"]["probe"]["properties"].keys()
