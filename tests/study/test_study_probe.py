@@ -29,7 +29,7 @@ def test_every_cell_holds_its_readings_and_a_report_can_be_drawn(alone, tmp_path
         # Three steps of full-batch descent; two epochs of three batches.
         last = 3 if cell.optimizer.name == "gd" else 2 * (len_of_train(cell) // 64)
         assert [row["step"] for row in rows] == sorted({*range(0, last, 2), last})
-        assert {"train_ece", "test_ece", "gauss_newton", "edge"} <= rows[0].keys()
+        assert {"train_ece", "val_ece", "gauss_newton", "edge"} <= rows[0].keys()
         assert "hessian" not in rows[0]
     assert main(["report", str(tmp_path)]) == 0
     capsys.readouterr()

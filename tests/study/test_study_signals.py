@@ -184,7 +184,7 @@ def reasons(study, folder: Path, **options) -> list[str]:
 def test_a_cell_begun_with_other_code_is_refused_by_name(alone, saving, tmp_path, monkeypatch):
     study = parse(SMALL)
     own = begun(study, 0, tmp_path)
-    monkeypatch.setattr("calibrant.training.folder.code_digest", lambda: "0123456789ab")
+    monkeypatch.setattr("calibrant.training.folder.code_digest", lambda names: "0123456789ab")
     refused, other = reasons(study, tmp_path)
     assert refused.startswith(f"ValueError: {own} was made with calibrant = ")
     assert refused.endswith("+0123456789ab: remove that folder and give --retry")

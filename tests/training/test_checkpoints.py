@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import threading
 from dataclasses import replace
@@ -259,7 +261,7 @@ def test_a_result_whose_numbers_were_edited_is_refused(again, tmp_path):
 
 def test_a_finished_run_is_read_also_by_another_version(again, tmp_path, monkeypatch):
     again(tmp_path)
-    monkeypatch.setattr(folder, "code_digest", lambda: "another")
+    monkeypatch.setattr(folder, "code_digest", lambda names: "another")
     steps = []
     again(tmp_path, on_step=lambda loop: steps.append(loop.step))
     assert not steps
@@ -324,7 +326,7 @@ def test_other_versions_are_refused(unfinished, again, monkeypatch, field):
     if field == "torch":
         monkeypatch.setattr(torch, "__version__", "9.9")
     else:
-        monkeypatch.setattr(folder, "code_digest", lambda: "9.9")
+        monkeypatch.setattr(folder, "code_digest", lambda names: "9.9")
     with pytest.raises(ValueError, match=rf"was made with {field} = .*now .*9\.9"):
         again(unfinished)
 
@@ -499,3 +501,34 @@ def test_training_outside_the_main_thread_works(again, tmp_path):
     thread.start()
     thread.join()
     assert len(found[0].history) == 3
+
+
+def test_only_code_that_decides_about_numbers_is_part_of_the_identity(tmp_path):
+    root = shutil.copytree(
+        folder.ROOT, tmp_path / "calibrant", ignore=shutil.ignore_patterns("*.pyc")
+    )
+    before = folder.code_digest(folder.DECISIVE, root)
+    for name, same in (
+        ("report/study_page.py", True),
+        ("cli/train.py", True),
+        ("study/runner.py", True),
+        ("losses/focal.py", False),
+        ("predictions.py", False),
+    ):
+        text = (root / name).read_text()
+        (root / name).write_text(text + "# changed")
+        folder.code_digest.cache_clear()
+        assert (folder.code_digest(folder.DECISIVE, root) == before) == same, name
+        (root / name).write_text(text)
+
+
+def test_whatever_training_imports_is_part_of_the_identity():
+    # Reading, writing, hints and warnings do not change a number.
+    harmless = {"files", "extras", "scoped_warnings", "setting_errors", "array_names"}
+    names, seen = {"training"}, set()
+    while names - seen:
+        seen |= (new := names - seen)
+        for path in folder.ROOT.rglob("*.py"):
+            if path.relative_to(folder.ROOT).parts[0].removesuffix(".py") in new:
+                names |= set(re.findall(r"^from calibrant\.(\w+)", path.read_text(), re.MULTILINE))
+    assert names - harmless <= set(folder.DECISIVE)

@@ -1,7 +1,7 @@
 """One cell of a study: train it, keep its predictions, measure them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ def run_cell(
     *,
     locked: bool = False,
     on_step: Callable[[Loop], None] = lambda loop: None,
-    on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
     """Train a cell in its folder, resumed from its last checkpoint, and write its rows.
 
@@ -48,7 +47,6 @@ def run_cell(
         folder: of the cell.
         locked: whether the caller holds the lock of the folder.
         on_step: called after every step.
-        on_epoch: called with the row of every epoch.
     """
     config = cell.config()
     splits, model, method = built(
@@ -67,7 +65,6 @@ def run_cell(
             config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
             probe=config.get("probe"),
             on_step=on_step,
-            on_epoch=on_epoch,
         )
     measure(cell, study, folder)
     return trained

@@ -44,7 +44,7 @@ ALONE = threading.Lock()
 def versions() -> dict[str, str]:
     """What must be the same in all processes."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"calibrant": f"{__version__}+{code_digest()}", "Python": python}
+    return {"calibrant": f"{__version__}+{code_digest(('.',))}", "Python": python}
 
 
 def greet(token: str) -> dict[str, Any]:

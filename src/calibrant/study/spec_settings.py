@@ -19,6 +19,7 @@ from calibrant.models import MODELS
 from calibrant.models.building import settings_of
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
+from calibrant.training.probing import SPLITS
 from calibrant.training.recipe import PRECISIONS, Recipe
 from calibrant.training.schedules import SCHEDULES
 
@@ -93,7 +94,7 @@ def recipe_fields() -> Fields:
 @cache
 def probe_fields() -> Fields:
     """The settings of a probe that a file can give."""
-    known = _parameters(Probe)
+    known = {**_parameters(Probe), "split": (Literal[SPLITS], PROBE_DEFAULTS["split"])}
     return {name: known[name] for name in PROBE_DEFAULTS}
 
 

@@ -31,6 +31,12 @@ LOCK = "lock"
 SUM, HEX = "sha256", re.compile("[0-9a-f]{64}")
 
 Identity = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+# Folders and modules whose code decides about the numbers of a training.
+DECISIVE = (
+    *("training", "methods", "curvature", "data", "models", "metrics", "losses", "predictions"),
+    *("score_array", "example_stats", "checks", "shapes", "model_modes", "amx_workaround"),
+)
 
 
 def identity_of(
@@ -52,7 +58,7 @@ def identity_of(
         "data": splits.fingerprint,
         "network": hashlib.sha256(repr(model).encode()).hexdigest(),
         "first_weights": _digest(model),
-        "calibrant": f"{__version__}+{code_digest()}",
+        "calibrant": f"{__version__}+{code_digest(DECISIVE)}",
         "torch": str(torch.__version__),
         "processes": runtime.world_size,
         "threads": torch.get_num_threads(),
@@ -68,13 +74,17 @@ def _described(method: Method) -> str:
 
 
 @cache
-def code_digest() -> str:
-    """Digest of the source of this package: a version number alone misses changes between two."""
+def code_digest(names: tuple[str, ...], root: Path = ROOT) -> str:
+    """Digest of the source of these folders and modules of the package, `.` is all of it.
+
+    A version number alone misses changes between two versions.
+    """
     digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root)} {path.stat().st_size}".encode())
-        digest.update(path.read_bytes())
+        place = path.relative_to(root)
+        if "." in names or place.parts[0].removesuffix(".py") in names:
+            digest.update(f"{place} {path.stat().st_size}".encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
