@@ -48,7 +48,7 @@ def test_the_same_command_again_says_that_it_is_done(run, tmp_path):
     before = files(folder)
     code, out, _ = run("train", *QUICK)
     assert code == 0
-    assert out.startswith("this run is done; nothing was trained")
+    assert out.startswith("this run is finished; nothing was trained")
     assert files(folder) == before
     assert len(list((tmp_path / "runs").iterdir())) == 1
 

@@ -1,4 +1,6 @@
-"""Studies with a probe: what the file may say, and what each cell then holds."""
+"""Studies with a probe: what the file may say, and what each run then holds."""
+
+from small_studies import SMALL
 
 from calibrant.cli import main
 from calibrant.study import runner
@@ -7,20 +9,15 @@ from calibrant.study.spec import parse
 from calibrant.training.folder import PROBED, read_history
 
 SMALL = {
-    "name": "small",
-    "calibrators": [],
-    "metrics": ["ece"],
-    "resamples": 5,
-    "recipe": {"batch": 64},
-    "dataset": [{"name": "blobs", "limit": 300}],
-    "model": [{"name": "mlp", "hidden": [8]}],
+    **SMALL,
+    "seeds": [0],
     "optimizer": [{"name": "sgd", "lr": 0.05, "epochs": 2}, {"name": "gd", "epochs": 3}],
-    "method": [{"name": "cross_entropy"}],
+    "recipe": {"batch": 64},
 }
 PROBE = {"every": 2, "examples": 50, "measures": ["calibration", "gauss_newton"]}
 
 
-def test_every_cell_holds_its_readings_and_a_report_can_be_drawn(alone, tmp_path, capsys):
+def test_every_run_holds_its_readings_and_a_report_can_be_drawn(alone, tmp_path, capsys):
     runner.run(parse({**SMALL, "probe": PROBE}), tmp_path)
     study = read_study(tmp_path)
     assert study.probe == PROBE
@@ -41,7 +38,7 @@ def len_of_train(cell):
     return len(data.load("blobs", cell.seed, limit=300).train)
 
 
-def test_a_study_without_a_probe_has_the_cells_it_always_had():
+def test_a_study_without_a_probe_has_the_ids_it_always_had():
     plain, probed = parse(SMALL), parse({**SMALL, "probe": {}})
     assert plain.probe is None
     assert "probe" not in plain.as_dict()

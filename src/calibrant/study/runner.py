@@ -18,7 +18,7 @@ from calibrant.child_processes import command, environment
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
-from calibrant.study.runs import CellState, Runs
+from calibrant.study.runs import Runs, RunState
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.folder import LOCK, read_result
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
@@ -26,26 +26,26 @@ from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 # Seconds between two looks at the workers, and that they have to end after a signal.
 PAUSE, PATIENCE = 0.2, 7.0
 LOG = "workers.log"
-# Workers in a row that die without a cell, after which the study gives up.
+# Workers in a row that die without a run, after which the study gives up.
 USELESS = 5
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A study under way: its cells in order, and how long it has run."""
+    """A study under way: its runs in order, and how long it has taken."""
 
-    cells: tuple[CellState, ...]
+    cells: tuple[RunState, ...]
     seconds: float
 
 
 class Executor(Protocol):
-    """Runs the cells of a study."""
+    """Trains the runs of a study."""
 
     def poll(self) -> bool:
         """Look after the work, without waiting for it; whether there is anything left."""
 
     def shutdown(self) -> None:
-        """End all work, soon; cells under way are released."""
+        """End all work, soon; runs under way are released."""
 
 
 def run(
@@ -57,9 +57,9 @@ def run(
     retry: bool = False,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> list[Row]:
-    """Run every cell that is not finished, and collect the rows of all that are.
+    """Train every run that is not finished, and collect the rows of all that are.
 
-    The same call again resumes: finished cells are not run again, unfinished ones continue from
+    The same call again resumes: finished runs are not trained again, unfinished ones continue from
     their checkpoints, and rows are made again where calibrators or metrics have changed.
 
     Args:
@@ -67,7 +67,7 @@ def run(
         folder: of the study.
         workers: processes that train side by side; they share the cores.
         allow_code: factories of models that the study may run.
-        retry: run cells that failed or diverged once more.
+        retry: try runs that failed or diverged once more.
         watch: called with the state of things a few times a second.
 
     Raises:
@@ -76,11 +76,7 @@ def run(
         ValueError: the folder holds another study, or runs one with other settings.
     """
     return run_by(
-        lambda runs: LocalExecutor(runs, workers, allow_code),
-        study,
-        folder,
-        retry=retry,
-        watch=watch,
+        lambda runs: LocalExecutor(runs, workers, allow_code), study, folder, retry, watch
     )
 
 
@@ -88,7 +84,6 @@ def run_by(
     executor_of: Callable[[Runs], Executor],
     study: Study,
     folder: str | Path,
-    *,
     retry: bool,
     watch: Callable[[Snapshot], None],
 ) -> list[Row]:
@@ -111,7 +106,7 @@ def run_by(
                 if interrupts.number is not None:
                     said = f"finished steps are saved in {where}; re-run the same command to resume"
                     raise InterruptedTrainingError(interrupts.number, said)
-                # To look at very many cells takes time that the workers need.
+                # To look at very many runs takes time that the workers need.
                 time.sleep(max(PAUSE, 4 * (time.monotonic() - looked)))
         except InterruptedTrainingError:
             # What is finished can be reported.
@@ -138,7 +133,7 @@ def _check_ours(folder: Path) -> None:
 
 
 def _mend(runs: Runs) -> None:
-    """Put finished cells back whose files have changed or gone; their checkpoints may be there."""
+    """Put finished runs back whose files have changed or gone; their checkpoints may be there."""
     damaged = []
     for state in runs.states():
         ended = state.attempts[-1:] and state.attempts[-1].outcome == "done"
@@ -153,8 +148,8 @@ def _mend(runs: Runs) -> None:
     damaged = runs.retry(damaged)
     if damaged:
         warnings.warn(
-            f"files of {len(damaged)} finished cells have changed or gone, the first is "
-            f"{runs.folder_of(damaged[0])}: they are run again",
+            f"files of {len(damaged)} finished runs have changed or gone, the first is "
+            f"{runs.folder_of(damaged[0])}: they are trained again",
             stacklevel=3,
         )
 
@@ -224,5 +219,5 @@ class LocalExecutor:
         self.useless = 0 if self.runs.crash(name, why) else self.useless + 1
         if self.useless == USELESS:
             raise ChildProcessError(
-                f"{why} before it took a cell, as {USELESS - 1} others before: see {self.log}"
+                f"{why} before it took a run, as {USELESS - 1} others before: see {self.log}"
             )

@@ -66,7 +66,9 @@ def parse(given: Mapping[str, Any], *, allow_code: Sequence[str] = (), many: boo
                 f"name it outside of the file as well (--allow-code {each['name']})"
             )
     for part in PARTS:
-        values[part] = [_choice(**each) for each in values[part]]
+        values[part] = [
+            _choice(f"{part}[{index}]", **each) for index, each in enumerate(values[part])
+        ]
     for key, value in values.items():
         values[key] = tuple(value) if isinstance(value, list) else value
     study = Study(**values)
@@ -75,11 +77,11 @@ def parse(given: Mapping[str, Any], *, allow_code: Sequence[str] = (), many: boo
 
 
 def _choice(
-    name: str, label: str = "", recipe: dict[str, Any] | None = None, **settings: Any
+    place: str, /, name: str, label: str = "", recipe: dict[str, Any] | None = None, **settings: Any
 ) -> Choice:
     """One table of the grid; its label is name and settings, in the order of the file."""
     said = " ".join([name, *(f"{key}={_text(plain(each))}" for key, each in settings.items())])
-    return Choice(name, settings, label or one_line(said, LONGEST_LABEL), recipe or {})
+    return Choice(name, settings, label or one_line(said, LONGEST_LABEL), recipe or {}, place)
 
 
 def _text(value: Any) -> str:
