@@ -69,11 +69,11 @@ def fit(
     """Fit a calibrator to held-out predictions, not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.storage import method_of, save
-    from calibrant.methods.settings import meant
     from calibrant.predictions import Predictions
+    from calibrant.setting_errors import did_you_mean
 
     if name not in COMPARED and name not in CALIBRATORS:
-        raise ValueError(f"no calibrator {name!r}; {meant(name, [*COMPARED, *CALIBRATORS])}")
+        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, [*COMPARED, *CALIBRATORS])}")
     if keep_class and name not in COMPARED and not CALIBRATORS[name].keeps_argmax:
         raise ValueError(f"{name} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:

@@ -28,6 +28,7 @@ GREEN, PINK, SKY, AMBER = SERIES[2:6]
 DASHES = (0, (4, 2.4))
 # Label and colour of each column.
 ECE: Parts = {"train_ece": ("ECE, training", OVER), "test_ece": ("ECE, test", AMBER)}
+ECE = {**ECE, "val_ece": ("ECE, validation", AMBER)}
 SHARPNESS: Parts = {
     "hessian": ("Hessian", SKY),
     "gauss_newton": ("Gauss-Newton", UNDER),
@@ -36,6 +37,7 @@ SHARPNESS: Parts = {
 TAILS: Parts = {
     "train_log_tail": ("log Q, training", OVER),
     "test_log_tail": ("log Q, test", AMBER),
+    "val_log_tail": ("log Q, validation", AMBER),
 }
 BANDS = {
     "middle nine tenths": ("margin_5", "margin_95", "#d3e6f1"),

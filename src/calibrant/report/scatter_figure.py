@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-PANELS = {"train_ece": "training", "test_ece": "test"}
+PANELS = {"train_ece": "training", "val_ece": "validation", "test_ece": "test"}
 NAMES = {
     "gauss_newton": "Gauss-Newton sharpness",
     "hessian": "Hessian sharpness",

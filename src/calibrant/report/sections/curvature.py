@@ -18,6 +18,7 @@ Parts = Mapping[str, tuple[str, str]]
 
 # Label and classes of each column.
 ECE: Parts = {"train_ece": ("ECE, training", "s2 d0"), "test_ece": ("ECE, test", "s7 d0")}
+ECE = {**ECE, "val_ece": ("ECE, validation", "s7 d0")}
 SHARPNESS: Parts = {
     "gauss_newton": ("Gauss-Newton", "s1 d0"),
     "hessian": ("Hessian", "s5 d0"),
@@ -171,7 +172,11 @@ def _table(probed: Mapping[str, Sequence[Sequence[Row]]], axis: str) -> str:
     columns = {row_name for runs in probed.values() for rows in runs for row_name in rows[0]}
     pairs = [
         (f"{word}, {part}", error, kind)
-        for error, part in (("train_ece", "training"), ("test_ece", "test"))
+        for error, part in (
+            ("train_ece", "training"),
+            ("val_ece", "validation"),
+            ("test_ece", "test"),
+        )
         for word, kind in KINDS.items()
         if {error, AGAINST} <= columns
     ]
