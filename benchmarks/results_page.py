@@ -89,7 +89,10 @@ def _study(about: Path) -> list[str]:
     figure = PAGE.with_name(f"results-{name}.png")
     _draw(about.with_name(f"{name}-curves.csv"), figure, axis)
     parts.append(f"![ECE along training]({figure.name})")
-    for kind, said in (("prices", "multipliers of each class"), ("gamma", "gamma of the examples")):
+    for kind, said in (
+        ("multipliers", "multipliers of each class"),
+        ("gamma", "gamma of the examples"),
+    ):
         drawn = PAGE.with_name(f"{kind}-{name}.png")
         parts += [f"![{said}]({drawn.name})"] if drawn.exists() else []
     return parts

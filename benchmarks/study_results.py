@@ -21,7 +21,7 @@ from benchmarks.probe_results import readings
 from benchmarks.real_data import ROOT
 from benchmarks.results_page import PAGE, PLACE, write_page
 from calibrant.methods import GammaNet
-from calibrant.report import gamma_figure, price_figure, save
+from calibrant.report import gamma_figure, multiplier_figure, save
 from calibrant.study.folder import read_study, saved_runs
 from calibrant.study.rows import NONE, Row, read_rows
 
@@ -123,15 +123,15 @@ def _curves(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _draw(folder: Path, name: str, cells: list[dict[str, Any]]) -> None:
-    """What was learnt in the first seed: the highest prices, and gammas by the usual settings."""
+    """Method state of the first seed: the highest multipliers, and gammas by the usual settings."""
     histories = [(cell, _history(folder, cell)) for cell in cells if cell["seed"] == 0]
-    priced = [each for each in histories if each[1] and "multipliers" in each[1][-1]]
+    with_multipliers = [each for each in histories if each[1] and "multipliers" in each[1][-1]]
     learnt = [each for each in histories if each[1] and "gamma_right" in each[1][-1]]
     figures: dict[str, Figure] = {}
-    if priced:
-        cell, history = max(priced, key=lambda each: mean(each[1][-1]["multipliers"]))
+    if with_multipliers:
+        cell, history = max(with_multipliers, key=lambda each: mean(each[1][-1]["multipliers"]))
         counts = json.loads((folder / cell["folder"] / "result.json").read_text())["class_counts"]
-        figures["prices"] = price_figure(history, counts, title=_title(cell))
+        figures["multipliers"] = multiplier_figure(history, counts, title=_title(cell))
     if learnt:
         unusual = {each.label: _unusual(each.settings) for each in read_study(folder).method}
         # Of equals the last: with augmentation some training examples stay wrong to the end.

@@ -19,7 +19,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 # What each extra lets a user do, as the import that shows it.
 PROMISES = {
     "cli": ["calibrant.cli.app"],
-    "report": ["matplotlib", "calibrant.report.reliability"],
+    "report": ["matplotlib", "calibrant.report.figures.reliability"],
     "audit": ["calibrant.cli.audit", "calibrant.report", "pyarrow.parquet", "safetensors"],
     "torchmetrics": ["calibrant.integrations.torchmetrics"],
     "export": ["onnx", "onnxruntime", "calibrant.export"],

@@ -16,16 +16,8 @@ LAYERS = [
     {"predictions"},
     {"score_array", "array_names"},
     {"example_stats", "checks", "files"},
-    {
-        "shapes",
-        "extras",
-        "model_modes",
-        "amx_workaround",
-        "scoped_warnings",
-        "child_processes",
-        "deprecated",
-        "setting_errors",
-    },
+    {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
+    | {"tables", "deprecated", "setting_errors"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

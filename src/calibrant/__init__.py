@@ -1,9 +1,9 @@
 """calibrant makes a classifier's confidence mean what it says.
 
-`Predictions` holds logits and labels; `metrics` measure them, with intervals; `calibrators` repair
-them, and `export` takes those to where a model runs. `losses` hold the differentiable forms,
-`methods` train with them, on `data`, with `models`, in the one loop of `training`. Names are loaded
-when first used, so that the command line starts quickly.
+`Predictions` holds logits and labels; `metrics` measure them, with intervals; `audit` measures all
+of it and writes a page; `calibrators` correct them, and `export` takes those to where a model runs.
+`losses` hold the differentiable forms, `methods` train with them, on `data`, with `models`, in the
+one loop of `training`. Names are loaded when first used, so that the command line starts quickly.
 """
 
 from importlib import import_module
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from calibrant.metrics.bins import BinSums
     from calibrant.predictions import Predictions
+    from calibrant.report.audit import audit
 
 leave_out_broken_tiles()
 
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BinSums",
     "Predictions",
+    "audit",
     "calibrators",
     "curvature",
     "data",
@@ -45,7 +47,11 @@ __all__ = [
     "training",
 ]
 
-_WHERE = {"Predictions": "calibrant.predictions", "BinSums": "calibrant.metrics.bins"}
+_WHERE = {
+    "BinSums": "calibrant.metrics.bins",
+    "Predictions": "calibrant.predictions",
+    "audit": "calibrant.report.audit",
+}
 
 
 def __getattr__(name: str) -> object:

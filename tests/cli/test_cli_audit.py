@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import sys
 
@@ -9,7 +10,7 @@ from calibrant import Predictions, metrics
 from calibrant.cli import options
 from calibrant.cli.audit_output import default_output, truth_line
 from calibrant.data import SYNTHETIC
-from calibrant.metrics import METHODS
+from calibrant.metrics import METHODS, Interval
 
 QUICK = ("--resamples", 20, "--no-figure", "--no-page")
 
@@ -200,7 +201,7 @@ def test_json_is_alone_on_stdout_and_has_no_nan(run, tmp_path):
 def test_an_infinite_score_is_explained(run, tmp_path):
     Predictions.from_probs([[1.0, 0.0]] * 20, [1, 0] * 10).save(tmp_path / "sure.npz")
     _, out, _ = run("audit", "sure.npz", *QUICK)
-    said = "nll is infinite: some label was given probability zero"
+    said = "nll is infinite: the true class of some example has probability 0"
     assert said in out
     _, out, _ = run("audit", "sure.npz", *QUICK, "--json")
     assert said in json.loads(out)["remarks"]
@@ -279,9 +280,12 @@ def test_a_file_or_an_example_is_needed(run):
 )
 def test_truth_is_compared_with_the_interval(low, high, words):
     truth = {"error": 0.05, "binned_error": 0.04}
-    line = truth_line(truth, {"value": 0.05, "low": low, "high": high}, 15)
+    line = truth_line(truth, Interval(0.05, low, high), 15)
     assert line == f"true error 0.0500, over 15 bins 0.0400; the interval of ece {words}"
-    assert truth_line(truth, {"value": 0.05}, 15) == "true error 0.0500, over 15 bins 0.0400"
+    assert (
+        truth_line(truth, Interval(0.05, math.nan, math.nan), 15)
+        == "true error 0.0500, over 15 bins 0.0400"
+    )
 
 
 def test_remarks_of_the_summary_are_shown_before_the_verdict(run, file, monkeypatch):

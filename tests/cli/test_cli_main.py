@@ -100,7 +100,7 @@ def test_a_mistake_of_ours_is_one_line_and_has_a_code_of_its_own(run, file, monk
     def broken(*_):
         raise error
 
-    monkeypatch.setattr(audit, "_values", broken)
+    monkeypatch.setattr(audit, "show", broken)
     command = ("audit", file, "--no-intervals", "--no-figure", "--no-page")
     code, out, err = run(*command)
     assert (code, out) == (70, "")
@@ -194,7 +194,7 @@ def test_ctrl_c_is_quiet(run, file, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(audit, "_values", interrupt)
+    monkeypatch.setattr(audit, "show", interrupt)
     assert run("audit", file, "--no-intervals", "--no-figure", "--no-page") == (130, "", "")
 
 

@@ -62,7 +62,7 @@ def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path
     code, out, err = run("study", spec, "--workers", "2")
     assert code == 0, err
     assert re.search(r"cross_entropy +none +0\.\d{4} \[0\.\d{3}, 0\.\d{3}\]", out)
-    assert "95 % interval of one training over examples and seeds" in out
+    assert "95 % interval of a single training over test examples and seeds" in out
     assert re.search(
         r"4 of 4 runs done, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err
     )

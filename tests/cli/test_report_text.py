@@ -25,20 +25,20 @@ def test_verdict_table_weak_spots_and_failed_cells_are_printed_in_this_order(fol
     out = capsys.readouterr().out
     parts = (
         'small <i>study</i> & "friends"\n',
-        "focal 3 without a calibrator",
-        "has the lowest NLL of 6 combinations",
-        "1 of 6 trainings has no result.\n",
-        "method ",
-        "* best, = not significantly worse, ? cannot be told.",
-        "\nWhere it fails\n- ",
-        "for examples of rare classes",
+        "focal 3 without calibrator",
+        "the lowest of 6 combinations",
+        "1 of 6 runs has no result.\n",
+        "\nmethod ",
+        "* best, = not significantly worse, ? no comparison possible.",
+        "\nWeak spots\n- ",
+        "for rare classes",
         f'- diverged: blobs, "long" & <b>tailed</b>, mlp, sgd lr=0.05, {HOSTILE}, seed 1: {REASON}',
     )
     places = [out.find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
     head = next(line for line in out.splitlines() if line.startswith("method "))
-    assert head.split() == ["method", "calibrator", "accuracy", "nll", "ece"]
+    assert head.split() == ["method", "calibrator", "accuracy", "NLL", "ECE"]
     assert "\x1b" not in out
     lines = [line for line in out.splitlines() if line.startswith("focal 3  ")]
     assert len(lines) == 2
@@ -52,8 +52,8 @@ def test_a_terminal_shows_the_metrics_that_fit_and_names_the_others(folder, term
     show_report(read_saved(folder))
     out = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
     assert max(map(len, out.splitlines())) <= 120
-    assert "Not shown for want of room: ece." in out
-    assert "has the lowest NLL" in " ".join(out.split())
+    assert "Hidden, terminal too narrow: ECE." in out
+    assert "the lowest of 6" in " ".join(out.split())
 
 
 def test_a_narrow_terminal_cuts_no_number(folder, terminal, monkeypatch):
@@ -61,7 +61,7 @@ def test_a_narrow_terminal_cuts_no_number(folder, terminal, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", terminal)
     show_report(read_saved(folder))
-    assert "Not shown for want of room: nll, ece." in " ".join(terminal.getvalue().split())
+    assert "Hidden, terminal too narrow: NLL, ECE." in " ".join(terminal.getvalue().split())
 
 
 def test_no_name_can_send_commands_to_a_terminal(folder, tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_no_name_can_send_commands_to_a_terminal(folder, tmp_path, capsys):
     show_report(read_saved(tmp_path))
     out = capsys.readouterr().out
     assert "a [2Jb\nc d [bold]e[/bold]\n" in out
-    assert "No training has finished" in out
+    assert "All runs failed" in out
     assert not set(out) & {"\x1b", "\r", "\x07"}
 
 

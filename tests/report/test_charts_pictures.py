@@ -90,7 +90,7 @@ def test_right_answers_stand_on_wrong_ones():
     assert wrong[3] == pytest.approx(60, abs=0.1)
     assert right[3] == pytest.approx(30, abs=0.1)
     assert right[1] + right[3] == pytest.approx(wrong[1], abs=0.1)
-    assert "30 right, 60 wrong: accuracy 0.3333\n90.0% of all" in second.get("data-tip")
+    assert "30 correct, 60 wrong: accuracy 0.3333\n90.0% of all" in second.get("data-tip")
 
 
 def test_the_shade_of_a_field_is_its_number():

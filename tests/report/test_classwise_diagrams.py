@@ -5,7 +5,7 @@ from matplotlib.text import Text
 from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.report import classwise_diagrams
-from calibrant.report.points import points_of
+from calibrant.report.reliability_points import points_of
 
 
 @pytest.fixture(scope="module")

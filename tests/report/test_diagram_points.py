@@ -3,7 +3,7 @@ import pytest
 
 from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.report.points import points_of, top_label_sums, wilson
+from calibrant.report.reliability_points import points_of, top_label_sums, wilson
 
 
 @pytest.fixture(scope="module")

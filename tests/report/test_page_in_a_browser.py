@@ -80,11 +80,11 @@ def test_the_table_equals_the_rows(opened, folder):
     (found,) = findings(read_saved(folder))
     code = ROWS + ".map((row) => [...row.cells].map((cell) => cell.dataset.value))"
     shown = {tuple(row[:2]): row[2:] for row in opened.run(code)}
-    assert len(shown) == len(found.table.lines)
+    assert len(shown) == len(found.comparison.lines)
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    for line in found.table.lines:
+    for line in found.comparison.lines:
         for text, metric in zip(
-            shown[line.name, line.calibrator], found.table.metrics, strict=True
+            shown[line.name, line.calibrator], found.comparison.metrics, strict=True
         ):
             own = [
                 row["value"]
@@ -132,12 +132,14 @@ def test_downloads_hold_the_table(opened, folder):
     code = "document.querySelector('template[data-kind=%s]').content.textContent"
     (found,) = findings(read_saved(folder))
     table = list(csv.reader(io.StringIO(opened.run(code % "csv"))))
-    assert len(table) == 1 + len(found.table.lines)
+    assert len(table) == 1 + len(found.comparison.lines)
     assert "\\toprule" in opened.run(code % "tex")
     assert opened.run(code % "md").startswith("|")
     # All digits, and of each seed.
     rows = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    readings = {(line.name, line.calibrator): line.readings["nll"] for line in found.table.lines}
+    readings = {
+        (line.name, line.calibrator): line.readings["nll"] for line in found.comparison.lines
+    }
     for row in rows:
         reading = readings[row["method"].lstrip("'"), row["calibrator"]]
         assert float(row["nll"]) == reading.interval.value

@@ -9,9 +9,7 @@ import torch
 from calibrant import report
 from calibrant.curvature.correlation import correlation
 from calibrant.curvature.spectrum import Density
-from calibrant.report.probe_figures import margin_figure, sharpness_figure
-from calibrant.report.scatter_figure import scatter_figure
-from calibrant.report.spectrum_figure import spectrum_figure
+from calibrant.report import margin_figure, scatter_figure, sharpness_figure, spectrum_figure
 
 FIGURES = [sharpness_figure, margin_figure, scatter_figure]
 
@@ -143,7 +141,7 @@ def test_correlations_of_several_trainings_are_in_the_legend(count, assert_clean
     figure = scatter_figure(runs, title="many")
     assert len(labels(figure)) == count
     bar = correlation(*np.array([[row["gauss_newton"], row["train_ece"]] for row in ROWS]).T)
-    assert labels(figure)[0].startswith(f"training r {bar.value:+.2f} [{bar.low:+.2f}")
+    assert labels(figure)[0].startswith(f"ECE, training: r {bar.value:.2f} [{bar.low:.2f}")
     assert "mean rho" in written(figure)
     assert_clean_layout(figure)
 

@@ -8,8 +8,9 @@ from matplotlib.text import Text
 
 from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.report import panels, reliability_diagram, save
-from calibrant.report.points import points_of, top_label_sums
+from calibrant.report import reliability_diagram, save
+from calibrant.report.figures import style
+from calibrant.report.reliability_points import points_of, top_label_sums
 
 
 def drawn(name, n=1500, seed=0):
@@ -55,7 +56,7 @@ def test_gaps_are_coloured_by_their_side():
     upper, _ = reliability_diagram(p).axes
     points = points_of(BinSums.of(p, 15))
     hues = [to_hex(patch.get_facecolor()) for patch in upper.containers[1]]
-    expected = [panels.OVER if over else panels.UNDER for over in points.over]
+    expected = [style.OVER if over else style.UNDER for over in points.over]
     assert hues == expected
     assert len(set(hues)) == 2
 

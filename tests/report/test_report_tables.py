@@ -7,9 +7,9 @@ import re
 import pytest
 
 from calibrant.metrics import Interval
+from calibrant.report.comparison import Comparison, Line
+from calibrant.report.differences import Reading
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
-from calibrant.report.gaps import Reading
-from calibrant.report.table import Line, Table
 
 
 def reading(value, low, high, mark):
@@ -23,7 +23,7 @@ def table_of(*names, metrics=("nll", "my_metric")):
     lines = [Line(names[0], "none", {"nll": reading(1.23456, 1.2, 1.27, "best")})]
     lines += [Line(each, "a|b", {"nll": reading(1.5, none, none, "equal")}) for each in names[1:]]
     own = {"nll": reading(2.0, 1.0, 3.0, "worse"), "my_metric": reading(-0.1, -0.2, 0.0, "best")}
-    return Table("method", metrics, (*lines, Line("last", "none", own)), (0,))
+    return Comparison("method", metrics, (*lines, Line("last", "none", own)), (0,))
 
 
 def test_csv_has_value_ends_mark_and_seeds_of_each_metric_with_all_digits():
@@ -63,7 +63,7 @@ def test_latex_is_a_booktabs_table_with_the_best_in_bold():
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    assert lines[3] == r"method & calibrator & nll & my\_metric \\"
+    assert lines[3] == r"method & calibrator & NLL & my\_metric \\"
     assert lines[5] == r"a & none & \textbf{1.235} {\scriptsize [1.200, 1.270]} & - \\"
     assert lines[6] == r"b & a\textbar{}b & \textit{1.5000} & - \\"
     assert r"& 2.0 {\scriptsize [1.0, 3.0]} &" in lines[7]
@@ -82,11 +82,11 @@ def test_latex_takes_no_command_from_a_name():
 
 def test_markdown_marks_the_best_and_says_what_marks_mean():
     lines = as_markdown(table_of("a", "b")).splitlines()
-    assert lines[0] == r"| method | calibrator | nll | my\_metric |"
+    assert lines[0] == r"| method | calibrator | NLL | my\_metric |"
     assert lines[1] == "| --- | --- | ---: | ---: |"
     assert lines[2] == "| a | none | **1.235** [1.200, 1.270] | - |"
     assert lines[3] == r"| b | a\|b | *1.5000* | - |"
-    assert lines[-1].endswith("Best in bold, not significantly worse in italics.")
+    assert lines[-1].endswith("Bold: best. Italic: not significantly worse.")
 
 
 def test_markdown_takes_neither_cells_nor_tags_from_a_name():
@@ -100,4 +100,4 @@ def test_markdown_takes_neither_cells_nor_tags_from_a_name():
 def test_the_same_table_is_the_same_text():
     for write in (as_csv, as_latex, as_markdown):
         assert write(table_of("a", "b")) == write(table_of("a", "b"))
-        assert write(Table("method", (), (), ())).endswith("\n")
+        assert write(Comparison("method", (), (), ())).endswith("\n")

@@ -99,18 +99,18 @@ def test_cells_are_not_opened_before_they_are_asked_for(folder):
 
 
 def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(folder):
-    with pytest.raises(FileNotFoundError, match="no study with rows in nowhere: run one with"):
+    with pytest.raises(FileNotFoundError, match="no study in nowhere: run one with"):
         read_saved("nowhere")
     for name in ("rows.jsonl", "cells.json"):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=f"has no {name}: run it again"):
+        with pytest.raises(FileNotFoundError, match=f"has no {name}: run the same command again"):
             read_saved(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("study.json", "{", "study.json is damaged: run the study again"),
+        ("study.json", "{", "study.json is damaged: remove it and run"),
         ("study.json", "[]", "study.json is damaged"),
         ("study.json", '{"study": {}}', "study.json is damaged"),
         ("cells.json", '{"cells": 3}', "cells.json is damaged"),

@@ -78,11 +78,11 @@ def test_the_studies_of_a_folder_are_listed(server):
 def test_a_study_has_its_page_and_one_that_has_not_begun_has_one_too(server):
     code, text, _ = asked(server, "/tiny%20%26%20co")
     assert code == 200
-    assert "2 of 2 trainings are done." in text
+    assert "2 of 2 runs are done." in text
     assert "<b>focal" not in text
     code, text, _ = asked(server, "/waiting")
     assert code == 200
-    assert "Nothing has finished yet" in text
+    assert "No run has finished yet" in text
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def changed(folder):
 def test_a_study_is_read_by_the_cells_that_it_was_run_with(runs, tmp_path, capsys):
     folder = changed(Path(shutil.copytree(runs / "tiny & co", tmp_path / "older")))
     with Server(tmp_path, 0) as made:
-        assert "2 of 2 trainings are done." in made.page(folder).text
+        assert "2 of 2 runs are done." in made.page(folder).text
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
     assert main(["report", str(folder), "--text"]) == 0
     assert "focal" in capsys.readouterr().out
     after = {path: path.stat().st_mtime_ns for path in folder.glob("*.*") if path.is_file()}
     assert after == before
     assert main(["report", str(folder)]) == 0
-    assert "2 of 2 trainings are done." in (folder / "report.html").read_text()
+    assert "2 of 2 runs are done." in (folder / "report.html").read_text()
 
 
 def test_a_damaged_cell_does_not_keep_the_others_from_being_reported(runs, tmp_path, capsys):

@@ -163,7 +163,7 @@ def test_what_is_finished_of_a_stopped_study_can_be_reported(tmp_path, monkeypat
     (tmp_path / "rows.jsonl").unlink()
     assert main(["report", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "1 of 4 trainings are done." in page
+    assert "1 of 4 runs are done." in page
     assert page.count(">pending<") == 3
 
 

@@ -3,12 +3,12 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.audit_output import default_output, infinite, show, write_page
+from calibrant.cli.audit_output import default_output, show
 
 if TYPE_CHECKING:
     import calibrant.predictions
@@ -133,33 +133,33 @@ def audit(
             ignore=ignore or (),
             max_expansion=max_expansion,
         )
+    from calibrant.report.audit import audit as audit_predictions
+
     # Figures first: one that cannot be written should be known before the long part.
     _draw(predictions, source, figure, classwise, bins=bins, level=level, adaptive=adaptive)
-    settings: dict[str, Any] = {"source": source, "bins": bins, "level": level}
-    if intervals:
-        settings |= {"method": str(interval_type), "resamples": resamples, "seed": seed}
-        found = _with_intervals(
+    files = {"figure": figure, "classwise figure": classwise, "page": page}
+    times = resamples if intervals else 0
+    with screen.progress(times, f"resampling {times} times") as step:
+        found = audit_predictions(
             predictions,
+            name=source,
             bins=bins,
             level=level,
-            method=str(interval_type),
-            resamples=resamples,
+            interval_type=interval_type.value,
+            resamples=times,
             seed=seed,
+            progress=step,
         )
-    else:
-        found = _values(predictions, bins)
-    ece = found["metrics"]["ece"]["value"]
-    passed = max_ece is None or ece <= max_ece
-    record = settings | found
-    record["remarks"] = [*found.get("remarks", []), *infinite(found["metrics"])]
-    record["truth"] = truth
-    record["figure"] = None if figure is None else str(figure)
-    record["classwise_figure"] = None if classwise is None else str(classwise)
-    record["limit"] = None if max_ece is None else {"max_ece": max_ece, "passed": passed}
-    record["page"] = None if page is None else str(page)
     if page is not None:
-        write_page(page, predictions, record)
-    (screen.show_json if as_json else show)(record)
+        found.save(page)
+    ece = found.metrics["ece"].value
+    passed = max_ece is None or ece <= max_ece
+    if as_json:
+        limit = None if max_ece is None else {"max_ece": max_ece, "passed": passed}
+        paths = {key.replace(" ", "_"): path and str(path) for key, path in files.items()}
+        screen.show_json(found.to_dict() | {"truth": truth, "limit": limit} | paths)
+    else:
+        show(found, truth, {key: path for key, path in files.items() if path is not None})
     if not passed:
         print(f"calibrant: ece {ece:.4f} is above --max-ece {max_ece:g}", file=sys.stderr)
         raise typer.Exit(1)
@@ -191,28 +191,6 @@ def load_example(
     synthetic = SYNTHETIC[name]
     truth = {"error": synthetic.true_error(), "binned_error": synthetic.true_binned_error(bins)}
     return synthetic.sample(EXAMPLES, seed=0).predictions, truth
-
-
-def _with_intervals(
-    predictions: "calibrant.predictions.Predictions", *, resamples: int, **settings: Any
-) -> dict[str, Any]:
-    from calibrant.metrics import summary
-
-    with screen.progress(resamples, f"resampling {resamples} times") as step:
-        found = summary(predictions, resamples=resamples, progress=step, **settings)
-    return found.as_dict()
-
-
-def _values(predictions: "calibrant.predictions.Predictions", bins: int) -> dict[str, Any]:
-    from calibrant.metrics import METRICS
-
-    values = {name: metric.with_bins(bins)(predictions) for name, metric in METRICS.items()}
-    return {
-        "examples": len(predictions),
-        "classes": predictions.classes,
-        "mean_confidence": values["accuracy"] + values["overconfidence"],
-        "metrics": {name: {"value": value} for name, value in values.items()},
-    }
 
 
 def _draw(

@@ -1,103 +1,41 @@
-"""What `calibrant audit` prints, from a record of plain values."""
+"""What `calibrant audit` prints."""
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from calibrant.cli.screen import p_text, range_text, say, show_table
-from calibrant.cli.wording import TESTS
+from calibrant.cli.screen import print_table, say
 
 if TYPE_CHECKING:
-    from calibrant.predictions import Predictions
+    from calibrant.metrics import Interval
+    from calibrant.report.audit import Audit
 
 
-def show(record: dict[str, Any]) -> None:
-    """Print the tables, the verdict, and where the figures are."""
-    say(f"{record['source']}: {facts(record)}")
+def show(audit: "Audit", truth: Mapping[str, float] | None, files: Mapping[str, Path]) -> None:
+    """Print the tables, the verdict, and which files were written."""
+    say(f"{audit.name}: {audit.facts}")
     say("")
-    heads = metric_heads(record)
-    show_table(heads, metric_rows(record["metrics"]), numbers=["value"])
-    if record.get("tests"):
-        heads = ["test", "p-value", "asks"]
-        show_table(heads, test_rows(record["tests"]), numbers=["p-value"])
-    for line in record["remarks"]:
+    print_table(audit.metrics_table())
+    if audit.tests:
+        print_table(audit.tests_table())
+    for line in audit.remarks:
         say(line)
-    if record["truth"] is not None:
-        say(truth_line(record["truth"], record["metrics"]["ece"], record["bins"]))
-    if "verdict" in record:
-        say(record["verdict"], style="bold")
-    for key in ("figure", "classwise_figure", "page"):
-        if record[key] is not None:
-            say(f"{key.replace('_', ' ')}: {record[key]}")
+    if truth is not None:
+        say(truth_line(truth, audit.metrics["ece"], audit.bins))
+    if audit.verdict:
+        say(audit.verdict, style="bold")
+    for what, path in files.items():
+        say(f"{what}: {path}")
 
 
-def facts(record: dict[str, Any]) -> str:
-    """How much there is."""
-    return (
-        f"{record['examples']:,} examples, {record['classes']:,} classes, "
-        f"mean confidence {record['mean_confidence']:.4f}"
-    )
-
-
-def metric_heads(record: dict[str, Any]) -> list[str]:
-    """Heads of the table of metrics, with intervals if there are any."""
-    interval = [f"{100 * record['level']:g}% interval"] if "verdict" in record else []
-    return ["metric", "value", *interval, "what it is; lower is better"]
-
-
-def write_page(path: Path, predictions: "Predictions", record: dict[str, Any]) -> None:
-    """Write all of it as one page of HTML, whole or not at all."""
-    from calibrant.files.atomic import replacing
-    from calibrant.report.audit_page import audit_page
-
-    text = audit_page(
-        predictions,
-        name=Path(record["source"]).name,
-        facts=facts(record),
-        heads=metric_heads(record),
-        rows=metric_rows(record["metrics"]),
-        verdict=record.get("verdict", ""),
-        remarks=record["remarks"],
-        bins=record["bins"],
-    )
-    with replacing(path) as handle:
-        handle.write(text.encode())
-
-
-def metric_rows(metrics: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Name, value, interval if there is one, and a few words."""
-    from calibrant.metrics import METRICS
-
-    return [
-        [
-            name,
-            f"{found['value']:.4f}",
-            *([range_text(found["low"], found["high"])] if "low" in found else []),
-            METRICS[name].meaning,
-        ]
-        for name, found in metrics.items()
-    ]
-
-
-def test_rows(tests: dict[str, dict[str, float]]) -> list[list[str]]:
-    """Name, p-value, and the question that the test asks."""
-    return [[name, p_text(found["p_value"]), TESTS.get(name, "")] for name, found in tests.items()]
-
-
-def infinite(metrics: dict[str, dict[str, float]]) -> list[str]:
-    """Explain an infinite log score, the one metric that can be infinite."""
-    if not math.isinf(metrics["nll"]["value"]):
-        return []
-    return ["nll is infinite: some label was given probability zero"]
-
-
-def truth_line(truth: dict[str, float], ece: dict[str, float], bins: int) -> str:
-    """Say the true error of an example, and whether the interval of the ECE holds it."""
+def truth_line(truth: Mapping[str, float], ece: "Interval", bins: int) -> str:
+    """Say the true error of an example, and whether the interval of the ECE contains it."""
     line = f"true error {truth['error']:.4f}, over {bins} bins {truth['binned_error']:.4f}"
-    if "low" not in ece:
+    if math.isnan(ece.low):
         return line
-    held = [ece["low"] <= truth[name] <= ece["high"] for name in ("error", "binned_error")]
+    held = [ece.low <= truth[name] <= ece.high for name in ("error", "binned_error")]
     words = {
         (True, True): "contains both",
         (True, False): "contains the first",

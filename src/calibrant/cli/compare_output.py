@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant.cli.screen import p_text, range_text, say, show_table
+from calibrant.cli.screen import say, show_table
 from calibrant.cli.wording import FAIR
+from calibrant.tables import p_text, range_text
 
 if TYPE_CHECKING:
     import calibrant.metrics

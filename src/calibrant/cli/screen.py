@@ -8,15 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import rich.table
 from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+
+from calibrant.cli import printable
+from calibrant.tables import Cell, Mark, Table
 
 # Away from a terminal nothing forces a line to be short, and a cut one could not be searched.
 UNLIMITED = 10_000
 # Seconds of silence after which a plain line says what is going on.
 PATIENCE = 3.0
+# Characters between two columns.
+GAP = 2
+SIGNS: dict[Mark, str] = {"best": "*", "equal": "=", "worse": " ", "unknown": "?"}
+LEGEND = "* best, = not significantly worse, ? no comparison possible"
 
 
 def console() -> Console:
@@ -30,27 +37,50 @@ def say(line: str, style: str = "") -> None:
 
 
 def show_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()
+    heads: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()
 ) -> None:
-    """Print a table; `numbers` are the columns to align at the right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for head in heads:
-        table.add_column(
-            Text(head),
-            justify="right" if head in numbers else "left",
-            overflow="fold",
-            no_wrap=head != heads[-1],
-        )
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    """Print a table of plain values; `numbers` are the columns to align at the right."""
+    print_table(Table.of(heads, rows, numbers=numbers))
+
+
+def print_table(table: Table, *, keep: int = 0) -> list[str]:
+    """Print a table; returns the titles of columns that were left out.
+
+    A terminal that is too narrow leaves out the last columns, but for the first `keep`; without
+    `keep` the last column is broken into lines instead. A number is never cut.
+    """
+    titles = [printable(column.title) for column in table.columns]
+    texts = [[_text(cell) for cell in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     screen = console()
-    # A number cut short is a wrong number: only the last column may be broken into lines.
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    screen.width = max(screen.width, sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], 24))
-    with screen.capture() as drawn:
-        screen.print(table)
+    shown = len(titles)
+    while keep and shown > keep and sum(widths[:shown]) + GAP * shown > screen.width:
+        shown -= 1
+    drawn = rich.table.Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False
+    )
+    for title, column in zip(titles[:shown], table.columns, strict=False):
+        drawn.add_column(
+            Text(title),
+            justify="right" if column.number else "left",
+            overflow="fold",
+            no_wrap=bool(keep) or title != titles[-1],
+        )
+    for row in texts:
+        drawn.add_row(*map(Text, row[:shown]))
+    last = widths[shown - 1] if keep else min(widths[-1], 24)
+    screen.width = max(screen.width, sum(widths[: shown - 1]) + GAP * shown + last)
+    with screen.capture() as printed:
+        screen.print(drawn)
     # Cells are padded to the width of their column; nobody wants that in a file.
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()), end="\n\n")
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()), end="\n\n")
+    return titles[shown:]
+
+
+def _text(cell: Cell) -> str:
+    """A cell as text: its value, interval and mark."""
+    text = printable(f"{cell.text} {cell.interval}".strip())
+    return f"{text} {SIGNS[cell.mark]}" if cell.mark else text
 
 
 def show_json(record: object) -> None:
@@ -71,24 +101,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def range_text(low: float, high: float, sign: str = "") -> str:
-    """Both ends of an interval; a dash where there is none.
-
-    >>> range_text(0.1, 0.25), range_text(float("nan"), float("nan"))
-    ('0.1000 to 0.2500', '-')
-    """
-    return "-" if math.isnan(low + high) else f"{low:{sign}.4f} to {high:{sign}.4f}"
-
-
-def p_text(p_value: float) -> str:
-    """A p-value to four digits.
-
-    >>> p_text(0.25), p_text(1e-9)
-    ('0.2500', '<0.0001')
-    """
-    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
 
 
 @contextmanager

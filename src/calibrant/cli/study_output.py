@@ -1,6 +1,5 @@
 """What `calibrant study` shows: a live view, the estimate, and the table of results."""
 
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from calibrant.cli import screen
+from calibrant.tables import Table
 
 if TYPE_CHECKING:
     from calibrant.study.estimate import Estimate
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 # Seconds between two plain lines, where the output is no terminal.
 PATIENCE = 10.0
-# Letters of a value with its interval, and the space beside it.
-WIDTH = 23
-# Runs under way that are shown by name.
+# Runs in progress that are shown by name.
 SHOWN = 8
 
 
@@ -170,17 +168,17 @@ def show_study(
     varied = [*(len(axis) > 1 for axis in axes), True, True]
     heads = [name for name, several in zip(HEADS, varied, strict=True) if several]
     names = [[p for p, several in zip(key, varied, strict=True) if several] for key in groups]
-    shown = _fitting(heads, names, metrics)
-    table = [
-        [*name, *(_cell(metric, found.get(metric, [])) for metric in shown)]
+    rows_shown = [
+        [*name, *(_cell(metric, found.get(metric, [])) for metric in metrics)]
         for name, found in zip(names, groups.values(), strict=True)
     ]
-    screen.show_table((*heads, *shown), table, numbers=shown)
+    table = Table.of((*heads, *metrics), rows_shown, numbers=metrics)
+    hidden = screen.print_table(table, keep=len(heads) + 2)
     seeds = len(study.seeds)
-    over = f"mean over {seeds} seeds, 95 % interval of one training over examples and seeds"
-    screen.say(f"test split: {over if seeds > 1 else 'one seed, 95 % interval over examples'}")
-    if len(shown) < len(metrics):
-        screen.say(f"hidden, terminal too narrow: {', '.join(metrics[len(shown) :])}; see rows.csv")
+    over = f"mean of {seeds} seeds, 95 % interval of a single training over test examples and seeds"
+    screen.say(f"test split: {over if seeds > 1 else 'one seed, 95 % interval over test examples'}")
+    if hidden:
+        screen.say(f"hidden, terminal too narrow: {', '.join(hidden)}; see rows.csv")
     for line in _failures(study, ended):
         screen.say(line)
     screen.say(f"written: {folder}")
@@ -199,15 +197,6 @@ def _failures(study: "Study", ended: Sequence["RunState"]) -> list[str]:
 
 
 HEADS = ("dataset", "model", "optimizer", "method", "calibrator")
-
-
-def _fitting(heads: list[str], names: list[list[str]], metrics: list[str]) -> list[str]:
-    """The first metrics for which a terminal has room; all of them where there is no terminal."""
-    if not sys.stdout.isatty():
-        return metrics
-    widths = [max(map(len, column)) + 2 for column in zip(heads, *names, strict=True)]
-    room = shutil.get_terminal_size().columns - sum(widths)
-    return metrics[: max(2, room // WIDTH)]
 
 
 def _cell(metric: str, rows: list["Row"]) -> str:

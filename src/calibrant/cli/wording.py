@@ -5,10 +5,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-TESTS = {
-    "spiegelhalter": "H0: calibrated, by the Brier score",
-    "consistency": "H0: calibrated, by the ECE",
-}
 # The calibration error on which a comparison may rest. All others contain noise that depends on
 # how confidences are spread: of two calibrated models the one reads lower than the other.
 FAIR = "debiased_ece"

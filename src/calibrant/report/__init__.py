@@ -1,4 +1,4 @@
-"""Figures: `Predictions`, rows of a study, a history or readings -> matplotlib Figure."""
+"""Reports: the page of a study, the audit of a file of predictions, and figures for papers."""
 
 from calibrant.report.figures import *  # noqa: F403, all that `figures` lists
 from calibrant.report.figures import __all__ as __all__

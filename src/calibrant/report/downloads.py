@@ -1,14 +1,11 @@
-"""The table of a study as text: CSV, LaTeX and Markdown."""
+"""A comparison as text: CSV, LaTeX and Markdown."""
 
 import csv
 import io
 import math
 import re
-from collections.abc import Callable
 
-from calibrant.report.gaps import Reading
-from calibrant.report.numbers import digits, number, spread
-from calibrant.report.table import Table
+from calibrant.report.comparison import Comparison
 
 # A program that opens a table takes text that begins like this for a formula.
 FORMULA = ("=", "+", "-", "@")
@@ -25,10 +22,10 @@ LATEX = {
     "*": "{*}",
     **{each: f"\\{each}" for each in "{}$&#_%"},
 }
-LEGEND = "best in bold, not significantly worse in italics"
+LEGEND = "Bold: best. Italic: not significantly worse."
 
 
-def as_csv(table: Table) -> str:
+def as_csv(comparison: Comparison) -> str:
     """One line for each method and calibrator.
 
     Of each metric there are the mean, the ends of its interval, its mark, and the value of each
@@ -37,88 +34,65 @@ def as_csv(table: Table) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    heads = [table.axis, "calibrator"]
-    for metric in table.metrics:
+    heads = [comparison.axis, "calibrator"]
+    for metric in comparison.metrics:
         heads += [metric, f"{metric} low", f"{metric} high", f"{metric} mark"]
-        heads += [f"{metric} seed {seed}" for seed in table.seeds]
+        heads += [f"{metric} seed {seed}" for seed in comparison.seeds]
     writer.writerow(map(_harmless, heads))
-    for line in table.lines:
+    for line in comparison.lines:
         cells = [_harmless(line.name), _harmless(line.calibrator)]
-        for metric in table.metrics:
+        for metric in comparison.metrics:
             reading = line.readings.get(metric)
             if reading is None:
-                cells += [""] * (4 + len(table.seeds))
+                cells += [""] * (4 + len(comparison.seeds))
                 continue
             mean = reading.interval
             cells += [*map(_exact, (mean.value, mean.low, mean.high)), reading.mark]
-            cells += [_exact(reading.values.get(seed, math.nan)) for seed in table.seeds]
+            cells += [_exact(reading.values.get(seed, math.nan)) for seed in comparison.seeds]
         writer.writerow(cells)
     return text.getvalue()
 
 
-def as_latex(table: Table) -> str:
+def as_latex(comparison: Comparison) -> str:
     """A `tabular` for the package booktabs, with T1 fonts."""
-
-    def cell(reading: Reading) -> str:
-        value = _rounded(reading)
-        styles = {"best": r"\textbf", "equal": r"\textit"}
-        styled = f"{styles[reading.mark]}{{{value}}}" if reading.mark in styles else value
-        ends = spread(reading.interval)
-        return f"{styled} {{\\scriptsize {ends}}}" if ends else styled
-
-    heads = [table.axis, "calibrator", *table.metrics]
+    table = comparison.as_table()
+    styles = {"best": r"\textbf{%s}", "equal": r"\textit{%s}"}
+    rows = []
+    for row in table.rows:
+        cells = [_latex(cell.text) for cell in row[:2]]
+        for cell in row[2:]:
+            ends = f" {{\\scriptsize {cell.interval}}}" if cell.interval else ""
+            cells.append(styles.get(cell.mark, "%s") % cell.text + ends)
+        rows.append(" & ".join(cells) + r" \\")
     lines = [
         f"% {LEGEND}",
-        rf"\begin{{tabular}}{{ll{'r' * len(table.metrics)}}}",
+        rf"\begin{{tabular}}{{ll{'r' * len(comparison.metrics)}}}",
         r"\toprule",
-        " & ".join(map(_latex, heads)) + r" \\",
+        " & ".join(_latex(column.title) for column in table.columns) + r" \\",
         r"\midrule",
-        *(" & ".join(cells) + r" \\" for cells in _cells(table, _latex, cell)),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def as_markdown(table: Table) -> str:
-    """A table of pipes, and a line that says what its letters mean."""
-
-    def cell(reading: Reading) -> str:
-        value = _rounded(reading)
-        style = {"best": "**", "equal": "*"}.get(reading.mark, "")
-        return f"{style}{value}{style} {spread(reading.interval)}".strip()
-
-    heads = [table.axis, "calibrator", *table.metrics]
+def as_markdown(comparison: Comparison) -> str:
+    """A table of pipes, and how its numbers and marks were computed."""
+    table = comparison.as_table()
+    styles = {"best": "**", "equal": "*"}
     rows = [
-        list(map(_markdown, heads)),
-        ["---", "---", *("---:" for _ in table.metrics)],
-        *_cells(table, _markdown, cell),
+        [_markdown(column.title) for column in table.columns],
+        ["---:" if column.number else "---" for column in table.columns],
     ]
+    for row in table.rows:
+        cells = [_markdown(cell.text) for cell in row[:2]]
+        for cell in row[2:]:
+            style = styles.get(cell.mark, "")
+            cells.append(f"{style}{cell.text}{style} {cell.interval}".strip())
+        rows.append(cells)
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*lines, "", f"{table.note} {LEGEND.capitalize()}.", ""])
-
-
-def _cells(
-    table: Table, escaped: Callable[[str], str], cell: Callable[[Reading], str]
-) -> list[list[str]]:
-    """Texts of each line; a dash where there is no value."""
-    return [
-        [
-            escaped(line.name),
-            escaped(line.calibrator),
-            *(
-                cell(line.readings[metric]) if metric in line.readings else "-"
-                for metric in table.metrics
-            ),
-        ]
-        for line in table.lines
-    ]
-
-
-def _rounded(reading: Reading) -> str:
-    """The mean with the digits that its interval carries."""
-    interval = reading.interval
-    return number(interval.value, digits(interval.low, interval.high))
+    return "\n".join([*lines, "", f"{comparison.note} {LEGEND}", ""])
 
 
 def _exact(value: float) -> str:
@@ -127,7 +101,7 @@ def _exact(value: float) -> str:
 
 
 def _one_line(name: str) -> str:
-    """A name without breaks and control letters."""
+    """A name without line breaks and control characters."""
     kept = "".join(each if each.isprintable() else " " for each in name)
     return " ".join(kept.split())
 

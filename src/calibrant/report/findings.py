@@ -1,16 +1,17 @@
-"""What a study found: its table, its verdict, and where the chosen line fails."""
+"""What a study found: the comparison, the recommendation, and where that fails."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.gaps import LEVEL, Gap, gaps, is_better
+from calibrant.metrics import METRICS
+from calibrant.report.comparison import NONE, Comparison, Line, compare
+from calibrant.report.differences import LEVEL, LineDifference, differences, is_better
 from calibrant.report.saved import Group, Saved, SavedCell
-from calibrant.report.table import NONE, Line, Table, compared
 from calibrant.report.verdict import Baseline, Certainty, Verdict
 from calibrant.report.weak_spots import weak_spots
 
 # The best value of these is that of the true probabilities; the first that was measured is used.
-PROPER = ("nll", "brier")
+PROPER = tuple(name for name, metric in METRICS.items() if metric.proper)
 TEMPERATURE = "temperature"
 PLAIN = frozenset({"cross_entropy"})
 
@@ -20,7 +21,7 @@ class Findings:
     """Everything that is said about one group of a study."""
 
     group: Group
-    table: Table
+    comparison: Comparison
     verdict: Verdict
     weak_spots: tuple[str, ...]
 
@@ -29,56 +30,56 @@ def findings(saved: Saved) -> list[Findings]:
     """What each group of a study found, in the order of the study."""
     found = []
     for group in saved.groups():
-        table = compared(group.rows, axis=group.axis)
-        judged = verdict(table, plain=saved.plain_names, cells=group.cells)
-        spots = weak_spots(group, table, judged.line)
-        found.append(Findings(group, table, judged, spots))
+        comparison = compare(group.rows, axis=group.axis)
+        judged = verdict(comparison, plain=saved.plain_names, cells=group.cells)
+        spots = weak_spots(group, comparison, judged.line)
+        found.append(Findings(group, comparison, judged, spots))
     return found
 
 
 def verdict(
-    table: Table, *, plain: frozenset[str] = PLAIN, cells: Sequence[SavedCell] = ()
+    comparison: Comparison, *, plain: frozenset[str] = PLAIN, cells: Sequence[SavedCell] = ()
 ) -> Verdict:
     """Find the line to use: the best proper score without a significant loss of accuracy.
 
-    Args:
-        table: from `compared`.
-        plain: names of the methods that are cross entropy and nothing else.
-        cells: the trainings, to count those without a result.
+    `plain` are the names of methods that are cross entropy and nothing else; runs without a result
+    are counted in `cells`.
     """
     missing = sum(not cell.done for cell in cells)
     ended = sum(cell.status in ("failed", "diverged") for cell in cells)
     for proper in PROPER:
-        whole = [x for x in table.lines if proper in x.readings and not x.readings[proper].missing]
+        whole = [
+            x for x in comparison.lines if proper in x.readings and not x.readings[proper].missing
+        ]
         if whole:
             break
     else:
-        return Verdict(table, missing, len(cells), ended)
+        return Verdict(comparison, missing, len(cells), ended)
     fair = [line for line in whole if not _less_accurate(line)] or whole
     line = min(fair, key=lambda each: each.readings[proper].cost)
     best = line.readings[proper]
-    # The marks of the table are about the best of all lines, which accuracy may rule out.
-    changes = gaps([each.readings[proper] for each in fair], best)
+    # The marks of the comparison are about the best of all lines, which accuracy may rule out.
+    changes = differences([each.readings[proper] for each in fair], best)
     compared_with = list(zip(fair, changes, strict=True))
     ties = tuple(each for each, gap in compared_with if gap is not None and gap.low <= 0)
     known = [each for each, gap in compared_with if gap is not None or each is line]
     unfair = [each for each in whole if each not in fair]
     baseline, kind = _baseline(whole, plain)
-    gains, certainty = _gains(table, proper, line, baseline)
+    gains, certainty = _gains(comparison, proper, line, baseline)
     return Verdict(
-        table,
+        comparison,
         missing,
         len(cells),
         ended,
         line=line,
         proper=proper,
-        baseline=baseline if len(table.lines) > 1 else None,
+        baseline=baseline if len(comparison.lines) > 1 else None,
         kind=kind,
         gains=gains,
         relative=_relative(gains.get(proper), baseline, line, proper),
         certainty=certainty,
         ties=ties,
-        unknown=tuple(each for each in table.lines if each not in [*known, *unfair]),
+        unknown=tuple(each for each in comparison.lines if each not in [*known, *unfair]),
         simplest=_simplest(line, ties, proper, plain),
         better=tuple(each for each in unfair if each.readings[proper].cost < best.cost),
     )
@@ -117,14 +118,14 @@ def _baseline(lines: Sequence[Line], plain: frozenset[str]) -> tuple[Line, Basel
 
 
 def _gains(
-    table: Table, proper: str, line: Line, baseline: Line
-) -> tuple[dict[str, Gap], Certainty]:
+    comparison: Comparison, proper: str, line: Line, baseline: Line
+) -> tuple[dict[str, LineDifference], Certainty]:
     """Differences to the baseline; their p-values are corrected for all lines."""
     found = {}
     for metric in (proper, "accuracy", "ece"):
-        readings = [each.readings.get(metric) for each in table.lines]
-        all_gaps = gaps(readings, baseline.readings.get(metric))
-        gap = all_gaps[table.lines.index(line)]
+        readings = [each.readings.get(metric) for each in comparison.lines]
+        changes = differences(readings, baseline.readings.get(metric))
+        gap = changes[comparison.lines.index(line)]
         if gap is not None:
             found[metric] = gap
     main = found.get(proper)
@@ -136,7 +137,7 @@ def _gains(
     return found, "certain" if sure else "likely"
 
 
-def _relative(gap: Gap | None, baseline: Line, line: Line, proper: str) -> float | None:
+def _relative(gap: LineDifference | None, baseline: Line, line: Line, proper: str) -> float | None:
     """The gap as a part of the baseline's score in the same seeds."""
     if gap is None:
         return None

@@ -1,51 +1,55 @@
-"""What the rows of a study leave out, measured from the saved predictions of a training."""
+"""What rows of a study leave out, measured on the saved predictions of a run."""
 
 import math
 
 from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators.base import Calibrator
 from calibrant.metrics import Interval, interval, overconfidence, per_class_ece
 from calibrant.predictions import Predictions
+from calibrant.report.comparison import NONE
 from calibrant.report.saved import SavedCell
-from calibrant.report.table import NONE
 from calibrant.scoped_warnings import without_warnings
 
 # Calibrators that are fitted in no time.
 QUICK = ("temperature", "focal_temperature")
-# Logits that are measured; of more, every so many-th example.
+# Logits that are measured; of more, every n-th example.
 NUMBERS = 1 << 22
 RESAMPLES = 200
 
 
-def calibrated_test(cell: SavedCell, calibrator: str) -> Predictions | None:
-    """Test predictions of a training after a calibrator fitted to val.
-
-    None where there are no files, or where fitting fails or would take long.
-    """
-    test = cell.test
-    if test is None or calibrator == NONE:
-        return test
+def fitted(cell: SavedCell, calibrator: str) -> Calibrator | None:
+    """A calibrator fitted to the validation split; None where that fails or would take long."""
     val = cell.val if calibrator in QUICK else None
     if val is None:
         return None
     # Small validation sets make the fit warn; the settings say how many examples there are.
     with without_warnings():
         try:
-            return test.map(CALIBRATORS[calibrator].fit(val))
+            return CALIBRATORS[calibrator].fit(val)
         except ValueError:
             return None
+
+
+def calibrated_test(cell: SavedCell, calibrator: str) -> Predictions | None:
+    """Test predictions of a run after a calibrator; None without files or calibrator."""
+    test = cell.test
+    if test is None or calibrator == NONE:
+        return test
+    found = fitted(cell, calibrator)
+    return None if found is None else test.map(found)
 
 
 def class_errors(predictions: Predictions) -> dict[str, float]:
     """Calibration error of the probability of each class; NaN for one that never occurs."""
     names = predictions.class_names or [str(each) for each in range(predictions.classes)]
-    # Of few examples.
+    # Few examples make it warn.
     with without_warnings():
         errors = per_class_ece(sampled(predictions, NUMBERS)[0])
     return dict(zip(names, errors.tolist(), strict=True))
 
 
 def excess(predictions: Predictions) -> Interval:
-    """Mean confidence beyond accuracy; NaN ends where too few groups of examples are there."""
+    """Mean confidence minus accuracy; NaN ends where there are too few groups of examples."""
     part = sampled(predictions, NUMBERS)[0]
     try:
         return interval(overconfidence, part, resamples=RESAMPLES)
@@ -54,7 +58,7 @@ def excess(predictions: Predictions) -> Interval:
 
 
 def sampled(predictions: Predictions, numbers: int) -> tuple[Predictions, int]:
-    """Every so many-th example, to have at most so many logits; and how many-th it is."""
+    """Every n-th example, to have at most so many logits; and n."""
     step = max(1, -(-len(predictions) * predictions.classes // numbers))
     if step == 1:
         return predictions, step

@@ -11,13 +11,9 @@ from calibrant.extras import need
 
 
 def rendered(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:
-    """A page of `web/` as text; all values are escaped unless the template says otherwise.
+    """A template of `web/` as text; values are escaped unless the template says otherwise.
 
-    Args:
-        template: its name.
-        scripts: more of them, for a page that is served.
-        connects: whether the page may ask its server for more.
-        values: of the template.
+    A served page has more `scripts`, and `connects` to its server.
     """
     jinja = need("jinja2", extra="report", what="the page of a report")
     setting = jinja.Environment(

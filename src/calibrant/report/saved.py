@@ -1,6 +1,5 @@
-"""A study as its folder holds it: what every page, table and figure of it is made from."""
+"""A study as its folder holds it: what every page, table and chart of it is made from."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from calibrant.files.checks import check_file
 from calibrant.predictions import Predictions
-from calibrant.training.folder import read_json
+from calibrant.training.folder import PROBED, RESULT, damaged, read_history, read_json, read_lines
+from calibrant.training.results import saved_predictions
 
 STUDY, CELLS, ROWS = "study.json", "cells.json", "rows.jsonl"
-RESULT, HISTORY, PROBED = "result.json", "history.jsonl", "probe.jsonl"
 # The choices of a training, from the outermost axis of the grid to the innermost.
 PARTS = ("dataset", "model", "optimizer", "method")
 
@@ -26,14 +24,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class SavedCell:
-    """One training, finished or not.
+    """One run of a study (a cell of its grid): done, failed, diverged, pending or running.
 
-    Attributes:
-        labels: dataset, model, optimizer and method, as tables show them.
-        seed: of the training.
-        status: done, failed, diverged, pending or running.
-        reason: why it failed or diverged; empty otherwise.
-        folder: of the training.
+    `labels` are dataset, model, optimizer and method; `reason` says why it failed or diverged.
     """
 
     labels: dict[str, str]
@@ -49,33 +42,33 @@ class SavedCell:
 
     @property
     def label(self) -> str:
-        """The cell in one line."""
+        """The run in one line."""
         return f"{', '.join(self.labels[part] for part in PARTS)}, seed {self.seed}"
 
     @cached_property
     def record(self) -> Record | None:
-        """What `result.json` holds: examples, jobs of the splits, metrics, identity; None before.
+        """The record of the finished run; None before.
 
-        The identity has the settings, the fingerprint of the data and the versions.
+        It has the examples and roles of the splits, metrics, and the identity of the run:
+        settings, fingerprint of the data, versions.
         """
-        path = self.folder / RESULT
-        return _record(path) if self.done and path.exists() else None
+        return read_json(self.folder / RESULT) if self.done else None
 
     @cached_property
     def history(self) -> list[Row]:
         """One row for each epoch so far."""
-        return _lines(self.folder / HISTORY)
+        return read_history(self.folder)
 
     @cached_property
     def probe(self) -> list[Row]:
         """One row for each reading of a probe so far."""
-        return _lines(self.folder / PROBED)
+        return read_history(self.folder, name=PROBED)
 
     @property
     def val(self) -> Predictions | None:
         """Final predictions of the validation data, read anew each time; None before.
 
-        They are not kept: those of all cells together may not fit into memory.
+        They are not kept: those of all runs together may not fit into memory.
         """
         return self._predictions("val")
 
@@ -85,21 +78,20 @@ class SavedCell:
         return self._predictions("test")
 
     def _predictions(self, split: str) -> Predictions | None:
-        path = self.folder / f"{split}.npz"
-        if not self.done or not path.exists():
+        if not self.done or not (self.folder / f"{split}.npz").exists():
             return None
-        return Predictions.load(path, class_names=(self.record or {}).get("class_names"))
+        return saved_predictions(self.folder, split, self.record or {})
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """What is compared with each other: one section of a report.
+    """Runs that are compared with each other: one section of a report.
 
     Attributes:
-        labels: what all of its cells share: dataset, model, and optimizer unless `axis` is that.
-        axis: "method", or "optimizer" where a study has one method and several optimizers.
-        cells: in the order of the study, whatever became of them.
-        rows: of all splits, of the cells that are done.
+        labels: what all runs share: dataset, model, and optimizer unless that is compared.
+        axis: what is compared: "method", or "optimizer" where a study has one method only.
+        cells: in the order of the study, finished or not.
+        rows: of all splits, of the finished runs.
     """
 
     labels: dict[str, str]
@@ -120,16 +112,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A study as its folder holds it.
-
-    Attributes:
-        folder: of the study.
-        name: of the study.
-        about: its free text.
-        study: its tables, as `study.json` holds them: seeds, calibrators, metrics, recipe, ...
-        cells: every training, in the order of the grid.
-        rows: every metric of every finished cell, a `calibrant.study.rows.Row` as a plain dict.
-    """
+    """A study; `study` holds its tables, `rows` every metric of every finished run as a dict."""
 
     folder: Path
     name: str
@@ -169,35 +152,27 @@ class Saved:
 
 
 def read_saved(folder: str | Path) -> Saved:
-    """Read what the folder of a study holds; of its cells, only when asked for.
-
-    Cells that are not finished are there without results.
-    """
+    """Read the folder of a study; files of its runs are read when asked for."""
     where = Path(folder)
     if not (where / STUDY).exists():
-        raise FileNotFoundError(f"no study with rows in {where}: run one with calibrant study")
+        raise FileNotFoundError(f"no study in {where}: run one with calibrant study")
     for name in (CELLS, ROWS):
         if not (where / name).exists():
             raise FileNotFoundError(
-                f"the study in {where} has no {name}: run it again, finished trainings are kept"
+                f"the study in {where} has no {name}: run the same command again, finished runs "
+                "are kept"
             )
-    held = _record(where / CELLS).get("cells")
+    held = (read_json(where / CELLS) or {}).get("cells")
     if not isinstance(held, list):
-        raise _damaged(where / CELLS)
+        raise damaged(where / CELLS)
     return saved_from(where, held, _rows(where / ROWS))
 
 
 def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
-    """A study whose cells and rows are known, as of one that is still running.
-
-    Args:
-        where: folder of the study.
-        cells: what `cells.json` would hold.
-        rows: what `rows.jsonl` would hold.
-    """
-    study = _record(where / STUDY).get("study")
+    """A study from what `cells.json` and `rows.jsonl` would hold, also if it is still running."""
+    study = (read_json(where / STUDY) or {}).get("study")
     if not isinstance(study, dict) or not isinstance(study.get("name"), str):
-        raise _damaged(where / STUDY)
+        raise damaged(where / STUDY)
     held = tuple(_cell(where, each) for each in cells)
     return Saved(where, study["name"], str(study.get("about", "")), study, held, rows)
 
@@ -205,7 +180,7 @@ def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
 def _cell(where: Path, held: Any) -> SavedCell:
     texts = (*PARTS, "status", "reason", "folder")
     if not isinstance(held, dict) or not _typed(held, texts, str) or not _typed(held, "seed", int):
-        raise _damaged(where / CELLS)
+        raise damaged(where / CELLS)
     folder = Path(held["folder"])
     if folder.is_absolute() or ".." in folder.parts:
         raise ValueError(f"{where / CELLS} names a folder outside of the study: {folder}")
@@ -226,11 +201,11 @@ def without_folders(text: str) -> str:
 
 def _rows(path: Path) -> list[Row]:
     texts, numbers = (*PARTS, "calibrator", "split", "metric"), ("value", "low", "high")
-    found = _lines(path)
+    found = read_lines(path)
     for place, row in enumerate(found, 1):
         whole = _typed(row, texts, str) and _typed(row, "seed", int)
         if not whole or not _typed(row, numbers, (int, float, type(None))):
-            raise ValueError(f"{path}:{place} is damaged: run the study again")
+            raise damaged(f"{path}:{place}")
     return found
 
 
@@ -239,31 +214,3 @@ def _typed(held: Record, names: str | Iterable[str], kind: Any) -> bool:
         name in held and isinstance(held[name], kind)
         for name in ([names] if isinstance(names, str) else names)
     )
-
-
-def _record(path: Path) -> Record:
-    try:
-        return read_json(path) or {}
-    except ValueError:
-        raise _damaged(path) from None
-
-
-def _lines(path: Path) -> list[Row]:
-    """Lines of JSON, one dict each; none if there is no such file."""
-    if not path.exists():
-        return []
-    check_file(path)
-    found: list[Row] = []
-    for place, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}:{place} is damaged: run the study again")
-        found.append(row)
-    return found
-
-
-def _damaged(path: Path) -> ValueError:
-    return ValueError(f"{path} is damaged: run the study again")

@@ -1,25 +1,21 @@
 """The page of a study: which method to use, how certain that is, where it fails, and why."""
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from calibrant.files.atomic import replacing
+from calibrant.report.charts.tables import sortable_table
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
-from calibrant.report.gaps import BETTER, Reading
-from calibrant.report.numbers import digits, name_of, number, shown, spread
+from calibrant.report.formatting import name_of
 from calibrant.report.rendering import rendered
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
+from calibrant.report.sections.curves import in_progress
 from calibrant.report.sections.reliability import reliability
-from calibrant.report.sections.under_way import under_way
-from calibrant.report.table import Line, Table
 
 PAGE = "report.html"
-# What colour says, for those who do not see it.
-SAID = {"best": "best", "equal": "not significantly worse", "worse": "significantly worse"}
 DOWNLOADS = {"csv": as_csv, "tex": as_latex, "md": as_markdown}
 
 
@@ -35,10 +31,7 @@ def study_page(folder: str | Path) -> Path:
 def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
     """The page as text; the same files give the same bytes.
 
-    Args:
-        saved: the study.
-        scripts: more of them, for a page that is served.
-        connects: whether the page may ask its server for more.
+    A served page has more `scripts`, and `connects` to its server.
     """
     done = sum(cell.done for cell in saved.cells)
     found = findings(saved)
@@ -48,72 +41,32 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
         connects=connects,
         name=saved.name,
         about=saved.about,
-        state=f"{done} of {len(saved.cells)} trainings are done.",
+        state=f"{done} of {len(saved.cells)} runs are done.",
         groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
-        first=under_way(saved),
+        first=in_progress(saved),
         study_panels=_panels(STUDY_PANELS, saved),
     )
 
 
 def _group(key: str, found: Findings) -> dict[str, Any]:
-    """One section: what is compared, best score first, and every panel with something to show."""
-    table, chosen, proper = found.table, found.verdict.line, found.verdict.proper
-    order = sorted(range(len(table.lines)), key=lambda place: _score(table.lines[place], proper))
+    """One section: the verdict, the comparison, and every panel with something to show."""
+    comparison, verdict = found.comparison, found.verdict
+    table = comparison.as_table(verdict.line)
+    best = verdict.line.name if verdict.line else ""
     return {
         "key": key,
         "title": found.group.title,
-        "verdict": found.verdict,
-        "table": table,
+        "verdict": verdict,
+        "comparison": comparison,
         "weak_spots": found.weak_spots,
-        "calibrators": list(dict.fromkeys(line.calibrator for line in table.lines)),
-        "heads": [
-            {
-                "title": name_of(metric),
-                "higher": BETTER.get(metric) == "higher",
-                "sorted": "ascending" if metric == proper else "none",
-            }
-            for metric in table.metrics
+        "calibrators": list(dict.fromkeys(line.calibrator for line in comparison.lines)),
+        "table": sortable_table(table, sorted_by=name_of(verdict.proper or "")),
+        "downloads": [
+            (kind, f"{key}.{kind}", make(comparison)) for kind, make in DOWNLOADS.items()
         ],
-        "lines": [
-            {"place": place, "chosen": table.lines[place] is chosen, **_line(table, place)}
-            for place in order
-        ],
-        "downloads": [(kind, f"{key}.{kind}", make(table)) for kind, make in DOWNLOADS.items()],
         "panels": _panels(
-            {**PANELS, "reliability": partial(reliability, chosen=chosen.name if chosen else "")},
-            found.group,
+            {**PANELS, "reliability": partial(reliability, chosen=best)}, found.group
         ),
-    }
-
-
-def _score(line: Line, proper: str | None) -> float:
-    """What lines are ordered by at first; those without it come last, in the study's order."""
-    reading = line.readings.get(proper or "")
-    return math.inf if reading is None else reading.cost
-
-
-def _line(table: Table, place: int) -> dict[str, Any]:
-    line = table.lines[place]
-    cells = [_cell(line.readings.get(metric)) for metric in table.metrics]
-    return {"name": line.name, "calibrator": line.calibrator, "cells": cells}
-
-
-def _cell(reading: Reading | None) -> dict[str, str]:
-    if reading is None:
-        return dict.fromkeys(("mark", "value", "tip", "said", "ends"), "") | {"mean": "-"}
-    interval = reading.interval
-    tips = [f"{name_of(reading.metric)} {shown(interval)}"]
-    tips += [f"seed {seed}: {each.value:.6g}" for seed, each in sorted(reading.runs.items())]
-    if reading.gap is not None and reading.mark != "best":
-        gap = reading.gap
-        tips.append(f"to the best: {gap.value:+.4g} [{gap.low:+.3g}, {gap.high:+.3g}]")
-    return {
-        "mark": reading.mark,
-        "value": repr(interval.value),
-        "tip": "\n".join(tips),
-        "said": SAID.get(reading.mark, ""),
-        "mean": number(interval.value, digits(interval.low, interval.high)),
-        "ends": spread(interval),
     }
 
 

@@ -1,13 +1,13 @@
-"""What a study says, in words made from its numbers."""
+"""The recommendation of a study, in sentences made from its numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrant.metrics import Interval
-from calibrant.report.gaps import LEVEL, Gap, Reading
-from calibrant.report.numbers import name_of, said, said_more
-from calibrant.report.table import Line, Table
+from calibrant.report.comparison import Comparison, Line
+from calibrant.report.differences import LEVEL, LineDifference, Reading
+from calibrant.report.formatting import name_of, said, said_more
 
 Certainty = Literal["certain", "likely", "open", "unknown"]
 Baseline = Literal["usual", "plain", "first"]
@@ -15,39 +15,39 @@ Baseline = Literal["usual", "plain", "first"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The line with the best proper score among those of which accuracy is not worse.
+    """The line with the best proper score among those whose accuracy is not significantly worse.
 
     Attributes:
-        table: what all this was found in.
-        unfinished: trainings without a result.
-        trainings: all of them; 0 if not known.
-        ended: trainings that failed or diverged, so that waiting will not help.
-        line: the one found; None if no proper score was measured.
-        proper: the score it was found by.
+        comparison: of all lines.
+        unfinished: runs without a result.
+        runs: all of them; 0 if not known.
+        failed: runs that failed or diverged, so that waiting will not help.
+        line: the recommended one; None if no proper score was measured.
+        proper: the score it was chosen by.
         baseline: what it is compared with, perhaps itself; None if there is no other line.
-        kind: what the baseline is: "usual" is cross entropy with temperature scaling, "plain" is
-            cross entropy otherwise, "first" the first method or optimizer.
-        gains: its differences to the baseline, for the score, accuracy and ECE.
-        relative: the difference of the score as a part of the baseline's.
-        certainty: that it is better than the baseline in the score. "certain" at the level of 5 %
-            over seeds, also after the correction for all lines; "likely" before it, or over
-            examples, only; "open" if the interval includes zero; "unknown" if there is none.
+        kind: of the baseline: "usual" is cross entropy with temperature scaling, "plain" another
+            calibrator or none, "first" the first method or optimizer of the study.
+        gains: differences to the baseline in the score, accuracy and ECE.
+        relative: difference in the score as a part of the baseline's.
+        certainty: that its score is better than the baseline's. "certain": at the 5 % level over
+            seeds, corrected for all lines; "likely": uncorrected, or over examples only; "open":
+            the interval includes zero; "unknown": there is no interval.
         ties: other lines of which neither the score nor accuracy is significantly worse.
         unknown: lines that could not be compared with it.
-        simplest: of the line and of ties within its interval; cross entropy, then no calibrator,
-            come first.
+        simplest: of the line and the ties within its interval: cross entropy first, then without
+            calibrator, then with temperature.
         better: lines with a better score whose accuracy is significantly worse.
     """
 
-    table: Table
+    comparison: Comparison
     unfinished: int = 0
-    trainings: int = 0
-    ended: int = 0
+    runs: int = 0
+    failed: int = 0
     line: Line | None = None
     proper: str | None = None
     baseline: Line | None = None
     kind: Baseline = "usual"
-    gains: dict[str, Gap] = field(default_factory=dict)
+    gains: dict[str, LineDifference] = field(default_factory=dict)
     relative: float | None = None
     certainty: Certainty = "unknown"
     ties: tuple[Line, ...] = ()
@@ -58,187 +58,159 @@ class Verdict:
     @property
     def headline(self) -> str:
         """The shortest answer to which one to use."""
-        if not self.table.lines:
-            return "Every training failed" if self._all_failed else "Nothing has finished yet"
+        if not self.comparison.lines:
+            return "All runs failed" if self._all_failed else "No run has finished yet"
         if self.line is None or self.proper is None:
-            return "No proper score, no recommendation"
+            return "No recommendation: neither NLL nor Brier score was measured"
         if self.baseline is None:
             return f"Only {self.line} was measured"
         if self.is_clear:
             return f"Use {self.line}"
         if self.certainty == "likely":
-            return f"Probably {self.line}"
-        first = "comes first" if self.better else f"has the lowest {name_of(self.proper)}"
-        return f"No clear winner; {self.line} {first}"
+            return f"Likely best: {self.line}"
+        return f"No clear winner. Lowest {name_of(self.proper)}: {self.line}"
 
     @property
     def is_clear(self) -> bool:
-        """Whether the advice holds: certainly better, or nothing is better than cross entropy."""
+        """Whether the line is certainly better, or is cross entropy and nothing is better."""
         if self.line is None or self.baseline is not self.line:
             return self.certainty == "certain"
         return self.kind != "first" or not (self.ties or self.unknown)
 
     @property
     def _all_failed(self) -> bool:
-        return 0 < self.trainings == self.ended
+        return 0 < self.runs == self.failed
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The verdict in words."""
-        if not self.table.lines:
-            found = ["No training has finished: there is nothing to compare yet."]
+        """The reasons."""
+        if not self.comparison.lines:
             if self._all_failed:
-                return ("No training has finished: all of them failed, the reasons are below.",)
+                return ("The reasons are below.",)
+            found = ["There is nothing to compare yet."]
         elif self.line is None or self.proper is None:
-            found = [
-                "Neither NLL nor the Brier score was measured with a finite value: no proper score "
-                "says which one to use."
-            ]
+            found = ["A proper score with finite values is needed to choose a method."]
         else:
             found = [*_choice(self, self.line, self.proper), *_gain(self, self.line, self.proper)]
             found += _rest(self, self.line, self.proper)
         if self.unfinished:
             has = "has" if self.unfinished == 1 else "have"
-            found.append(f"{self.unfinished} of {self.trainings} trainings {has} no result.")
+            found.append(f"{self.unfinished} of {self.runs} runs {has} no result.")
         return tuple(found)
 
 
 def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Its score, accuracy and ECE."""
-    score, count = line.readings[proper], len(verdict.table.lines)
-    value = f"{said(proper, score.interval)} ({_seeds(score, verdict.table)})"
-    first = f"{line} has the lowest {name_of(proper)} of {count} combinations, {value}."
-    if count == 1:
-        first = f"Only {line} was measured: {name_of(proper)} {value}."
-    elif verdict.better:
-        first = (
-            f"{line} has the lowest {name_of(proper)}, {value}, of the combinations whose accuracy "
-            f"is not significantly below the highest; {_listed(verdict.better)} "
-            f"{'has' if len(verdict.better) == 1 else 'have'} a lower one, but less accuracy."
+    score, comparison = line.readings[proper], verdict.comparison
+    count, all_ = len(score.runs), len(comparison.seeds)
+    seeds = f"{count} of {all_} seeds" if count < all_ else f"mean of {count} seeds"
+    value = f"{said(proper, score.interval)} ({'one seed' if all_ == 1 else seeds})"
+    several = len(comparison.lines) > 1
+    first = f"{name_of(proper)} of {line}: {value}"
+    if several:
+        first += f", the lowest of {len(comparison.lines)} combinations of {comparison.axis} and "
+        first += "calibrator"
+    if verdict.better:
+        first += (
+            " whose accuracy is not significantly below the highest. "
+            f"{_listed(verdict.better)} {'has' if len(verdict.better) == 1 else 'have'} a lower "
+            f"{name_of(proper)}, but significantly lower accuracy"
         )
-    parts = []
-    accuracy = line.readings.get("accuracy")
+    found = [f"{first}."]
+    accuracy, ece = line.readings.get("accuracy"), line.readings.get("ece")
     if accuracy is not None:
-        parts.append(f"Its accuracy is {said('accuracy', accuracy.interval)}")
-        if count > 1:
-            parts[0] += _beside_the_highest(verdict.table, accuracy)
-    if "ece" in line.readings:
-        its = "its" if parts else "Its"
-        parts.append(f"{its} ECE is {said('ece', line.readings['ece'].interval)}")
-    found = [first, f"{'; '.join(parts)}."] if parts else [first]
-    if accuracy is None and count > 1:
-        found.append("Its accuracy was not measured: it may be worse than that of others.")
+        beside = _beside_the_highest(comparison, accuracy) if several else ""
+        found.append(f"Accuracy: {said('accuracy', accuracy.interval)}{beside}.")
+    elif several:
+        found.append("Accuracy was not measured: it may be lower than that of others.")
+    if ece is not None:
+        found.append(f"ECE: {said('ece', ece.interval)}.")
     return found
 
 
-def _beside_the_highest(table: Table, accuracy: Reading) -> str:
+def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
     if accuracy.mark == "best":
         return ", the highest"
-    found = [
-        (line, line.readings["accuracy"]) for line in table.lines if "accuracy" in line.readings
-    ]
-    highest = [(line, each) for line, each in found if each.mark == "best"]
+    held = [(line, line.readings.get("accuracy")) for line in comparison.lines]
+    highest = [(line, each) for line, each in held if each is not None and each.mark == "best"]
     if not highest:
         return ""
-    name, value = highest[0]
-    top = f"the highest, {said('accuracy', value.interval)} of {name}"
-    if accuracy.mark == "equal":
-        return f", not significantly below {top}"
-    if accuracy.mark == "worse":
-        return f", significantly below {top}"
-    return f" (whether that is below {top}, cannot be told)"
+    line, value = highest[0]
+    words = {"equal": "not significantly below", "worse": "significantly below"}
+    top = f"the highest, {said('accuracy', value.interval)} of {line}"
+    return f", {words.get(accuracy.mark, 'which cannot be compared with')} {top}"
 
 
 def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
-    """What it gains over the baseline, and whether that is certain."""
+    """Its difference to the baseline, and whether that is significant."""
     baseline, gains = verdict.baseline, verdict.gains
     if baseline is None:
         return []
-    first = f"the first {verdict.table.axis} of the study"
-    what = {
-        "usual": "the usual baseline",
-        "plain": "plain cross entropy (no temperature scaling of it has a value)",
-        "first": f"{first} (no plain cross entropy has a value)",
-    }[verdict.kind]
-    if verdict.table.axis != "method":
-        what = first
+    first = f"the first {verdict.comparison.axis} of the study"
+    what = {"usual": "the usual baseline", "plain": "plain cross entropy", "first": first}
+    kind = what[verdict.kind] if verdict.comparison.axis == "method" else first
     if baseline is line:
-        return [f"That is {what}: no other combination comes before it."]
+        return [f"That is {kind}: no other combination is better."]
     if proper not in gains:
         return [
-            f"Whether it is better than {baseline}, {what}, cannot be told: they have no seed in "
-            "common or no intervals."
+            f"It cannot be compared with {baseline}, {kind}: they share no seed, or have no "
+            "intervals."
         ]
-    parts = {proper: verdict.relative}
     changes = [
-        f"its {name_of(metric)} is "
-        + said_more(metric, Interval(gap.value, gap.low, gap.high), relative=parts.get(metric))
+        f"{name_of(metric)} is "
+        + said_more(
+            metric,
+            Interval(gap.value, gap.low, gap.high),
+            relative=verdict.relative if metric == proper else None,
+        )
         for metric, gap in gains.items()
     ]
     return [
-        f"Against {baseline}, {what}, {'; '.join(changes)}.",
+        f"Compared with {baseline}, {kind}: {'; '.join(changes)}.",
         _certainty(verdict, name_of(proper), gains[proper]),
     ]
 
 
-def _certainty(verdict: Verdict, score: str, gap: Gap) -> str:
+def _certainty(verdict: Verdict, score: str, gap: LineDifference) -> str:
     by = f"paired over {gap.seeds} seeds"
     if gap.how == "examples":
-        by = "by the intervals over examples alone, so another training may differ"
-    corrected = f"a correction for {len(verdict.table.lines) - 1} comparisons"
+        by = "over test examples; another training may differ"
+    corrected = f"correction for {len(verdict.comparison.lines) - 1} comparisons"
+    significant = f"The difference in {score} is significant at the 5 % level ({by})"
     if verdict.certainty == "certain":
-        return f"That its {score} is better is certain at the level of 5 %, {by}, also after " + (
-            f"{corrected}."
-        )
+        return f"{significant}, also after {corrected}."
     if verdict.certainty == "likely":
-        but = "" if gap.adjusted < 1 - LEVEL else f", but not after {corrected}"
-        return f"That its {score} is better is likely, not certain: the 95 % interval excludes " + (
-            f"zero, {by}{but}."
-        )
+        still = gap.adjusted < 1 - LEVEL
+        return f"{significant}." if still else f"{significant}, but not after {corrected}."
     if gap.low > 0:
-        return f"In the seeds that both have, its {score} is significantly worse, {by}."
-    return (
-        f"The 95 % interval of the difference in {score} includes zero, {by}: the study does not "
-        "show that it is better."
-    )
+        return f"In the seeds that both have, its {score} is significantly worse ({by})."
+    return f"The difference in {score} is not significant ({by}): it may be chance."
 
 
 def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
-    """Which others are as good, as far as can be told."""
-    found, others = [], len(verdict.table.lines) - 1
+    """Which others are as good, as far as the data can show."""
+    found, others = [], len(verdict.comparison.lines) - 1
     count, score = len(verdict.ties), name_of(proper)
-    what = f"{score} or accuracy" if "accuracy" in verdict.table.metrics else score
+    what = f"{score} or accuracy" if "accuracy" in verdict.comparison.metrics else score
     if count:
         who = "The other one" if others == 1 else f"{count} of {others} others"
-        first = f"{who} {'is' if count == 1 else 'are'} not significantly worse in {what}; "
+        found.append(f"{who} {'is' if count == 1 else 'are'} not significantly worse in {what}.")
         simplest = verdict.simplest
-        if simplest is None or simplest is line:
-            none = "none of them is" if count > 1 else "it is not"
-            found.append(f"{first}{none} both simpler and near the best.")
-        else:
+        if simplest is not None and simplest is not line:
             value = said(proper, simplest.readings[proper].interval)
-            found.append(f"{first}the simplest near the best is {simplest}, {score} {value}.")
-        if len(verdict.table.seeds) == 2:
-            found.append("Two seeds can hardly show a difference.")
+            found.append(f"The simplest with a similar {score} is {simplest}: {value}.")
+        if len(verdict.comparison.seeds) == 2:
+            found.append("With two seeds, only large differences can be significant.")
     elif others > len(verdict.unknown):
-        all_ = "All others are" if not verdict.unknown else "The others are"
-        each = ", each taken alone"
-        if others == 1:
-            all_, each = "The other one is", ""
-        found.append(f"{all_} significantly worse in {what}{each}.")
+        who = "The other one is" if others == 1 else "All others are"
+        alone = "" if others == 1 else ", each compared alone"
+        found.append(f"{who} significantly worse in {what}{alone}.")
     if verdict.unknown:
         found.append(
-            f"Nothing can be said about {_listed(verdict.unknown)}: no finite {score} in every "
-            "seed, no seed in common, or no intervals."
+            f"No comparison is possible with {_listed(verdict.unknown)}: {score} is not finite in "
+            "every seed, no seed is shared, or there are no intervals."
         )
     return found
-
-
-def _seeds(reading: Reading, table: Table) -> str:
-    count, all_ = len(reading.runs), len(table.seeds)
-    if count < all_:
-        return f"{count} of {all_} seeds"
-    return "one seed" if count == 1 else f"mean of {count} seeds"
 
 
 def _listed(lines: Sequence[Line]) -> str:

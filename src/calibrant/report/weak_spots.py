@@ -1,73 +1,64 @@
-"""Where a chosen line fails: classes, rare classes, confidence, and trainings without a result."""
+"""Weak spots of the recommended line: classes, confidence; and runs without a result."""
 
 import math
 from collections.abc import Sequence
 from statistics import mean
 
 from calibrant.predictions import Predictions
-from calibrant.report.gaps import Reading
+from calibrant.report.comparison import OF_CLASS, Comparison, Line, compare
+from calibrant.report.formatting import class_name, name_of, number, said, said_more
 from calibrant.report.measured import calibrated_test, class_errors, excess
-from calibrant.report.numbers import class_name, name_of, number, said, said_more
 from calibrant.report.saved import Group, Row, SavedCell
-from calibrant.report.table import OF_CLASS, Line, Table, compared
 
-# Classes that are named, and how many times the mean of all the first must be off to be.
+# Classes that are named, if their error is so many times the mean of all.
 NAMED, FACTOR = 3, 1.5
-PARTS = {"head": "frequent", "medium": "middling", "tail": "rare"}
+PARTS = {"head": "frequent", "medium": "medium", "tail": "rare"}
 
 
-def weak_spots(group: Group, table: Table, line: Line | None) -> tuple[str, ...]:
-    """What to know before the line is used: a few sentences, or none.
+def weak_spots(group: Group, comparison: Comparison, line: Line | None) -> tuple[str, ...]:
+    """What to know before the recommended line is used: a few sentences, or none.
 
-    Args:
-        group: of a study.
-        table: of the test split, from `compared`.
-        line: the one chosen; None says nothing but which trainings and lines have no result.
+    Without a line they only say which runs and lines have no result.
     """
     found: list[str] = []
     if line is not None:
-        own = [
-            row
-            for row in group.rows
-            if (row[group.axis], row["calibrator"]) == (line.name, line.calibrator)
-        ]
+        chosen = (line.name, line.calibrator)
+        own = [row for row in group.rows if (row[group.axis], row["calibrator"]) == chosen]
         found += [*_classes(group, line, own), *_rare(group, own), *_confidence(group, line)]
-    return (*found, *_without_values(table), *unfinished(group.cells))
+    return (*found, *_without_values(comparison), *unfinished(group.cells))
 
 
 def unfinished(cells: Sequence[SavedCell]) -> list[str]:
-    """One sentence for each way in which trainings ended without a result."""
+    """One sentence for each way in which runs ended without a result."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if not cell.done:
             found.setdefault((cell.status, cell.reason), []).append(cell.label)
     return [
-        f"{status}{f', {len(labels)} trainings, the first is ' if labels[1:] else ': '}{labels[0]}"
+        f"{status}: {labels[0]}{f' and {len(labels) - 1} more' if labels[1:] else ''}"
         f"{f': {reason}' if reason else ''}"
         for (status, reason), labels in found.items()
     ]
 
 
 def _classes(group: Group, line: Line, rows: Sequence[Row]) -> list[str]:
-    """The classes whose probabilities are off the most, if some are more than the others."""
+    """The classes with the largest calibration errors, if some stand out."""
     errors, seed = _errors_of_rows(rows), ""
     if not errors:
-        # Only studies of rare classes have such rows.
+        # Only long-tailed studies have such rows.
         test, seed = _of_file(group, line)
         errors = {} if test is None else class_errors(test)
     errors = {name: each for name, each in errors.items() if math.isfinite(each)}
     if len(errors) < 2:
         return []
-    ordered = sorted(errors, key=lambda name: -errors[name])
     usual = mean(errors.values())
-    worst = [name for name in ordered[:NAMED] if errors[name] > FACTOR * usual]
-    off = [f"{class_name(name)} ({number(100 * errors[name], 1)} %)" for name in ordered[:NAMED]]
-    ending = f"the mean classwise ECE is {number(100 * usual, 1)} %."
-    if not worst:
-        return [f"Of {line}{seed}, no class is far more off than others: most {off[0]}; {ending}"]
+    ordered = sorted(errors, key=lambda name: -errors[name])[:NAMED]
+    worst = [name for name in ordered if errors[name] > FACTOR * usual] or ordered[:1]
+    texts = [f"{class_name(name)} ({number(100 * errors[name], 1)} %)" for name in worst]
+    few = "" if errors[worst[0]] > FACTOR * usual else "; no class stands out"
     return [
-        f"Of {line}{seed}, the probabilities of these classes are off the most: "
-        f"{', '.join(off[: len(worst)])}; {ending}"
+        f"Largest calibration error of a class{seed}: {', '.join(texts)}. The mean over classes is "
+        f"{number(100 * usual, 1)} %{few}."
     ]
 
 
@@ -81,53 +72,53 @@ def _errors_of_rows(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _of_file(group: Group, line: Line) -> tuple[Predictions | None, str]:
-    """Test predictions of the first seed, calibrated, and words that say which it is."""
+    """Test predictions of the first seed, calibrated, and which seed that is."""
     for cell in group.cells:
         if cell.done and cell.labels[group.axis] == line.name:
-            return calibrated_test(cell, line.calibrator), f" in seed {cell.seed}"
+            return calibrated_test(cell, line.calibrator), f" (seed {cell.seed})"
     return None, ""
 
 
 def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     """Accuracy and ECE of examples of frequent and of rare classes."""
-    parts: dict[str, dict[str, Reading]] = {}
+    parts = {}
     for name in PARTS:
-        lines = compared(rows, axis=group.axis, split=f"test: {name}").lines
+        lines = compare(rows, axis=group.axis, split=f"test: {name}").lines
         if lines and lines[0].readings:
-            parts[name] = dict(lines[0].readings)
+            parts[name] = lines[0].readings
     found = []
     for metric in ("accuracy", "ece"):
         texts = [
-            f"{said(metric, of[metric].interval)} for examples of {PARTS[name]} classes"
+            f"{said(metric, of[metric].interval)} for {PARTS[name]} classes"
             for name, of in parts.items()
             if metric in of
         ]
         if len(texts) > 1:
-            found.append(f"Its {name_of(metric)} is {', '.join(texts)}.")
+            label = name_of(metric)
+            found.append(f"{label[0].upper()}{label[1:]} by class frequency: {', '.join(texts)}.")
     return found
 
 
 def _confidence(group: Group, line: Line) -> list[str]:
-    """Whether it says too much or too little, where its interval is clear."""
+    """Whether confidence is too high or too low, where its interval excludes zero."""
     reading = line.readings.get("overconfidence")
     test, seed = (None, "") if reading is not None else _of_file(group, line)
     bias = reading.interval if reading is not None else None if test is None else excess(test)
     if bias is None or not (bias.low > 0 or bias.high < 0):
         return []
-    change = said_more("overconfidence", bias)
     kind = "over" if bias.value > 0 else "under"
-    words = f"Beside its accuracy, its mean confidence{seed} is {change}: it is {kind}-confident."
-    return [words]
+    change = said_more("overconfidence", bias)
+    return [f"Mean confidence{seed} is {change} than accuracy: the model is {kind}-confident."]
 
 
-def _without_values(table: Table) -> list[str]:
+def _without_values(comparison: Comparison) -> list[str]:
     """Lines that have no finite value of a metric in some seed."""
     found = []
-    for line in table.lines:
-        gone = [name for name in table.metrics if name not in line.readings]
+    for line in comparison.lines:
+        gone = [name for name in comparison.metrics if name not in line.readings]
         part = [name for name, each in line.readings.items() if each.missing]
         if gone and not line.readings:
-            found.append(f"{line} has no result: it could not be fitted.")
+            found.append(f"{line} has no result: the calibrator could not be fitted.")
         elif gone or part:
             names = ", ".join(name_of(name) for name in (*gone, *part))
             found.append(f"{line} has no finite {names} in some seed.")

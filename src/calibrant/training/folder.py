@@ -207,7 +207,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def damaged(path: Path) -> ValueError:
+def damaged(path: Path | str) -> ValueError:
     """Error about a record that cannot be read."""
     return ValueError(f"{path} is damaged: remove it and run the same command again")
 
@@ -222,11 +222,24 @@ def write_history(
 
 def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
     """The rows that `write_history` wrote; none if there is no such file."""
-    if name != HISTORY and not (folder / name).exists():
+    return read_lines(folder / name)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file with one JSON object in each line; none if there is no such file."""
+    if not path.exists():
         return []
-    check_file(folder / name)
-    text = (folder / name).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    check_file(path)
+    rows: list[dict[str, Any]] = []
+    for place, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise damaged(f"{path}:{place}")
+        rows.append(row)
+    return rows
 
 
 def write_weights(folder: Path, state: Mapping[str, Any]) -> None:

@@ -25,16 +25,9 @@ class Axes:
         y_texts: bool = True,
         whole: bool = False,
     ) -> str:
-        """Lines, numbers and names.
+        """Lines, numbers and names; y has its name above the upper left corner.
 
-        Args:
-            x_name: written below.
-            y_name: written above the upper left corner, where it needs no turning of the head.
-            x_ticks: where numbers are; round ones if not given.
-            y_ticks: the same of the other axis.
-            x_texts: whether they are written.
-            y_texts: the same of the other axis.
-            whole: whether x counts something.
+        Ticks are round numbers unless given; those of x are integers if `whole`.
         """
         about = max(2, round(abs(self.x.end - self.x.start) / 70))
         xs = list(self.x.ticks(about, whole=whole) if x_ticks is None else x_ticks)

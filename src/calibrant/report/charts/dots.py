@@ -8,7 +8,7 @@ from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale, fitted
 from calibrant.report.charts.svg import chart, element, line, mark, shown, text
-from calibrant.report.panels import shorten
+from calibrant.report.formatting import shorten
 
 ROW = 24.0
 
@@ -32,17 +32,7 @@ def dot_rows(
     zero: bool = True,
     width: float = 360,
 ) -> str:
-    """A line of dots for each name: one colour for each part.
-
-    Args:
-        rows: name, and a dot for each part.
-        parts: what the dots are of.
-        x_name: of the numbers.
-        title: for those who do not see it.
-        about: what there is to see.
-        zero: start the axis there.
-        width: natural.
-    """
+    """A row of dots with their intervals for each name: one colour for each of the parts."""
     names = [shorten(name, 26) for name, _ in rows]
     left = 14 + 7.2 * max((len(name) for name in names), default=0)
     top, bottom = 8.0, 8.0 + ROW * len(rows)
@@ -66,7 +56,7 @@ def _dot(x: Scale, y: float, dot: Dot, place: int, name: str) -> str:
         return ""
     look = f"s{place % 8 + 1}"
     tip, shapes = f"{name}: {shown(dot.value)}", []
-    if math.isfinite(dot.low) and math.isfinite(dot.high):
+    if dot.low < dot.high:
         tip += f" ({shown(dot.low)} to {shown(dot.high)})"
         shapes.append(line(x(dot.low), y, x(dot.high), y, role=f"line {look}"))
     shapes.append(element("circle", cx=x(dot.value), cy=y, r=4, class_=f"dot {look}"))
@@ -89,22 +79,9 @@ def scatter(
     width: float = 360,
     height: float = 240,
 ) -> str:
-    """Pairs of numbers as points.
+    """Pairs of numbers as points, each with a tip.
 
-    Args:
-        x: places.
-        y: heights.
-        tips: what to say of each.
-        x_name: of the axis.
-        y_name: of the axis.
-        title: for those who do not see it.
-        about: what there is to see.
-        shades: how strong each point is, from 0 to 1.
-        joined: by a thin line in their order.
-        zero: start y there.
-        plain_y: never a logarithmic y.
-        width: natural.
-        height: natural.
+    `shades` from 0 to 1 say how strong each point is; `joined` draws a line through them.
     """
     pairs = [at for at in range(len(x)) if math.isfinite(x[at]) and math.isfinite(y[at])]
     axes = Axes(

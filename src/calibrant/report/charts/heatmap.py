@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.svg import chart, element, mark, shown, text
-from calibrant.report.numbers import class_name
-from calibrant.report.panels import shorten
+from calibrant.report.formatting import class_name, shorten
 
 CELL, HIGH = 40.0, 24.0
 # The strongest shade: numbers and lines on it must stay readable.
@@ -27,16 +26,10 @@ def table_map(
     title: str,
     about: str = "",
 ) -> str:
-    """A number in each field, and a shade from 0 to `highest`.
+    """A number in each field, shaded from 0 to `highest`; NaN leaves a field empty.
 
-    Args:
-        values: one sequence for each row; NaN leaves a field empty.
-        rows: names at the left.
-        columns: classes, above.
-        notes: a line below the columns.
-        highest: number of the strongest shade, the same for charts to compare.
-        title: for those who do not see it.
-        about: what there is to see.
+    `columns` are classes, named above; `notes` are written below them. Charts to be compared have
+    the same `highest`.
     """
     names = [shorten(name, NAME) for name in rows]
     left = 14 + WIDE * max((len(name) for name in names), default=0)
@@ -107,16 +100,9 @@ def surface(
     high: float,
     tip: Callable[[int, int], str],
 ) -> str:
-    """A field for each point of a grid: the lower the number, the weaker the shade.
+    """A field for each point of a grid (y, x), shaded from `low` to `high`.
 
-    Args:
-        axes: in which it is drawn.
-        values: (y, x).
-        x: places of the columns, rising.
-        y: places of the rows, rising.
-        low: number without a shade.
-        high: number of the strongest shade; larger ones have it too.
-        tip: what to say of row i and column j.
+    `x` and `y` are the places of columns and rows; `tip` says what row i and column j hold.
     """
     xs = [axes.x(each) for each in x]
     ys = [axes.y(each) for each in y]

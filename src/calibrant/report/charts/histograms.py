@@ -20,17 +20,10 @@ def stacked(
     width: float = 250,
     height: float = 165,
 ) -> str:
-    """Bars of wrong answers with those of right ones above, over [0, 1] in bins of equal width.
+    """Bars of wrong predictions with correct ones above, in bins of equal width over [0, 1].
 
-    Args:
-        right: examples of each bin that were answered rightly, or their total weight.
-        wrong: the others.
-        highest: share of all examples at the top of the axis, the same for charts to compare.
-        title: for those who do not see it.
-        about: what there is to see.
-        titled: whether bars are said in words without a script, too.
-        width: natural.
-        height: natural.
+    Takes the number of examples of each bin, or their total weight. `highest` is the share at the
+    top of the axis, the same for charts to compare.
     """
     x, y = Scale(0, 1, 40, width - 10), Scale(0, highest, height - 38, 22)
     axes = Axes(x, y)
@@ -44,7 +37,7 @@ def stacked(
         middle, top = y(bad / total), y((good + bad) / total)
         tip = (
             f"confidence {at / bins:.2f} to {(at + 1) / bins:.2f}\n"
-            f"{good:,.10g} right, {bad:,.10g} wrong: accuracy {good / (good + bad):.4f}\n"
+            f"{good:,.10g} correct, {bad:,.10g} wrong: accuracy {good / (good + bad):.4f}\n"
             f"{(good + bad) / total:.1%} of all examples"
         )
         shapes = [box(left, middle, end, y(0), role="wrong")] if bad else []

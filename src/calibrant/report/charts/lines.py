@@ -15,16 +15,7 @@ COLUMN = 10
 
 @dataclass(frozen=True)
 class Series:
-    """One curve.
-
-    Attributes:
-        name: of the legend and of tips.
-        x: places.
-        y: numbers, NaN where there is none.
-        low: lower end of a band about it.
-        high: upper end.
-        role: classes of the line; those of its place among the series if empty.
-    """
+    """A named curve with a band; `role` are its classes, else those of its place in the chart."""
 
     name: str
     x: Numbers
@@ -50,22 +41,10 @@ def line_chart(
     width: float = 360,
     height: float = 240,
 ) -> str:
-    """Draw curves with their bands.
+    """Curves with their bands over a common axis.
 
-    Args:
-        series: the curves.
-        title: of the chart, for those who do not see it.
-        about: what there is to see.
-        x_name: below the axis.
-        y_name: above the axis.
-        zero: start y there.
-        plain: never a logarithmic y.
-        whole: whether x counts something.
-        x_ends: of the x axis; the first and the last place if not given.
-        guides: y of dashed lines to compare with.
-        y_scale: instead of one that fits; its places are replaced.
-        width: natural.
-        height: natural.
+    The y axis starts at 0 if `zero`, is never logarithmic if `plain`, and can be given as
+    `y_scale`; `guides` are dashed horizontal lines. x has integer ticks if `whole`.
     """
     left, right = 46.0, width - 12
     top, bottom = (24.0 if y_name else 10.0), height - (38 if x_name else 22)

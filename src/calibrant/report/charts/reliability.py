@@ -9,7 +9,7 @@ from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import band, curve
 from calibrant.report.charts.scales import Scale
 from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
-from calibrant.report.points import Points, points_of
+from calibrant.report.reliability_points import Points, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)
@@ -27,15 +27,7 @@ def overlay(
     chosen: str = "",
     size: float = 500,
 ) -> str:
-    """Accuracy against confidence of several, as lines with bands.
-
-    Args:
-        diagrams: sums of each, by name.
-        title: for those who do not see it.
-        about: what there is to see.
-        chosen: the one whose band is seen also among many.
-        size: natural, of both sides.
-    """
+    """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`."""
     left, top = 46.0, 24.0
     right, bottom = size - 12, size - 38
     axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
@@ -65,14 +57,9 @@ def pair(
     titled: bool = True,
     side: float = SIDE,
 ) -> str:
-    """Diagrams beside one another, each with its gaps and with how many examples are where.
+    """Diagrams side by side, each with its gaps and the share of examples in each bin.
 
-    Args:
-        diagrams: what is written above each, and its sums; None where there is none.
-        title: for those who do not see them.
-        about: what there is to see.
-        titled: whether bins are said in words without a script, too.
-        side: of one diagram.
+    None in place of sums leaves a diagram empty.
     """
     left, gap, top = 36.0, 22.0, 22.0
     parts = []

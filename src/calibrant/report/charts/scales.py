@@ -75,15 +75,10 @@ def fitted(
     plain: bool = False,
     room: float = 0.06,
 ) -> Scale:
-    """A scale on which all finite values are seen, with some room about them.
+    """A scale on which all finite values are seen, with some room around them; [0, 1] if none is.
 
-    Args:
-        values: what must be seen; from 0 to 1 if none is finite.
-        start: place of the low end.
-        end: place of the high end.
-        zero: start a plain scale of positive numbers there.
-        plain: never logarithmic.
-        room: at each side, as a part of the range.
+    It is logarithmic where values span powers of ten, unless `plain`. With `zero`, a linear scale
+    of positive numbers starts there.
     """
     found = [float(value) for value in values if math.isfinite(value)]
     if not found:

@@ -1,37 +1,19 @@
-"""SVG written by hand: escaping, marks, the frame of a chart, legends.
+"""SVG as text: escaping, marks, the frame of a chart, legends.
 
-What style sheets and scripts of a page can rely on. Nothing has an id, a colour or a style
-attribute; text has a size of 12 or 11 in units that are pixels at the natural width.
+What the style sheet and script of a page rely on. Nothing has an id, a colour or a style attribute.
 
-Variables: `--ink` text, `--soft` axes and small text, `--grid` lines behind, `--paper` background,
-`--series-1` to `--series-8`, `--band` opacity of bands, and, if given, `--over`, `--under` (gaps of
-over- and under-confidence; else series 2 and 1), `--bar` (neutral bars; else `--grid`) and `--heat`
-(the strong end of a heat map; else series 1).
-
-- `svg.chart`: every chart; `width` and `height` are its natural size, to be limited to its column.
-  It takes the focus, so that arrow keys can walk over its tips, as the page's `#how` says.
-- `[data-tip]`: a mark that stands for numbers, with the exact ones as text; lines of it are
-  separated by a line feed. `.mark` are visible ones, of which most also have a `<title>` for pages
-  without a script (a script that shows tips removes it, or both appear); `.hit` are invisible
-  columns over a line chart, one for each place on the x axis.
-- `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series; together with `.line` (stroke),
-  `.band` (fill at the opacity `--band`), `.dot` (fill), `.fill` (fill). `[data-series]` on groups
-  and on entries of the legend of the same panel: number of the series, to bring one to the front;
-  `.spare` among them is seen only then.
-- `.over`, `.under`: a gap, as fill. `.right`, `.wrong`: parts of a histogram, as fill.
-- `.bar` neutral bars, `.whisker` intervals (stroke), `.faint` few examples behind the mark.
-- `.heat`: fill `--heat`, the attribute `fill-opacity` is the value, at most 0.65; `.value`: a
-  number on it, in `--ink`. Fields that touch have the same mixed with `--paper` as their `fill`.
-- `.guide`: dashed lines to compare with; `.path`: thin line in the colour of text, `.halo` a broad
-  one in `--paper` under either; `.spot`: a point of its own, such as a minimum, with `.hollow` for
-  the second one.
-- `.ink` with `.k1` (strong) to `.k4` (weak) and `.all` (grey) instead of the colour of a series.
-- `.axis`, `.grid`: lines; `.tick` numbers, `.name` of an axis, `.note` other text.
-
-HTML: `div.plots` holds as many `figure.plot` beside one another as there is room for at their
-natural width; each has a `figcaption`, whose `small` is a note, and charts over one another or in a
-`div.beside`. `ul.legend` has entries with an `svg.swatch`. `table.numbers` is in a `div.scroll`,
-and in `details.numbers` where few will want it. `img.map` has pixels to be shown as squares.
+- `svg.chart`: every chart, at its natural size; it takes the focus for the arrow keys.
+- `[data-tip]`: exact numbers as text. `.mark` are visible shapes, most with a `<title>` for pages
+  without a script; `.hit` are invisible columns of a line chart.
+- `.s1` to `.s8` with `.d0` to `.d2`: colour and dashes of a series, for `.line`, `.band`, `.dot`.
+  `[data-series]` on groups and legends brings one to the front; `.spare` is seen only then.
+- `.over`, `.under`: gaps. `.right`, `.wrong`: parts of a histogram. `.bar`, `.whisker`, `.faint`.
+- `.heat`: shade of the variable `--heat`, by `fill-opacity`; `.value`: a number on it.
+- `.guide` dashed, `.path` thin, `.halo` broad lines; `.spot` a point, `.hollow` the second one.
+- `.ink` with `.k1` (strong) to `.k4` (weak), `.all` (grey): instead of the colour of a series.
+- `.axis`, `.grid`, `.tick`, `.name`, `.note`: frame and text, 12 or 11 pixels high.
+- HTML: `div.plots` > `figure.plot` > `figcaption`, `div.beside`; `ul.legend`; `table.numbers` in
+  `div.scroll`, perhaps in `details.numbers`; `img.map`.
 """
 
 import html
@@ -70,15 +52,7 @@ def element(name: str, *content: str, **attributes: str | float | None) -> str:
 
 
 def chart(*content: str, width: float, height: float, title: str, about: str = "") -> str:
-    """A whole chart.
-
-    Args:
-        content: SVG.
-        width: natural, in pixels.
-        height: natural, in pixels.
-        title: what it shows, also for those who do not see it.
-        about: what there is to see, in a sentence.
-    """
+    """A whole chart; title and description are also read by screen readers."""
     inside = [f"<title>{escape(title)}</title>", f"<desc>{escape(about)}</desc>" if about else ""]
     return element(
         "svg",
@@ -106,14 +80,7 @@ def text(
 
 
 def mark(*content: str, tip: str, role: str = "", titled: bool = True) -> str:
-    """Shapes that stand for numbers, which are said in words.
-
-    Args:
-        content: SVG.
-        tip: the words.
-        role: further classes.
-        titled: whether they are seen without a script, too; not needed where they are written.
-    """
+    """Shapes that stand for numbers; `titled` shows the tip also where no script runs."""
     name = f"mark {role}".strip()
     title = f"<title>{escape(tip)}</title>" if titled else ""
     return element("g", title, *content, class_=name, data_tip=tip)
@@ -140,15 +107,7 @@ def legend(names: Sequence[str], notes: Sequence[str] = ()) -> str:
     """Which colour is which, as a list; with a note behind each name."""
     entries = []
     for at, name in enumerate(names):
-        swatch = element(
-            "svg",
-            element("path", d="M1 6H23", class_=f"line {hue(at)}", fill="none"),
-            class_="swatch",
-            viewBox="0 0 24 12",
-            width=24,
-            height=12,
-            aria_hidden="true",
-        )
+        swatch = _swatch(element("path", d="M1 6H23", class_=f"line {hue(at)}", fill="none"))
         note = f" <small>{escape(notes[at])}</small>" if notes and notes[at] else ""
         entries.append(f'<li data-series="{at}">{swatch} {escape(name)}{note}</li>')
     return f'<ul class="legend">{"".join(entries)}</ul>'
@@ -166,17 +125,15 @@ def key(entries: dict[str, str]) -> str:
             if {"dot", "spot"} & set(role.split())
             else element("rect", x=6, width=12, height=12, class_=role, fill_opacity=strength)
         )
-        swatch = element(
-            "svg",
-            shape,
-            class_="swatch",
-            viewBox="0 0 24 12",
-            width=24,
-            height=12,
-            aria_hidden="true",
-        )
-        parts.append(f"<li>{swatch} {escape(name)}</li>")
+        parts.append(f"<li>{_swatch(shape)} {escape(name)}</li>")
     return f'<ul class="legend">{"".join(parts)}</ul>'
+
+
+def _swatch(shape: str) -> str:
+    view = "0 0 24 12"
+    return element(
+        "svg", shape, class_="swatch", viewBox=view, width=24, height=12, aria_hidden="true"
+    )
 
 
 def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> str:

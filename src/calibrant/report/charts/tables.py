@@ -1,50 +1,97 @@
-"""Small tables as HTML."""
+"""Tables as HTML."""
 
 from collections.abc import Sequence
 
 from calibrant.report.charts.svg import escape
+from calibrant.tables import MARKS, Cell, Table
 
 
 def table(
-    head: Sequence[str],
+    heads: Sequence[str],
     rows: Sequence[Sequence[object]],
     *,
     caption: str,
     folded: bool = False,
     texts: int = 1,
 ) -> str:
-    """A table; what it holds is escaped.
+    """A table of plain values; the first `texts` columns are text, the others numbers."""
+    held = Table.of(heads, rows, numbers=heads[texts:], caption=caption)
+    return html_table(held, folded=folded)
 
-    Args:
-        head: of the columns.
-        rows: as many entries each; the first is the name of the row.
-        caption: what it shows.
-        folded: shown only when opened.
-        texts: how many columns, from the first, are text; the others are numbers.
-    """
-    top = "".join(
-        f'<th scope="col"{_kind(at, texts)}>{escape(each)}</th>' for at, each in enumerate(head)
+
+def html_table(table: Table, *, folded: bool = False) -> str:
+    """A table as HTML, all of it escaped; shown only when opened if `folded`."""
+    heads = "".join(
+        f'<th scope="col"{_kind(column.number)}>{escape(column.title)}</th>'
+        for column in table.columns
     )
-    lines = []
-    for row in rows:
-        first, *others = row
-        fields = "".join(
-            f"<td{_kind(at, texts)}>{escape(each)}</td>" for at, each in enumerate(others, 1)
-        )
-        lines.append(f'<tr><th scope="row">{escape(first)}</th>{fields}</tr>')
+    lines = "".join(f"<tr>{_row(table, row)}</tr>" for row in table.rows)
     # What opens a folded table says its caption already.
     seen = ' class="hidden"' if folded else ""
     body = (
-        f'<table class="numbers"><caption{seen}>{escape(caption)}</caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        f'<div class="scroll"><table class="numbers"><caption{seen}>{escape(table.caption)}'
+        f"</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
     if not folded:
-        return f'<div class="scroll">{body}</div>'
+        return body
+    return f'<details class="numbers"><summary>{escape(table.caption)}</summary>{body}</details>'
+
+
+def sortable_table(table: Table, *, sorted_by: str = "") -> str:
+    """A comparison as HTML: columns can be sorted, numbers have marks, the chosen row a bar.
+
+    Rows come in the order of their numbers in the column `sorted_by`, those without one last. The
+    script of the page sorts, filters by the words of the first two columns, and shows tips.
+    """
+    titles = [column.title for column in table.columns]
+    order = list(range(len(table.rows)))
+    if sorted_by in titles:
+        at = titles.index(sorted_by)
+        order.sort(key=lambda place: float(table.rows[place][at].value or "inf"))
+    heads = []
+    for column in table.columns:
+        direction = "ascending" if column.title == sorted_by else "none"
+        better = ' data-better="higher"' if column.higher_is_better else ""
+        heads.append(
+            f'<th scope="col"{_kind(column.number)} aria-sort="{direction}"{better}>'
+            f'<button type="button">{escape(column.title)}</button></th>'
+        )
+    lines = []
+    for place in order:
+        row = table.rows[place]
+        chosen = ' class="chosen"' if place == table.chosen else ""
+        words = escape(f"{row[0].text} {row[1].text}")
+        cells = _row(table, row, note=" (named in the headline)" if chosen else "")
+        lines.append(f'<tr data-place="{place}" data-words="{words}"{chosen}>{cells}</tr>')
     return (
-        f'<details class="numbers"><summary>{escape(caption)}</summary>'
-        f'<div class="scroll">{body}</div></details>'
+        f'<div class="scroll"><table class="compare"><caption class="hidden">'
+        f"{escape(table.caption)}</caption><thead><tr>{''.join(heads)}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
-def _kind(at: int, texts: int) -> str:
-    return "" if at < texts else ' class="number"'
+def _row(table: Table, row: Sequence[Cell], *, note: str = "") -> str:
+    """Cells of a row; the first is its name, with a note for those who do not see the bar."""
+    name, *cells = row
+    hidden = f'<span class="hidden">{escape(note)}</span>' if note else ""
+    value = f' data-value="{escape(name.value)}"' if name.value else ""
+    fields = [f'<th scope="row"{value}>{escape(name.text)}{hidden}</th>']
+    for column, cell in zip(table.columns[1:], cells, strict=True):
+        tip = f' data-tip="{escape(cell.tip)}"' if cell.tip else ""
+        value = f' data-value="{escape(cell.value)}"' if cell.value or cell.mark else ""
+        start = f"<td{_kind(column.number, cell.mark)}{value}{tip}>"
+        fields.append(f"{start}{_content(cell)}</td>")
+    return "".join(fields)
+
+
+def _content(cell: Cell) -> str:
+    """The text of a cell; with a mark, what its colour says in words, and the interval."""
+    if not cell.mark:
+        return escape(cell.text)
+    said = f'<span class="hidden"> ({MARKS[cell.mark]})</span>' if cell.mark in MARKS else ""
+    ends = f' <span class="ends">{escape(cell.interval)}</span>' if cell.interval else ""
+    return f'<span class="mean">{escape(cell.text)}</span>{said}{ends}'
+
+
+def _kind(number: bool, mark: str = "") -> str:
+    return f' class="{" ".join(filter(None, ("number", mark)))}"' if number else ""

@@ -11,8 +11,8 @@ from calibrant.report.sections.curvature import curvature
 from calibrant.report.sections.curves import curves
 from calibrant.report.sections.histograms import histograms
 from calibrant.report.sections.landscape import landscape
-from calibrant.report.sections.learnt import gammas, prices
 from calibrant.report.sections.maps import maps
+from calibrant.report.sections.method_state import gammas, multipliers
 from calibrant.report.sections.panel import Panel
 from calibrant.report.sections.reliability import diagrams, reliability
 from calibrant.report.sections.settings import settings
@@ -30,7 +30,7 @@ PANELS: dict[str, Callable[[Group], Panel | None]] = {
     "maps": maps,
     "landscape": landscape,
     "gamma": gammas,
-    "prices": prices,
+    "multipliers": multipliers,
     "curvature": curvature,
 }
 STUDY_PANELS: dict[str, Callable[[Saved], Panel | None]] = {"settings": settings}

@@ -1,20 +1,23 @@
-"""What was measured after each epoch, mean over the seeds."""
+"""Training curves: of finished runs, mean over the seeds; and of runs in progress."""
 
 import math
 from collections.abc import Sequence
 
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
-from calibrant.report.saved import Group, SavedCell
+from calibrant.report.charts.tables import table
+from calibrant.report.readings import has_numbers, number
+from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.sections.panel import Panel, done_cells, plots
-from calibrant.report.sections.readings import has_numbers, number
 
 # Title of each column of a history, and whether its axis begins at zero and is plain.
 CURVES = {
-    "val_ece": ("ECE, val", True),
-    "val_nll": ("NLL, val", False),
+    "val_ece": ("ECE, validation", True),
+    "val_nll": ("NLL, validation", False),
     "loss": ("Training loss", False),
 }
+# Shown of the last epoch.
+LAST = {"loss": "loss", "val_accuracy": "accuracy", "val_nll": "NLL", "val_ece": "ECE"}
 
 
 def curves(group: Group) -> Panel | None:
@@ -35,14 +38,13 @@ def curves(group: Group) -> Panel | None:
     if not figures:
         return None
     many = max(map(len, cells.values())) > 1
-    about = "Measured after each epoch" + (
-        ": the mean over the seeds, with a band from the lowest to the highest." if many else "."
-    )
+    about = "Measured after each epoch on the validation split; the loss is on training data."
+    about += " Mean over the seeds, with a band from the lowest to the highest." if many else ""
     if len(cells) > MOST:
-        about += " ECE on val, one chart for each; grey is the range of all."
+        about += " One chart for each method; grey is the range of all."
     below = legend(list(cells)) if len(cells) <= MOST else ""
     html = plots(figures) + below
-    return Panel("curves", "Along training", about, html)
+    return Panel("curves", "Training curves", about, html)
 
 
 def over_seeds(name: str, cells: Sequence[SavedCell], column: str) -> Series:
@@ -72,7 +74,7 @@ def _alone(series: Sequence[Series]) -> list[str]:
         own = Series("", each.x, each.y, each.low, each.high, role="s1 d0")
         chart = line_chart(
             [everyone, own],
-            title=f"ECE of {each.name} on val",
+            title=f"ECE of {each.name}, validation",
             about=_ends([each]),
             x_name="epoch",
             y_name="ECE",
@@ -88,4 +90,29 @@ def _alone(series: Sequence[Series]) -> list[str]:
 def _ends(series: Sequence[Series]) -> str:
     """The last number of each curve, in words."""
     said = [f"{each.name} {shown(each.y[-1])}" for each in series if each.y]
-    return f"At the end: {', '.join(said)}."
+    return f"Last epoch: {', '.join(said)}."
+
+
+def in_progress(saved: Saved) -> Panel | None:
+    """Training curves of the runs in progress, and their last epoch."""
+    running = [cell for cell in saved.cells if cell.status == "running"]
+    if not running:
+        return None
+    waiting = sum(cell.status == "pending" for cell in saved.cells)
+    figures = []
+    for column, (title, zero) in CURVES.items():
+        series = [over_seeds(cell.label, [cell], column) for cell in running[:MOST]]
+        if any(has_numbers(each.y) for each in series):
+            chart = line_chart(series, title=title, x_name="epoch", zero=zero, plain=zero)
+            figures.append(plot(title, chart))
+    lines = [[cell.label, len(cell.history), *_last(cell)] for cell in running]
+    head = ("run", "epochs", *LAST.values())
+    numbers = table(head, lines, caption="Last epoch, on the validation split")
+    html = plots(figures) + (legend([c.label for c in running[:MOST]]) if figures else "") + numbers
+    about = f"Running: {len(running)}. Waiting for a worker: {waiting}."
+    return Panel("running", "In progress", about, html)
+
+
+def _last(cell: SavedCell) -> list[str]:
+    row = cell.history[-1] if cell.history else {}
+    return [shown(number(row.get(column))) for column in LAST]

@@ -1,4 +1,4 @@
-"""How often each method is how confident, and how often it is right then."""
+"""Histograms of confidence, of correct and wrong predictions."""
 
 from calibrant.report.charts.histograms import stacked
 from calibrant.report.charts.svg import MOST, key, plot
@@ -18,10 +18,10 @@ def histograms(group: Group) -> Panel | None:
     ]
     seed = next(iter(found.values())).seed
     about = (
-        f"Share of the test examples by confidence, as trained, seed {seed}: many answers "
-        "that are confident and wrong make a model over-confident. All have the same scale."
+        f"Share of the test examples by confidence, as trained, seed {seed}. Wrong predictions at "
+        "high confidence are what makes a model over-confident. All charts have the same scale."
     )
-    html = key({"right": "right", "wrong": "wrong"}) + plots(figures)
+    html = key({"right": "correct", "wrong": "wrong"}) + plots(figures)
     return Panel("confidence", "Confidence", about, html)
 
 

@@ -1,4 +1,4 @@
-"""Where in an image a network is unsure, and where it is wrong."""
+"""Confidence and errors of the pixels of test images."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells, plots
 
 METHODS = 6
-# Greys of pixels: dark is bad, as it is for the confidence; white does not count.
+# Greys of pixels: dark is wrong, white is ignored.
 RIGHT, WRONG, LEFT_OUT = 215, 25, 255
 # Pixels of a side; of larger images only every so many-th one is shown.
 SIDE = 240
 
 
 def maps(group: Group) -> Panel | None:
-    """Confidence and errors of the images whose pixels the record places, method by method."""
+    """Confidence and errors of the images whose valid pixels are recorded, by method."""
     figures = []
     for name, cell in list(first_cells(group).items())[:METHODS]:
         places = _places(cell)
@@ -38,14 +38,14 @@ def maps(group: Group) -> Panel | None:
     if not figures:
         return None
     about = (
-        "Test images of the first seed: left, dark pixels are unsure; right, dark pixels are "
-        "wrong, white ones do not count. A calibrated network is wrong where it is unsure."
+        "Test images, first seed. Left: dark pixels have low confidence. Right: dark pixels are "
+        "wrong, white ones are ignored. A calibrated network is wrong where confidence is low."
     )
-    return Panel("maps", "Maps of confidence and error", about, plots(figures))
+    return Panel("maps", "Confidence and errors in images", about, plots(figures))
 
 
 def _places(cell: SavedCell) -> list[Bool[np.ndarray, "h w"]]:
-    """Of each image that the record places: which pixels count."""
+    """Valid (non-ignored) pixels of each image that the record has."""
     pixels: Any = (cell.record or {}).get("pixels")
     if pixels is None:
         return []
@@ -64,7 +64,7 @@ def _of_image(
 ) -> tuple[str, str]:
     """Both maps of an image, which stay together, and what they show in words."""
     right = test.correct.numpy()[at] > 0
-    words = f"image {image + 1}, {right.mean():.1%} of the pixels right"
+    words = f"image {image + 1}, {right.mean():.1%} of the pixels correct"
     greys = {
         "confidence": (255 * test.confidence.numpy()[at]).round().clip(0, 255),
         "errors": np.where(right, RIGHT, WRONG),

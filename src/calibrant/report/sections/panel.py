@@ -1,24 +1,23 @@
-"""What the panels of a page share: their type, and which trainings they show."""
+"""What the panels of a page share: their type, which runs they show, means over the seeds."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.saved import Group, Row, SavedCell
+from calibrant.report.charts.dots import Dot
+from calibrant.report.saved import Group, SavedCell
 
 # Calibrators before and after which panels show things, in words.
-STAGES = {"none": "as trained", "temperature": "after temperature"}
+STAGES = {"none": "as trained", "temperature": "after temperature scaling"}
+# Name, calibrator, split, metric.
+Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a page.
+    """One part of a page: a word for its address, heading, how to read it, charts and tables.
 
-    Attributes:
-        key: a word for addresses within the page.
-        title: its heading.
-        about: how to read it, in a sentence.
-        html: its charts and tables.
-        wide: whether it wants the whole width.
+    A `wide` one takes the whole width.
     """
 
     key: str
@@ -29,7 +28,7 @@ class Panel:
 
 
 def done_cells(group: Group) -> dict[str, list[SavedCell]]:
-    """Finished trainings by what is compared, in the order of the study."""
+    """Finished runs by name, in the order of the study."""
     found: dict[str, list[SavedCell]] = {}
     for cell in group.cells:
         if cell.done:
@@ -42,15 +41,16 @@ def first_cells(group: Group) -> dict[str, SavedCell]:
     return {name: cells[0] for name, cells in done_cells(group).items()}
 
 
-def plots(figures: Sequence[str]) -> str:
-    """Figures beside one another, as many as there is room for."""
-    return f'<div class="plots">{"".join(figures)}</div>'
-
-
-def by_name(group: Group, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows that have a value, by what is compared; names without one are left out."""
-    found: dict[str, list[Row]] = {name: [] for name in group.names}
-    for row in rows:
+def seed_means(group: Group) -> dict[Key, Dot]:
+    """Mean, lowest and highest value over the seeds, of rows that have a value."""
+    held: dict[Key, list[float]] = {}
+    for row in group.rows:
         if row["value"] is not None:
-            found.setdefault(row[group.axis], []).append(row)
-    return {name: own for name, own in found.items() if own}
+            key = (row[group.axis], row["calibrator"], row["split"], row["metric"])
+            held.setdefault(key, []).append(row["value"])
+    return {key: Dot(math.fsum(v) / len(v), min(v), max(v)) for key, v in held.items()}
+
+
+def plots(figures: Sequence[str]) -> str:
+    """Figures side by side, as many as there is room for."""
+    return f'<div class="plots">{"".join(figures)}</div>'

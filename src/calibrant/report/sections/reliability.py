@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from calibrant.metrics import BinSums
 from calibrant.report.charts.reliability import BANDS, overlay, pair
 from calibrant.report.charts.svg import MOST, key, legend, plot
-from calibrant.report.points import FEW
+from calibrant.report.reliability_points import FEW
 from calibrant.report.saved import Group
 from calibrant.report.sections.firsts import First, firsts
 from calibrant.report.sections.panel import Panel, plots
@@ -36,24 +36,25 @@ def reliability(group: Group, *, chosen: str = "") -> Panel | None:
     notes = [_errors(each) for each in shown.values()]
     seed = next(iter(found.values())).seed
     about = (
-        "Test examples in 15 bins of confidence: on the diagonal a model is as often right as it "
-        f"says, below it is over-confident. Seed {seed}; temperatures are fitted to val"
+        "Accuracy of the test examples in 15 bins of confidence. On the diagonal, confidence "
+        f"equals accuracy; below it the model is over-confident. Seed {seed}; temperatures are "
+        "fitted to the validation split."
     )
     if len(found) > MOST:
-        about += f"; the first {MOST} of {len(found)}, all follow below"
+        about += f" The first {MOST} of {len(found)}; the next panel has all."
     if len(shown) <= BANDS:
-        about += "; bands are 95 % intervals of the accuracy"
+        about += " Bands are 95 % intervals of the accuracy."
     elif chosen in shown:
-        about += f"; the band is the 95 % interval of {chosen}, point at another for its own"
+        about += f" The band is the 95 % interval of {chosen}; point at another for its own."
     html = plots(figures) + legend(list(shown), notes)
-    return Panel("reliability", "Reliability", f"{about}.", html)
+    return Panel("reliability", "Reliability diagrams", about, html)
 
 
 def _overlay(diagrams: Mapping[str, BinSums], words: str, chosen: str) -> str:
     errors = {name: sums.ece for name, sums in diagrams.items() if sums.count.any()}
     worst = max(errors, key=lambda name: errors[name])
     best = min(errors, key=lambda name: errors[name])
-    about = f"Least ECE {errors[best]:.4f}, {best}; largest {errors[worst]:.4f}, {worst}."
+    about = f"Lowest ECE {errors[best]:.4f}, {best}; highest {errors[worst]:.4f}, {worst}."
     title = f"Reliability of {len(errors)} methods, {words}"
     return overlay(diagrams, title=title, about=about, chosen=chosen)
 
@@ -76,8 +77,8 @@ def diagrams(group: Group) -> Panel | None:
         chart = pair(both, title=f"Reliability of {name}", about=note, titled=few)
         figures.append(plot(name, chart, note=note))
     about = (
-        "A bar is the accuracy of the examples with that confidence, the coloured part its gap to "
-        "the confidence; below, how many examples there are. The gaps, weighted by it, are the ECE."
+        "Each bar is the accuracy of a bin; the coloured part is its gap to the mean confidence. "
+        "Below: the share of examples in the bin. The ECE is the mean gap, weighted by that share."
     )
     html = key(KEY) + plots(figures)
-    return Panel("diagrams", "Reliability, method by method", about, html)
+    return Panel("diagrams", "Reliability diagram of each method", about, html)

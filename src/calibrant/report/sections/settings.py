@@ -1,6 +1,7 @@
-"""What a study was made of: data, splits, versions, seeds, recipe; and what failed."""
+"""Settings of a study: data, splits, versions, seeds, recipe; and failed runs."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,101 +10,84 @@ from calibrant.report.charts.tables import table
 from calibrant.report.saved import Saved, SavedCell, without_folders
 from calibrant.report.sections.panel import Panel
 
-# Of the identity of a training: fingerprints, and what a table of its own has.
-FINGERPRINTS = {"data", "network", "first_weights"}
-APART = FINGERPRINTS | {"seed", "method"}
+# Parts of the identity of a run that other tables have, or that are digests.
+APART = {"data", "network", "first_weights", "seed", "method"}
 
 
 def settings(saved: Saved) -> Panel | None:
-    """Tables of everything that would be needed to do it again."""
+    """Tables of everything that is needed to reproduce the study."""
     done = [cell for cell in saved.cells if cell.record is not None]
+    machine = [
+        {key: v for key, v in _identity(cell).items() if "." not in key and key not in APART}
+        for cell in done
+    ]
+    recipe = [_part(cell, "recipe") for cell in done]
     parts = [
         _study(saved),
         _splits(done),
         _fingerprints(done),
-        _machine(done),
-        _recipe(done),
+        _table(["setting", "value"], _values(machine), "Versions and machine"),
+        _table(["setting", "value"], _values(recipe), "Recipe", folded=True),
         *(_choices(done, part) for part in ("dataset", "model", "method")),
         _unfinished(saved),
     ]
-    about = "What everything above was made with; settings are those of the finished trainings."
+    about = "All that is needed to reproduce the study; settings are those of the finished runs."
     return Panel("settings", "Settings", about, "".join(parts))
+
+
+def _table(
+    heads: list[str], lines: Sequence[Sequence[str]], caption: str, *, folded: bool = False
+) -> str:
+    """A table of text; nothing without a line."""
+    if not lines:
+        return ""
+    return table(heads, lines, caption=caption, folded=folded, texts=len(heads))
 
 
 def _study(saved: Saved) -> str:
     names = ("seeds", "calibrators", "metrics", "resamples")
-    ended: dict[str, int] = {}
-    for cell in saved.cells:
-        ended[cell.status] = ended.get(cell.status, 0) + 1
-    lines = [["trainings", ", ".join(f"{count} {status}" for status, count in ended.items())]]
+    ended = Counter(cell.status for cell in saved.cells)
+    lines = [["runs", ", ".join(f"{count} {status}" for status, count in ended.items())]]
     lines += [[name, said(saved.study[name])] for name in names if name in saved.study]
-    return table(["setting", "value"], lines, caption="Study", texts=2)
+    return _table(["setting", "value"], lines, "Study")
 
 
 def _splits(cells: Sequence[SavedCell]) -> str:
-    """Examples of each split, and what it fed."""
-    jobs: dict[str, str] = {}
+    """Examples of each split, and its role."""
+    roles: dict[str, str] = {}
     sizes: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
         record = cell.record or {}
-        jobs |= record.get("jobs") or {}
+        roles |= record.get("jobs") or {}
         own = sizes.setdefault(cell.labels["dataset"], {})
         for split, count in (record.get("examples") or {}).items():
             own.setdefault(split, []).append(count)
     if not sizes:
         return ""
     splits = list(dict.fromkeys(split for own in sizes.values() for split in own))
-    lines = [
-        [name, *(_range(own.get(split, [])) for split in splits)] for name, own in sizes.items()
-    ]
-    fed = "".join(
-        f"<dt>{escape(split)}</dt><dd>{escape(said(job))}</dd>" for split, job in jobs.items()
+    lines = [[name, *(_range(own.get(s, [])) for s in splits)] for name, own in sizes.items()]
+    terms = "".join(
+        f"<dt>{escape(split)}</dt><dd>{escape(said(role))}</dd>" for split, role in roles.items()
     )
-    return table(["dataset", *splits], lines, caption="Examples of each split") + (
-        f'<dl class="jobs">{fed}</dl>' if fed else ""
-    )
+    examples = table(["dataset", *splits], lines, caption="Examples in each split")
+    return examples + (f'<dl class="jobs">{terms}</dl>' if terms else "")
 
 
 def _range(counts: Sequence[int]) -> str:
-    if not counts:
-        return "-"
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    ends = [f"{count:,}" for count in sorted({min(counts), max(counts)})] if counts else ["-"]
+    return " to ".join(ends)
 
 
 def _fingerprints(cells: Sequence[SavedCell]) -> str:
-    """Data as they were cut, which may depend on the seed."""
-    seeds: dict[tuple[str, str], list[int]] = {}
+    """Digests of the data after splitting, which may depend on the seed."""
+    seeds: dict[tuple[str, str], set[int]] = {}
     for cell in cells:
         found = _identity(cell).get("data")
         if found:
-            seeds.setdefault((cell.labels["dataset"], str(found)), []).append(cell.seed)
-    lines = [
-        [name, ", ".join(map(str, sorted(set(own)))), found] for (name, found), own in seeds.items()
-    ]
-    caption = "Fingerprints (SHA-256) of the data as they were cut"
-    return table(["dataset", "seeds", "fingerprint"], lines, caption=caption, texts=3, folded=True)
-
-
-def _machine(cells: Sequence[SavedCell]) -> str:
-    held = [
-        {key: v for key, v in _identity(cell).items() if "." not in key and key not in APART}
-        for cell in cells
-    ]
-    return _pairs(held, "Versions and machine")
-
-
-def _recipe(cells: Sequence[SavedCell]) -> str:
-    return _pairs([_part(cell, "recipe") for cell in cells], "Recipe", folded=True)
-
-
-def _pairs(held: Sequence[Mapping[str, Any]], caption: str, *, folded: bool = False) -> str:
-    """Every setting with all values that it had."""
-    names = list(dict.fromkeys(key for each in held for key in each))
-    lines = [[name, _all(each[name] for each in held if name in each)] for name in names]
-    return (
-        table(["setting", "value"], lines, caption=caption, texts=2, folded=folded) if lines else ""
-    )
+            seeds.setdefault((cell.labels["dataset"], str(found)), set()).add(cell.seed)
+    lines = [[name, ", ".join(map(str, sorted(own))), sha] for (name, sha), own in seeds.items()]
+    caption = "SHA-256 of the data after splitting"
+    return _table(["dataset", "seeds", "SHA-256"], lines, caption, folded=True)
 
 
 def _choices(cells: Sequence[SavedCell], part: str) -> str:
@@ -111,23 +95,17 @@ def _choices(cells: Sequence[SavedCell], part: str) -> str:
     held: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         held.setdefault(cell.labels[part], []).append(_part(cell, part))
-    lines = []
-    for label, own in held.items():
-        names = list(dict.fromkeys(key for each in own for key in each))
-        texts = [f"{name} = {_all(each[name] for each in own if name in each)}" for name in names]
-        lines.append([label, ", ".join(texts) or "-"])
-    caption = f"{part.capitalize()}s"
-    return table([part, "settings"], lines, caption=caption, texts=2, folded=True) if lines else ""
+    lines = [
+        [label, ", ".join(f"{name} = {value}" for name, value in _values(own)) or "-"]
+        for label, own in held.items()
+    ]
+    return _table([part, "settings"], lines, f"{part.capitalize()}s", folded=True)
 
 
 def _unfinished(saved: Saved) -> str:
-    lines = [
-        [cell.label, cell.status, said(cell.reason) or "-"] for cell in saved.cells if not cell.done
-    ]
-    if not lines:
-        return ""
-    caption = f"Trainings without a result: {len(lines)} of {len(saved.cells)}"
-    return table(["training", "status", "reason"], lines, caption=caption, texts=3)
+    lines = [[c.label, c.status, said(c.reason) or "-"] for c in saved.cells if not c.done]
+    caption = f"Runs without a result: {len(lines)} of {len(saved.cells)}"
+    return _table(["run", "status", "reason"], lines, caption)
 
 
 def _identity(cell: SavedCell) -> dict[str, Any]:
@@ -142,8 +120,13 @@ def _part(cell: SavedCell, part: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in held if key.startswith(prefix)}
 
 
-def _all(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(map(said, values)))
+def _values(held: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Every setting with all of its values."""
+    found: dict[str, dict[str, None]] = {}
+    for each in held:
+        for name, value in each.items():
+            found.setdefault(name, {})[said(value)] = None
+    return [[name, ", ".join(values)] for name, values in found.items()]
 
 
 def said(value: Any) -> str:

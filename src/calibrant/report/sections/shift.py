@@ -1,112 +1,97 @@
-"""Calibration on data that was shifted, more and more."""
+"""ECE and accuracy on shifted data, by severity."""
 
 import math
 import re
 from collections.abc import Sequence
 
+from calibrant.report.charts.dots import Dot
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.svg import MOST, legend, plot, shown
 from calibrant.report.charts.tables import table
-from calibrant.report.saved import Group, Row
-from calibrant.report.sections.panel import STAGES, Panel, plots
+from calibrant.report.formatting import name_of
+from calibrant.report.saved import Group
+from calibrant.report.sections.panel import STAGES, Key, Panel, plots, seed_means
 
-# Splits that every study has, and parts of them by the frequency of the class.
+# Splits that every study has, and parts of them by class frequency.
 USUAL = re.compile(r"(val|test)(: (head|medium|tail))?")
-# "shift: blur 3": a kind and how strong it is.
+# "shift: blur 3": a kind and a severity.
 SHIFTED = re.compile(r"(?:shift: *)?(?P<kind>.*?)[ _=-]*(?P<severity>\d+(?:\.\d+)?)")
-METRICS = {"ece": ("ECE", True), "accuracy": ("Accuracy", False)}
+# Metric and calibrator of each chart; temperature scaling does not change accuracy.
+CHARTS = (("ece", "none"), ("ece", "temperature"), ("accuracy", "none"))
+NONE = Dot(math.nan)
 
 
 def shift(group: Group) -> Panel | None:
-    """ECE and accuracy over how strong each kind of shift is; a table of other splits."""
-    splits = [
-        s for s in dict.fromkeys(row["split"] for row in group.rows) if not USUAL.fullmatch(s)
-    ]
+    """Charts over the severity of each kind of shift, and a table of other splits."""
+    splits = dict.fromkeys(row["split"] for row in group.rows)
     kinds: dict[str, dict[float, str]] = {}
     others = []
-    for split in splits:
+    for split in [each for each in splits if not USUAL.fullmatch(each)]:
         found = SHIFTED.fullmatch(split)
         if found is None or not found["kind"]:
             others.append(split)
         else:
-            kinds.setdefault(found["kind"], {})[float(found["severity"])] = split
-    for kind, by_severity in list(kinds.items()):
-        if len(by_severity) < 2:
-            others += kinds.pop(kind).values()
-        else:
-            by_severity.setdefault(0.0, "test")
-    means = _means(group)
-    names = group.names[:MOST]
-    figures = [
-        _charts(kind, dict(sorted(by_severity.items())), names, means)
-        for kind, by_severity in kinds.items()
-    ]
-    html = "".join(map(plots, filter(None, figures)))
-    html += legend(names) if html else ""
+            kinds.setdefault(found["kind"], {0.0: "test"})[float(found["severity"])] = split
+    means, html = seed_means(group), ""
+    for kind, by_severity in kinds.items():
+        # One severity is no curve.
+        if len(by_severity) < 3:
+            others += [split for split in by_severity.values() if split != "test"]
+            continue
+        charts = _charts(kind, dict(sorted(by_severity.items())), group.names[:MOST], means)
+        html += plots(charts) if charts else ""
+    html += legend(group.names[:MOST]) if html else ""
     html += _table(others, group, means) if others else ""
     if not html:
         return None
     about = (
-        "The same networks on shifted data, mean over the seeds; 0 is the test split as it is. "
-        "Temperatures are fitted to val, which is not shifted."
+        "The same networks on shifted test data, mean over the seeds; severity 0 is the test split "
+        "itself. Temperatures are fitted to the validation split, which is not shifted."
     )
-    return Panel("shift", "Under shift", about, html)
+    return Panel("shift", "Under distribution shift", about, html)
 
 
-Means = dict[tuple[str, str, str, str], tuple[float, float, float]]
-
-
-def _means(group: Group) -> Means:
-    """Mean, lowest and highest over the seeds, by name, calibrator, split and metric."""
-    held: dict[tuple[str, str, str, str], list[float]] = {}
-    for row in group.rows:
-        if row["value"] is not None and row["metric"] in METRICS:
-            held.setdefault(_key(group, row), []).append(row["value"])
-    return {key: (math.fsum(v) / len(v), min(v), max(v)) for key, v in held.items()}
-
-
-def _key(group: Group, row: Row) -> tuple[str, str, str, str]:
-    return row[group.axis], row["calibrator"], row["split"], row["metric"]
-
-
-def _charts(kind: str, splits: dict[float, str], names: Sequence[str], means: Means) -> list[str]:
+def _charts(
+    kind: str, splits: dict[float, str], names: Sequence[str], means: dict[Key, Dot]
+) -> list[str]:
     figures = []
-    none = (math.nan,) * 3
-    for metric, (word, zero) in METRICS.items():
-        for calibrator, when in STAGES.items():
-            if metric == "accuracy" and calibrator != "none":
-                continue
-            series = []
-            for name in names:
-                read = [means.get((name, calibrator, s, metric), none) for s in splits.values()]
-                middle, low, high = ([each[at] for each in read] for at in range(3))
-                series.append(Series(name, list(splits), middle, low, high))
-            if any(math.isfinite(v) for each in series for v in each.y):
-                title = f"{word}, {kind}" + ("" if metric == "accuracy" else f", {when}")
-                chart = line_chart(
-                    series, title=title, x_name="severity", zero=zero, plain=True, whole=False
-                )
-                figures.append(plot(title, chart))
+    for metric, calibrator in CHARTS:
+        series = []
+        for name in names:
+            dots = [means.get((name, calibrator, s, metric), NONE) for s in splits.values()]
+            middle, low, high = zip(*((dot.value, dot.low, dot.high) for dot in dots), strict=True)
+            series.append(Series(name, list(splits), middle, low, high))
+        if any(math.isfinite(v) for each in series for v in each.y):
+            title = f"{_title(metric, calibrator)}: {kind}"
+            chart = line_chart(
+                series,
+                title=title,
+                x_name="severity",
+                zero=metric == "ece",
+                plain=True,
+                whole=False,
+            )
+            figures.append(plot(title, chart))
     return figures
 
 
-def _table(splits: Sequence[str], group: Group, means: Means) -> str:
-    head = [
-        (split, calibrator, metric)
+def _title(metric: str, calibrator: str) -> str:
+    label = name_of(metric)
+    stage = f", {STAGES[calibrator]}" if metric == "ece" else ""
+    return f"{label[0].upper()}{label[1:]}{stage}"
+
+
+def _table(splits: Sequence[str], group: Group, means: dict[Key, Dot]) -> str:
+    heads = [
+        (split, metric, calibrator)
         for split in splits
-        for metric in METRICS
-        for calibrator in STAGES
+        for metric, calibrator in CHARTS
         if any((name, calibrator, split, metric) in means for name in group.names)
-        and not (metric == "accuracy" and calibrator != "none")
     ]
-    if not head:
-        return ""
-    titles = [
-        f"{split}: {METRICS[metric][0]}" + ("" if metric == "accuracy" else f", {STAGES[of]}")
-        for split, of, metric in head
-    ]
+    titles = [f"{split}: {_title(metric, calibrator)}" for split, metric, calibrator in heads]
     lines = [
-        [name, *(shown(means.get((name, of, split, m), (None,))[0]) for split, of, m in head)]
+        [name, *(shown(means.get((name, c, s, m), NONE).value) for s, m, c in heads)]
         for name in group.names
     ]
-    return table([group.axis, *titles], lines, caption="Other splits, mean over the seeds")
+    caption = "Other splits, mean over the seeds"
+    return table([group.axis, *titles], lines, caption=caption) if heads else ""

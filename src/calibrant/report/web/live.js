@@ -1,5 +1,5 @@
 
-// A served page follows its study: when something has changed, the new page takes the old one's place.
+// A served page is replaced by a new one when its study has changed.
 const back = document.createElement("p");
 back.innerHTML = '<a href="/">All studies</a>';
 document.querySelector("header div").prepend(back);
@@ -55,7 +55,7 @@ async function follow() {
     state.textContent = words;
   } catch (error) {
     const silent = error instanceof TypeError;
-    state.textContent = silent ? "The server does not answer any more." : error.message;
+    state.textContent = silent ? "The server does not respond." : error.message;
   }
   setTimeout(follow, 2000);
 }

@@ -48,10 +48,10 @@ function filterRows(group) {
   for (const row of rows) {
     const text = row.dataset.words.toLowerCase();
     const kept = words.every((word) => text.includes(word));
-    row.hidden = !(kept && (calibrator === "" || row.dataset.calibrator === calibrator));
+    row.hidden = !(kept && (calibrator === "" || row.cells[1].dataset.value === calibrator));
   }
   const shown = rows.filter((row) => !row.hidden).length;
-  group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} lines`;
+  group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
 }
 
 // What is shown, as it is shown: a line for each row, fields that spreadsheets tell apart.

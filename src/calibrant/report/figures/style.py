@@ -1,4 +1,4 @@
-"""Parts that the figures share: colours, bars, whiskers, the look of the axes."""
+"""Style of all figures: colours, bars, whiskers, the look of axes, legends and titles."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.extras import need
-from calibrant.report.points import FEW, Points
+from calibrant.report.formatting import shorten as shorten
+from calibrant.report.reliability_points import FEW, Points
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -145,12 +146,10 @@ def legend_below(
         text.set_parse_math(False)
 
 
-def shorten(name: str, limit: int) -> str:
-    """Cut a long name in its middle, since both ends tell names apart."""
-    if len(name) <= limit:
-        return name
-    tail = (limit - 1) // 2
-    return f"{name[: limit - 1 - tail]}…{name[len(name) - tail :]}"
+def name_figure(figure: "matplotlib.figure.Figure", title: str) -> None:
+    """Write a title above all axes of a figure."""
+    text = figure.suptitle(shorten(title, 90), x=0.01, ha="left", fontsize=11.5, color=INK)
+    text.set(fontweight="bold", parse_math=False)
 
 
 def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str, *, longest: int = 46) -> None:

@@ -7,7 +7,16 @@ import torch
 
 from calibrant.curvature.spectrum import Density
 from calibrant.losses.settings import positive
-from calibrant.report.panels import INK, OVER, SOFT, UNDER, dress, head, legend_below, new_figure
+from calibrant.report.figures.style import (
+    INK,
+    OVER,
+    SOFT,
+    UNDER,
+    dress,
+    head,
+    legend_below,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     import matplotlib.axes

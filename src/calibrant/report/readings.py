@@ -1,10 +1,10 @@
-"""Columns of what a training logged; whatever is not a number is NaN."""
+"""Numbers that a training logged, by column; whatever is not a number is NaN."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibrant.report.saved import Row
+Rows = Sequence[Mapping[str, Any]]
 
 
 def number(value: Any) -> float:
@@ -17,7 +17,7 @@ def numbers(value: Any) -> list[float]:
     return [number(each) for each in value] if isinstance(value, list) else []
 
 
-def column(rows: Sequence[Row], name: str) -> list[float]:
+def column(rows: Rows, name: str) -> list[float]:
     """One number of each row."""
     return [number(row.get(name)) for row in rows]
 

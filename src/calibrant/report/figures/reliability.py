@@ -8,8 +8,8 @@ import numpy as np
 from calibrant.metrics import BinSums
 from calibrant.metrics.bins import Bins
 from calibrant.predictions import Predictions
-from calibrant.report import panels
-from calibrant.report.points import FEW, Points, points_of, top_label_sums
+from calibrant.report.figures import style as look
+from calibrant.report.reliability_points import FEW, Points, points_of, top_label_sums
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -55,37 +55,37 @@ def reliability_diagram(
     points = {name: points_of(each, level=level) for name, each in sums.items()}
     error = "adaptive ECE" if adaptive else "ECE"
 
-    figure = panels.new_figure(5.6, 6.4 + 0.18 * max(0, len(named) - 2))
+    figure = look.new_figure(5.6, 6.4 + 0.18 * max(0, len(named) - 2))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.6, 1))
-    panels.dress(upper)
-    panels.dress(lower)
+    look.dress(upper)
+    look.dress(lower)
     if len(named) == 1:
         ((name, own),) = points.items()
         title = title or name or None
-        (panels.draw_bars if style == "bars" else _draw_line)(upper, own)
+        (look.draw_bars if style == "bars" else _draw_line)(upper, own)
         _draw_histogram(lower, shares[name])
         facts = _facts(sums[name], error)
-        legend = panels.gap_legend([own], level=level, band=style == "line")
-        panels.legend_below(figure, *legend, columns=4)
+        legend = look.gap_legend([own], level=level, band=style == "line")
+        look.legend_below(figure, *legend, columns=4)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
             for at, name in enumerate(named)
         ]
-        labels = [f"{error} {sums[name].ece:.4f}   {panels.shorten(name, 44)}" for name in named]
+        labels = [f"{error} {sums[name].ece:.4f}   {look.shorten(name, 44)}" for name in named]
         facts = f"{_sizes(sums)}    bands: {100 * level:g}% intervals"
         if any(each.few.any() for each in points.values()):
             facts += f"    faint: under {FEW} examples"
-        panels.legend_below(figure, handles, labels, columns=1)
-    panels.unit_square(upper)
-    upper.set_ylabel("accuracy", color=panels.INK)
-    lower.set_ylabel("share", color=panels.INK)
-    lower.set_xlabel("confidence", color=panels.INK)
+        look.legend_below(figure, handles, labels, columns=1)
+    look.unit_square(upper)
+    upper.set_ylabel("accuracy", color=look.INK)
+    lower.set_ylabel("share", color=look.INK)
+    lower.set_xlabel("confidence", color=look.INK)
     lower.set_ylim(bottom=0)
     lower.locator_params(axis="y", nbins=3)
     lower.yaxis.set_major_formatter("{x:g}")
     figure.align_ylabels([upper, lower])
-    panels.head(upper, title, facts)
+    look.head(upper, title, facts)
     return figure
 
 
@@ -102,22 +102,22 @@ def _sizes(sums: Mapping[str, BinSums]) -> str:
 def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
     """Join the points, shade their gap to the diagonal and the band of their intervals."""
     x, y = points.confidence, points.accuracy
-    for side, hue in ((y <= x, panels.OVER), (y >= x, panels.UNDER)):
+    for side, hue in ((y <= x, look.OVER), (y >= x, look.UNDER)):
         # Twice, so that stretches next to a bin with few examples come out fainter.
         for where in (side, side & ~points.few):
             axes.fill_between(
                 x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
             )
-    panels.draw_band(axes, points, color=panels.INK, alpha=panels.BAND)
-    _draw_joined(axes, points, color=panels.INK, marker="o", markersize=4, markeredgewidth=0)
+    look.draw_band(axes, points, color=look.INK, alpha=look.BAND)
+    _draw_joined(axes, points, color=look.INK, marker="o", markersize=4, markeredgewidth=0)
 
 
-def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **look: Any) -> Any:
+def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **options: Any) -> Any:
     """Draw a faint line through all bins, and a strong one through those with enough examples."""
     x, y = points.confidence, points.accuracy
-    axes.plot(x, y, linewidth=1, alpha=panels.FAINT, zorder=3, clip_on=False, **look)
+    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, clip_on=False, **options)
     strong = np.where(points.few, np.nan, y)
-    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **look)
+    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **options)
     return line
 
 
@@ -129,15 +129,15 @@ def _draw_series(
     at: int,
 ) -> Any:
     """Draw one of several predictions as a line with a band, and its histogram as steps."""
-    turn, place = divmod(at, len(panels.SERIES))
-    hue, dashes = panels.SERIES[place], panels.LINES[turn % len(panels.LINES)]
-    panels.draw_band(upper, points, color=hue, alpha=panels.LIGHT_BAND)
+    turn, place = divmod(at, len(look.SERIES))
+    hue, dashes = look.SERIES[place], look.LINES[turn % len(look.LINES)]
+    look.draw_band(upper, points, color=hue, alpha=look.LIGHT_BAND)
     line = _draw_joined(
         upper,
         points,
         color=hue,
         linestyle=dashes,
-        marker=panels.MARKERS[place],
+        marker=look.MARKERS[place],
         markersize=4,
         markeredgewidth=0,
     )
@@ -153,7 +153,7 @@ def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
         sums.share,
         width=np.diff(edges),
         align="edge",
-        color=panels.BAR,
+        color=look.BAR,
         edgecolor="white",
         linewidth=0.8,
     )
@@ -165,7 +165,7 @@ def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
     for name, (value, dashes) in means.items():
         axes.axvline(
             value,
-            color=panels.INK,
+            color=look.INK,
             linewidth=1.4,
             linestyle=dashes,
             label=f"{name} {value:.4f}",
@@ -178,7 +178,7 @@ def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
         ncols=2,
         frameon=False,
         fontsize=8.5,
-        labelcolor=panels.INK,
+        labelcolor=look.INK,
         handlelength=1.8,
         columnspacing=1.5,
         borderpad=0,

@@ -1,4 +1,4 @@
-"""How much one reading differs from another, and how certain that is."""
+"""Differences between the metrics of two lines, with their intervals and p-values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,34 +8,25 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from calibrant.metrics import Interval, holm
+from calibrant.metrics import METRICS, Interval, holm
 from calibrant.metrics.resampling.seeds import WIDTH
+from calibrant.tables import Mark
 
-# Better the other way round than errors and losses, of which less is better.
-BETTER: dict[str, Literal["higher", "zero"]] = {"accuracy": "higher", "overconfidence": "zero"}
 LEVEL = 0.95
 # Numbers that agree to this part of their size are the same.
 SAME = 1e-9
 
-Mark = Literal["best", "equal", "worse", "unknown"]
 How = Literal["seeds", "examples"]
 
 
 @dataclass(frozen=True)
-class Gap:
+class LineDifference:
     """How much larger a metric is for one line than for another, with its 95 % interval.
 
-    Of `overconfidence` it is the distance to zero that is compared.
-
-    Attributes:
-        value: mean difference over the seeds that both lines have.
-        low: lower end of its interval.
-        high: upper end.
-        p_value: two-sided, of this comparison alone.
-        adjusted: the p-value corrected for all lines that were compared (Holm).
-        how: "seeds" is the paired t-interval of the differences of each seed; "examples" is made
-            from the two intervals over examples and says nothing about another training.
-        seeds: how many both have.
+    Of `overconfidence` the distance to zero is compared. The p-value is two-sided; `adjusted` is
+    corrected for all lines that were compared (Holm). `how` is "seeds" for the paired t-interval
+    over `seeds` seeds that both lines have; "examples" for an interval made from the two over test
+    examples, which says nothing about another training.
     """
 
     value: float
@@ -51,13 +42,9 @@ class Gap:
 class Reading:
     """One metric of one line.
 
-    Attributes:
-        metric: its name.
-        interval: mean over the seeds and the interval of a single training; see `over_runs`.
-        runs: of each seed the value and its interval over examples.
-        missing: seeds that were measured and have no finite value, such as an infinite NLL.
-        mark: "best"; "equal", not significantly worse than the best; "worse"; or "unknown".
-        gap: to the best; None if nothing can be said.
+    `interval` is the mean over seeds with the interval of a single training (`over_runs`); `runs`
+    has the value and interval over test examples of each seed; `missing` counts seeds without a
+    finite value. `mark` and `difference` compare it with the best.
     """
 
     metric: str
@@ -65,7 +52,7 @@ class Reading:
     runs: Mapping[int, Interval]
     missing: int = 0
     mark: Mark = "unknown"
-    gap: Gap | None = None
+    difference: LineDifference | None = None
 
     @property
     def values(self) -> dict[int, float]:
@@ -75,37 +62,40 @@ class Reading:
     @property
     def cost(self) -> float:
         """The mean, such that less is better."""
-        return float(np.mean([_cost(self.metric, each) for each in self.values.values()]))
+        held, metric = list(self.values.values()), METRICS.get(self.metric)
+        return float(np.mean([metric.loss(value) for value in held] if metric else held))
 
 
-def gaps(readings: Sequence[Reading | None], reference: Reading | None) -> list[Gap | None]:
+def differences(
+    readings: Sequence[Reading | None], reference: Reading | None
+) -> list[LineDifference | None]:
     """Differences of readings to a reference; None for itself and where nothing can be said."""
     if reference is None:
         return [None] * len(readings)
     found = [
-        None if each is None or each is reference else _gap(each, reference) for each in readings
+        None if each is None or each is reference else _difference(each, reference)
+        for each in readings
     ]
     corrected = iter(holm([gap.p_value for gap in found if gap is not None]))
     return [None if gap is None else replace(gap, adjusted=next(corrected)) for gap in found]
 
 
-def is_worse(metric: str, gap: Gap) -> bool:
+def better(metric: str) -> Literal["lower", "higher", "zero"]:
+    """Which values of a metric are better; of one that is not ours, lower ones."""
+    return METRICS[metric].best if metric in METRICS else "lower"
+
+
+def is_worse(metric: str, difference: LineDifference) -> bool:
     """Whether the interval of a difference lies on the bad side of zero."""
-    return gap.high < 0 if BETTER.get(metric) == "higher" else gap.low > 0
+    return difference.high < 0 if better(metric) == "higher" else difference.low > 0
 
 
-def is_better(metric: str, gap: Gap) -> bool:
+def is_better(metric: str, difference: LineDifference) -> bool:
     """Whether the interval of a difference lies on the good side of zero."""
-    return gap.low > 0 if BETTER.get(metric) == "higher" else gap.high < 0
+    return difference.low > 0 if better(metric) == "higher" else difference.high < 0
 
 
-def _cost(metric: str, value: float) -> float:
-    """A value such that less is better."""
-    better = BETTER.get(metric)
-    return -value if better == "higher" else abs(value) if better == "zero" else value
-
-
-def _gap(first: Reading, second: Reading) -> Gap | None:
+def _difference(first: Reading, second: Reading) -> LineDifference | None:
     seeds = [seed for seed in first.runs if seed in second.runs]
     if not seeds:
         return None
@@ -113,31 +103,33 @@ def _gap(first: Reading, second: Reading) -> Gap | None:
         np.array([_ends(each.metric, each.runs[seed]) for seed in seeds])
         for each in (first, second)
     ]
-    differences = ends[0][:, 0] - ends[1][:, 0]
-    value = float(differences.mean())
+    by_seed = ends[0][:, 0] - ends[1][:, 0]
+    value = float(by_seed.mean())
     size = SAME * float(np.abs(np.stack(ends)[..., 0]).max())
-    if np.abs(differences).max() <= size:
+    if np.abs(by_seed).max() <= size:
         how: How = "seeds" if len(seeds) > 1 else "examples"
-        return Gap(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
-    spread = float(differences.std(ddof=1)) if len(seeds) > 1 else 0.0
+        return LineDifference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
+    spread = float(by_seed.std(ddof=1)) if len(seeds) > 1 else 0.0
     # Seeds that all differ by the same amount, one example say, do not show what chance does.
     if spread > size:
         error, freedom = spread / math.sqrt(len(seeds)), len(seeds) - 1
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
         p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
-        return Gap(value, value - half, value + half, p_value, p_value, "seeds", len(seeds))
+        return LineDifference(
+            value, value - half, value + half, p_value, p_value, "seeds", len(seeds)
+        )
     return _by_examples(value, ends[0].mean(0), ends[1].mean(0), len(seeds))
 
 
 def _ends(metric: str, each: Interval) -> tuple[float, float, float]:
     """Value, low and high; of the distance to zero where that is what counts."""
-    if BETTER.get(metric) != "zero":
+    if better(metric) != "zero":
         return each.value, each.low, each.high
     low, high = sorted((abs(each.low), abs(each.high)))
     return abs(each.value), 0.0 if each.low < 0 < each.high else low, high
 
 
-def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Gap | None:
+def _by_examples(value: float, first: Any, second: Any, seeds: int) -> LineDifference | None:
     """The interval of a difference from those of its two parts, taken as independent.
 
     Both were measured on the same examples, and what is hard for both cancels: it is too wide
@@ -152,4 +144,4 @@ def _by_examples(value: float, first: Any, second: Any, seeds: int) -> Gap | Non
     if not math.isfinite(down + up) or half == 0:
         return None
     p_value = 2 * float(stats.norm.sf(WIDTH * abs(value) / half))
-    return Gap(value, value - down, value + up, p_value, p_value, "examples", seeds)
+    return LineDifference(value, value - down, value + up, p_value, p_value, "examples", seeds)

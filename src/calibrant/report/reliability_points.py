@@ -19,16 +19,9 @@ Filled = Float64[np.ndarray, " f"]
 
 @dataclass(frozen=True)
 class Points:
-    """One entry for each bin that holds examples, in the order of confidence.
+    """Bins that hold examples, in the order of confidence: means, Wilson interval, place, count.
 
-    Attributes:
-        confidence: mean confidence.
-        accuracy: part that is correct.
-        low: lower end of the Wilson interval of the accuracy.
-        high: upper end.
-        left: where the bar begins.
-        right: where the bar ends.
-        count: examples.
+    `left` and `right` are the ends of the bar.
     """
 
     confidence: Filled

@@ -1,4 +1,4 @@
-"""What is compared: one line for each method and calibrator, and which is how good."""
+"""Methods and calibrators compared: one line for each, and which values are significantly worse."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,9 @@ from typing import Any
 
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.resampling.seeds import over_runs
-from calibrant.report.gaps import SAME, Mark, Reading, gaps, is_worse
+from calibrant.report.differences import SAME, Reading, better, differences, is_worse
+from calibrant.report.formatting import digits, name_of, number, shown, spread
+from calibrant.tables import Cell, Column, Mark, Table
 
 NONE = "none"
 # Metrics of a single class have this before its name; they are no columns.
@@ -24,19 +26,15 @@ class Line:
 
     def __str__(self) -> str:
         if self.calibrator == NONE:
-            return f"{self.name} without a calibrator"
-        return f"{self.name} with {self.calibrator}"
+            return f"{self.name} without calibrator"
+        return f"{self.name} with calibrator {self.calibrator}"
 
 
 @dataclass(frozen=True)
-class Table:
-    """What `compared` found.
+class Comparison:
+    """All lines of one dataset, model and optimizer, in the order of the study.
 
-    Attributes:
-        axis: what the lines differ in, "method" or "optimizer", beside the calibrator.
-        metrics: the columns.
-        lines: in the order of the study.
-        seeds: of all lines together.
+    `axis` is what they differ in beside the calibrator: "method" or "optimizer".
     """
 
     axis: str
@@ -46,41 +44,67 @@ class Table:
 
     @property
     def note(self) -> str:
-        """What the numbers and the marks mean, in two sentences."""
+        """How the numbers and the marks were computed."""
         many = len(self.seeds)
-        gaps = [r.gap for line in self.lines for r in line.readings.values() if r.gap]
-        hows = {gap.how for gap in gaps}
-        shown = "mean over seeds, 95 % interval of one training over examples and seeds"
-        if many < 2:
-            shown = "one seed, 95 % interval over examples"
+        values = "one seed, with its 95 % interval over test examples"
+        if many > 1:
+            values = (
+                f"mean of {many} seeds, with the 95 % interval of a single training over test "
+                "examples and seeds"
+            )
+        found = [r.difference for line in self.lines for r in line.readings.values()]
+        hows = {difference.how for difference in found if difference}
         if not hows:
-            return f"Test split, {shown}."
-        by = {
-            "seeds": "the paired t-interval of its difference to the best over seeds",
-            "examples": "the intervals over examples of the one seed that both have",
-        }
-        used = " or, with one seed in common, ".join(by[how] for how in by if how in hows)
+            return f"Test split: {values}."
+        by = {"seeds": "paired by seed", "examples": "from the intervals over test examples"}
+        how = " or ".join(words for key, words in by.items() if key in hows)
         return (
-            f"Test split, {shown}. Significantly worse: by {used}, at the level of 5 % for each "
-            "line alone, not corrected for the number of lines."
-            + (" Two seeds can hardly show a difference." if many == 2 else "")
+            f"Test split: {values}. A value is significantly worse if the 95 % interval of its "
+            f"difference to the best, {how}, excludes zero; this is not corrected for the number "
+            "of rows."
+            + (" With two seeds, only large differences can be significant." if many == 2 else "")
         )
 
+    def as_table(self, chosen: Line | None = None) -> Table:
+        """The comparison as a table, in the order of the study."""
+        columns = [Column(self.axis), Column("calibrator")]
+        columns += [Column(name_of(m), True, better(m) == "higher") for m in self.metrics]
+        rows = tuple(
+            (
+                Cell(line.name, value=line.name),
+                Cell(line.calibrator, value=line.calibrator),
+                *(_cell(line.readings.get(metric)) for metric in self.metrics),
+            )
+            for line in self.lines
+        )
+        caption = f"Every {self.axis} with every calibrator"
+        place = next((at for at, line in enumerate(self.lines) if line is chosen), None)
+        return Table(tuple(columns), rows, caption, place)
 
-def compared(
+
+def _cell(reading: Reading | None) -> Cell:
+    """A value with its interval; the tip has the values of the seeds."""
+    if reading is None:
+        return Cell("-", mark="unknown")
+    interval = reading.interval
+    tips = [f"{name_of(reading.metric)} {shown(interval)}"]
+    tips += [f"seed {seed}: {each.value:.6g}" for seed, each in sorted(reading.runs.items())]
+    if reading.difference is not None and reading.mark != "best":
+        gap = reading.difference
+        tips.append(f"difference to the best: {gap.value:+.4g} [{gap.low:+.3g}, {gap.high:+.3g}]")
+    text = number(interval.value, digits(interval.low, interval.high))
+    return Cell(text, spread(interval), reading.mark, repr(interval.value), "\n".join(tips))
+
+
+def compare(
     rows: Iterable[Mapping[str, Any]], *, axis: str = "method", split: str = "test"
-) -> Table:
-    """Compare what rows of one dataset, model and optimizer hold.
+) -> Comparison:
+    """Compare rows of one dataset, model and optimizer on a split, by `axis` and calibrator.
 
-    A line is marked as worse if the 95 % interval of its difference to the best lies beyond zero.
+    A line is marked as worse if the 95 % interval of its difference to the best excludes zero.
     Differences are paired by seed, as the same seed means the same data. The marks are not
     corrected for the number of lines: over the two or three seeds of most studies nothing would
-    ever be worse. `Gap.adjusted` has what is left after that correction.
-
-    Args:
-        rows: with the fields of a row of a study, of any split.
-        axis: the field that the lines differ in beside the calibrator.
-        split: the rows to take.
+    ever be worse. `LineDifference.adjusted` is the p-value after that correction.
     """
     found: dict[str, dict[str, dict[str, dict[int, Interval | None]]]] = {}
     for row in rows:
@@ -109,7 +133,7 @@ def compared(
                 own[metric] = reading
     lines = (Line(*key[:2], own) for key, own in zip(named, readings, strict=True))
     seeds = {seed for _, _, each in named for runs in each.values() for seed in runs}
-    return Table(axis, tuple(columns), tuple(lines), tuple(sorted(seeds)))
+    return Comparison(axis, tuple(columns), tuple(lines), tuple(sorted(seeds)))
 
 
 def _measured(row: Mapping[str, Any]) -> Interval | None:
@@ -136,14 +160,14 @@ def _marked(readings: list[Reading | None]) -> list[Reading | None]:
     whole = [each for each in readings if each is not None and not each.missing]
     best = min(whole, key=lambda each: each.cost, default=None)
     found: list[Reading | None] = []
-    for each, gap in zip(readings, gaps(readings, best), strict=True):
+    for each, difference in zip(readings, differences(readings, best), strict=True):
         if each is None or best is None:
             found.append(each)
             continue
         mark: Mark = "unknown"
         if not each.missing and math.isclose(each.cost, best.cost, rel_tol=SAME):
             mark = "best"
-        elif gap is not None and not each.missing:
-            mark = "worse" if is_worse(each.metric, gap) else "equal"
-        found.append(replace(each, mark=mark, gap=gap))
+        elif difference is not None and not each.missing:
+            mark = "worse" if is_worse(each.metric, difference) else "equal"
+        found.append(replace(each, mark=mark, difference=difference))
     return found

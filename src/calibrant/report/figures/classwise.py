@@ -8,8 +8,8 @@ import numpy as np
 from calibrant.metrics import BinSums, class_sums
 from calibrant.metrics.bins import Bins
 from calibrant.predictions import Predictions
-from calibrant.report import panels
-from calibrant.report.points import points_of
+from calibrant.report.figures import style as look
+from calibrant.report.reliability_points import points_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -45,37 +45,37 @@ def classwise_diagrams(
     points = [points_of(part, level=level) for part in parts]
     columns = min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
-    figure = panels.new_figure(max(SIDE * columns, 5.6), rows * (SIDE + 0.25) + 1.2)
+    figure = look.new_figure(max(SIDE * columns, 5.6), rows * (SIDE + 0.25) + 1.2)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes, c, part, own in zip(grid.flat, shown, parts, points, strict=False):
-        panels.dress(axes, small=True)
-        panels.draw_bars(axes, own, small=True)
-        panels.unit_square(axes, small=True)
+        look.dress(axes, small=True)
+        look.draw_bars(axes, own, small=True)
+        look.unit_square(axes, small=True)
         name = f"class {c}" if predictions.class_names is None else predictions.class_names[c]
         axes.set_title(
-            f"{panels.shorten(name, 22)}\nECE {part.ece:.4f}, n = {part.correct.sum():,.10g}",
+            f"{look.shorten(name, 22)}\nECE {part.ece:.4f}, n = {part.correct.sum():,.10g}",
             loc="left",
             fontsize=8,
-            color=panels.INK,
+            color=look.INK,
             parse_math=False,
         )
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     for axes in grid.flat[max(0, len(shown) - columns) : len(shown)]:
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("probability", fontsize=8, color=panels.INK)
+        axes.set_xlabel("probability", fontsize=8, color=look.INK)
     for axes in grid[:, 0]:
-        axes.set_ylabel("frequency", fontsize=8, color=panels.INK)
-    heading = facts if title is None else f"{panels.shorten(title, 70)}\n{facts}"
+        axes.set_ylabel("frequency", fontsize=8, color=look.INK)
+    heading = facts if title is None else f"{look.shorten(title, 70)}\n{facts}"
     figure.suptitle(
         heading,
         x=0.02,
         horizontalalignment="left",
         fontsize=10.5,
-        color=panels.INK,
+        color=look.INK,
         parse_math=False,
     )
-    panels.legend_below(figure, *panels.gap_legend(points, level=level), columns=4)
+    look.legend_below(figure, *look.gap_legend(points, level=level), columns=4)
     return figure
 
 

@@ -1,28 +1,15 @@
-"""Numbers for people: as many digits as their intervals carry."""
+"""Numbers and names as text, with as many digits as their intervals carry."""
 
 import math
 
-from calibrant.metrics import Interval
+from calibrant.metrics import METRICS, Interval
+from calibrant.metrics.registry import UNLISTED
 
 # Digits after the point where there is no interval to say how many, and the most in any case.
 DIGITS, MOST = 4, 6
 # Shown in percent within sentences.
 PERCENT = ("accuracy", "overconfidence", "ece", "classwise_ece")
-NAMES = {
-    "nll": "NLL",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "mce": "MCE",
-    "rmsce": "RMSCE",
-    "adaptive_ece": "adaptive ECE",
-    "classwise_ece": "classwise ECE",
-    "group_ece": "ECE within images",
-    "sece": "SECE",
-    "smece": "smECE",
-    "debiased_ece": "debiased ECE",
-    "ks": "KS",
-    "aurc": "AURC",
-}
+NAMES = {metric.name: metric.label for metric in (*METRICS.values(), *UNLISTED)}
 
 
 def digits(low: float, high: float) -> int:
@@ -52,12 +39,7 @@ def number(value: float, places: int) -> str:
 
 
 def spread(interval: Interval) -> str:
-    """The interval in brackets; empty if there is none.
-
-    Examples:
-        >>> spread(Interval(0.5, 0.42, 0.58)), spread(Interval(0.5, float("nan"), float("nan")))
-        ('[0.420, 0.580]', '')
-    """
+    """The interval in brackets; empty if there is none."""
     if not math.isfinite(interval.low + interval.high):
         return ""
     places = digits(interval.low, interval.high)
@@ -65,23 +47,13 @@ def spread(interval: Interval) -> str:
 
 
 def shown(interval: Interval) -> str:
-    """A value with its interval, as tables show it.
-
-    Examples:
-        >>> shown(Interval(0.5, 0.42, 0.58))
-        '0.500 [0.420, 0.580]'
-    """
+    """A value with its interval, as tables show it."""
     value = number(interval.value, digits(interval.low, interval.high))
     return f"{value} {spread(interval)}".strip()
 
 
 def said(metric: str, interval: Interval) -> str:
-    """A value with its interval, as sentences say it.
-
-    Examples:
-        >>> said("accuracy", Interval(0.5, 0.42, 0.58)), said("nll", Interval(1.5, 1.42, 1.58))
-        ('50.0 % [42.0, 58.0]', '1.500 [1.420, 1.580]')
-    """
+    """A value with its interval, as sentences say it."""
     if metric not in PERCENT:
         return shown(interval)
     scaled = _scaled(interval)
@@ -119,23 +91,26 @@ def said_more(metric: str, change: Interval, *, relative: float | None = None) -
 
 
 def name_of(metric: str) -> str:
-    """A metric in a sentence.
-
-    Examples:
-        >>> name_of("nll"), name_of("accuracy")
-        ('NLL', 'accuracy')
-    """
+    """A metric in a sentence."""
     return NAMES.get(metric, metric)
 
 
 def class_name(name: str) -> str:
-    """A class in a sentence; one that is only numbered is said to be a class.
+    """A class in a sentence; one that is only numbered is said to be a class."""
+    return f"class {name}" if name.isdigit() else name
+
+
+def shorten(name: str, limit: int) -> str:
+    """Cut a long name in its middle, since both ends tell names apart.
 
     Examples:
-        >>> class_name("8"), class_name("horse")
-        ('class 8', 'horse')
+        >>> shorten("cross_entropy", 8)
+        'cros…opy'
     """
-    return f"class {name}" if name.isdigit() else name
+    if len(name) <= limit:
+        return name
+    tail = (limit - 1) // 2
+    return f"{name[: limit - 1 - tail]}…{name[len(name) - tail :]}"
 
 
 def _scaled(interval: Interval) -> Interval:

@@ -1,4 +1,4 @@
-"""Panels that only some studies have: learnt gammas and multipliers, shifts, maps, many methods."""
+"""Panels that only some studies have: method state, shifts, images, many methods."""
 
 import base64
 import io
@@ -79,7 +79,7 @@ def test_a_learnt_gamma_is_drawn_along_training_and_against_confidence(place):
         "confidence 0.7000\nright: 3\nwrong: 1",
         "confidence 0.9000\nright: 4\nwrong: 1",
     ]
-    assert PANELS["prices"](group_of(place)) is None
+    assert PANELS["multipliers"](group_of(place)) is None
     for word in ("collapsed", "oscillates", "fell", "no line"):
         assert word not in panel.html
 
@@ -106,18 +106,24 @@ def test_signs_that_learning_gamma_failed_are_told_with_their_number_and_meaning
     assert "accuracy_fell in 1 of 4 epochs: validation accuracy stays" in note
     assert "oscillates" not in note
     # Too few wrong examples for a line: the legend does not promise one, and the note says why.
-    assert "no line of wrong examples: fewer than 10 of them at every confidence" in note
+    assert "no line for wrong examples: fewer than 10 of them in every bin" in note
     assert "wrong" not in "".join(root.find("ul").itertext())
     assert "right" in "".join(root.find("ul").itertext())
 
 
-@pytest.mark.parametrize(("column", "word"), [("multipliers", "multiplier"), ("alpha", "price")])
+@pytest.mark.parametrize(
+    ("column", "word"), [("multipliers", "multiplier"), ("alpha", "penalty weight")]
+)
 def test_multipliers_are_drawn_against_the_frequency_of_the_class(place, column, word):
-    change_history(place, lambda epoch: {column: [epoch * c / 10 for c in range(len(COUNTS))]})
-    panel = PANELS["prices"](group_of(place))
+    # Of CALS-ALM, rho has a chart of its own after the multipliers.
+    rho = {"rho": [2.0] * len(COUNTS)} if column == "multipliers" else {}
+    change_history(
+        place, lambda epoch: {column: [epoch * c / 10 for c in range(len(COUNTS))], **rho}
+    )
+    panel = PANELS["multipliers"](group_of(place))
     assert f">{word}</text>" in panel.html
     found = tips(panel)
-    assert found[-1] == f"class 5: 1.5, {COUNTS[5]} examples"
+    assert found[-1] == f"class 5: {2 if column == 'multipliers' else 1.5:g}, {COUNTS[5]} examples"
     assert found[1].splitlines()[:3] == ["epoch 2", "class 0: 0", "class 1: 0.1000"]
     # The rarest class is the strongest line.
     assert 'class="line ink k1"' in panel.html
@@ -126,7 +132,7 @@ def test_multipliers_are_drawn_against_the_frequency_of_the_class(place, column,
 
 def test_multipliers_of_many_classes_are_a_range(place):
     change_history(place, lambda epoch: {"multipliers": [epoch * c for c in range(50)]})
-    found = tips(PANELS["prices"](group_of(place)))
+    found = tips(PANELS["multipliers"](group_of(place)))
     assert found[1] == "epoch 2\nmean over the classes: 24.5 (0 to 49)"
 
 
@@ -178,7 +184,7 @@ def test_maps_put_every_pixel_that_counts_in_its_place(place):
     # All of a method stands together.
     assert panel.html.count("<figure") == 1
     assert tips(panel)[3] == (
-        f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels right"
+        f"errors of {PLAIN}, image 2, {np.nanmean(right[1]):.1%} of the pixels correct"
     )
     for image in (0, 1):
         shown = pixels_of(pictures[2 * image + 1])
@@ -210,7 +216,7 @@ def test_many_methods_stay_readable_and_small(place):
     assert sum(len(panel.html) for panel in found.values() if panel) < 1_000_000
     entries = parsed(f"<div>{found['reliability'].html}</div>").findall("ul/li")
     assert len(entries) == 16
-    assert found["reliability"].about.endswith("the first 16 of 18, all follow below.")
+    assert found["reliability"].about.endswith("The first 16 of 18; the next panel has all.")
     for key in ("diagrams", "curves", "confidence"):
         captions = parsed(f"<div>{found[key].html}</div>").findall(".//figcaption")
         assert [each.text.strip() for each in captions] == names, key

@@ -1,0 +1,180 @@
+"""The audit of predictions: every metric with its interval, tests, worst classes, a page."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant import metrics
+from calibrant.files.atomic import replacing
+from calibrant.metrics import METRICS, Interval, Summary, TestResult
+from calibrant.metrics.resampling.intervals import Method
+from calibrant.predictions import Predictions
+from calibrant.report.formatting import class_name
+from calibrant.tables import Table, p_text, range_text
+
+# Null hypothesis of each test.
+TESTS = {
+    "spiegelhalter": "H0: calibrated, by the Brier score",
+    "consistency": "H0: calibrated, by the ECE",
+}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `audit` found; `to_dict` gives plain values, `save` writes a page.
+
+    The numbers are in `summary`; without resamples its intervals have NaN ends. The other fields
+    are the arguments of `audit`.
+    """
+
+    predictions: Predictions
+    name: str
+    bins: int
+    level: float
+    interval_type: Method
+    resamples: int
+    seed: int
+    summary: Summary
+
+    @property
+    def metrics(self) -> dict[str, Interval]:
+        """Each metric with its interval."""
+        return self.summary.metrics
+
+    @property
+    def tests(self) -> dict[str, TestResult]:
+        """Tests of the hypothesis that the predictions are calibrated."""
+        return self.summary.tests
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: is confidence too high or too low, and by how much? Empty without tests."""
+        return self.summary.verdict if self.resamples else ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader should know about single metrics."""
+        found = self.summary.remarks if self.resamples else []
+        if math.isinf(self.metrics["nll"].value):
+            found = [*found, "nll is infinite: the true class of some example has probability 0"]
+        return found
+
+    @property
+    def worst_classes(self) -> dict[str, float]:
+        """Calibration error of each class, the worst first; without classes that never occur."""
+        errors = metrics.per_class_ece(self.predictions).tolist()
+        names = self.predictions.class_names or [class_name(str(c)) for c in range(len(errors))]
+        known = [pair for pair in zip(names, errors, strict=True) if math.isfinite(pair[1])]
+        return dict(sorted(known, key=lambda pair: -pair[1]))
+
+    @property
+    def facts(self) -> str:
+        """Size of the data and mean confidence, in one line."""
+        found = self.summary
+        return (
+            f"{found.examples:,} examples, {found.classes:,} classes, "
+            f"mean confidence {found.mean_confidence:.4f}"
+        )
+
+    def metrics_table(self) -> Table:
+        """Each metric with its value, interval and meaning."""
+        interval = [f"{100 * self.level:g}% interval"] if self.resamples else []
+        rows = [
+            [
+                name,
+                f"{found.value:.4f}",
+                *([range_text(found.low, found.high)] if self.resamples else []),
+                METRICS[name].meaning,
+            ]
+            for name, found in self.metrics.items()
+        ]
+        heads = ["metric", "value", *interval, "meaning"]
+        return Table.of(heads, rows, numbers=["value"], caption="All metrics")
+
+    def tests_table(self) -> Table:
+        """Each test with its p-value and null hypothesis."""
+        heads = ["test", "p-value", "null hypothesis"]
+        rows = [[name, p_text(found.p_value), TESTS[name]] for name, found in self.tests.items()]
+        return Table.of(heads, rows, numbers=["p-value"], caption="Tests of calibration")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `calibrant audit --json` prints them."""
+        record: dict[str, Any] = {"source": self.name, "bins": self.bins, "level": self.level}
+        if self.resamples:
+            record |= {"method": self.interval_type, "resamples": self.resamples, "seed": self.seed}
+        record |= asdict(self.summary)
+        if self.resamples:
+            record["verdict"] = self.verdict
+        else:
+            record["metrics"] = {
+                name: {"value": found.value} for name, found in self.metrics.items()
+            }
+            del record["tests"]
+        return record | {"remarks": self.remarks}
+
+    def to_html(self) -> str:
+        """A self-contained page; the same predictions give the same bytes."""
+        from calibrant.report.audit_page import audit_page
+
+        return audit_page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page, whole or not at all; returns its path."""
+        target = Path(path)
+        text = self.to_html()
+        with replacing(target) as handle:
+            handle.write(text.encode())
+        return target
+
+
+def audit(
+    predictions: Predictions,
+    *,
+    name: str = "predictions",
+    bins: int = 15,
+    level: float = 0.95,
+    interval_type: Method = "basic",
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> Audit:
+    """Measure how well confidence matches accuracy.
+
+    Args:
+        predictions: to be audited.
+        name: of the predictions, for the page.
+        bins: of binned metrics and of the reliability diagram.
+        level: of the intervals.
+        interval_type: of the bootstrap: "percentile", "basic" or "bca".
+        resamples: of the bootstrap; 0 gives values without intervals, tests and verdict.
+        seed: of the bootstrap.
+        progress: called once for each resample.
+
+    Examples:
+        >>> import calibrant
+        >>> example = calibrant.data.SYNTHETIC["overconfident"].sample(1000, seed=0)
+        >>> calibrant.audit(example.predictions, resamples=100).verdict
+        'over-confident: confidence is 10.8 points above accuracy on average'
+    """
+    if resamples:
+        summary = metrics.summary(
+            predictions,
+            bins=bins,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            method=interval_type,
+            progress=progress,
+        )
+    else:
+        values = {key: each.with_bins(bins)(predictions) for key, each in METRICS.items()}
+        summary = Summary(
+            len(predictions),
+            predictions.classes,
+            values["accuracy"] + values["overconfidence"],
+            {key: Interval(value, math.nan, math.nan, level) for key, value in values.items()},
+            {},
+        )
+    return Audit(predictions, name, bins, level, interval_type, resamples, seed, summary)

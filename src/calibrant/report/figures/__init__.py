@@ -1,0 +1,24 @@
+"""Figures for papers: `Predictions`, a history or readings -> matplotlib figure, in one style."""
+
+from calibrant.report.figures.classwise import classwise_diagrams
+from calibrant.report.figures.focal_landscape import focal_landscape_figure
+from calibrant.report.figures.gamma import gamma_figure
+from calibrant.report.figures.multipliers import multiplier_figure
+from calibrant.report.figures.probe import margin_figure, sharpness_figure
+from calibrant.report.figures.reliability import reliability_diagram
+from calibrant.report.figures.saving import save
+from calibrant.report.figures.scatter import scatter_figure
+from calibrant.report.figures.spectrum import spectrum_figure
+
+__all__ = [
+    "classwise_diagrams",
+    "focal_landscape_figure",
+    "gamma_figure",
+    "margin_figure",
+    "multiplier_figure",
+    "reliability_diagram",
+    "save",
+    "scatter_figure",
+    "sharpness_figure",
+    "spectrum_figure",
+]

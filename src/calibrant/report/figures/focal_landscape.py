@@ -1,0 +1,82 @@
+"""A criterion over the two parameters of focal temperature scaling."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrant.calibrators.focal_temperature import CRITERIA, Criterion, FocalTemperatureScaling
+from calibrant.predictions import Predictions
+from calibrant.report.figures.style import dress, head, new_figure
+from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, landscape_of
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+POINTS = 33
+LEVELS = 25
+TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20)
+
+
+def focal_landscape_figure(
+    predictions: Predictions,
+    *,
+    criterion: Criterion = "nll",
+    gammas: Sequence[float] | None = None,
+    temperatures: Sequence[float] | None = None,
+    title: str | None = None,
+) -> "matplotlib.figure.Figure":
+    """Draw a criterion over (gamma, T), with the best T of each gamma and the fitted parameters.
+
+    The white line is the best temperature for each gamma. If it is nearly straight and the
+    criterion nearly flat along it, gamma adds little to a temperature. The dotted line at gamma 0
+    is temperature scaling.
+
+    Args:
+        predictions: the examples.
+        criterion: one of "nll", "brier", "ece", "adaptive_ece".
+        gammas: rows of the grid; -0.9 to 6 if not given.
+        temperatures: columns; around the fitted temperature if not given.
+        title: above the figure.
+    """
+    fitted = FocalTemperatureScaling.fit(predictions)
+    if temperatures is None:
+        middle = fitted.temperature
+        temperatures = np.geomspace(middle / 2.5, middle * 4, POINTS).tolist()
+    if gammas is None:
+        gammas = np.linspace(LOWEST_GAMMA, HIGHEST_GAMMA, POINTS).tolist()
+    found = landscape_of(
+        predictions, fitted, sorted(gammas), sorted(temperatures), criterion=criterion
+    )
+    levels = found.lowest + (found.top - found.lowest) * np.linspace(0, 1, LEVELS) ** 2
+    figure = new_figure(6.4, 4.6)
+    axes = figure.add_subplot()
+    dress(axes)
+    grid = found.temperatures, found.gammas, found.values.clip(max=found.top)
+    drawn = axes.contourf(*grid, levels, cmap="viridis_r")
+    axes.contour(*grid, levels[::4], colors="white", linewidths=0.4)
+    marks = levels[:: (LEVELS - 1) // 6]
+    bar = figure.colorbar(drawn, ax=axes, pad=0.02, ticks=marks)
+    bar.ax.set_yticklabels([f"{mark:.4f}" for mark in marks], fontsize=8)
+    bar.set_label(f"{criterion}; darkest: at least {found.top:.3g}", fontsize=9)
+    axes.plot(
+        found.ridge, found.gammas, color="white", linewidth=1.2, label="best T for each gamma"
+    )
+    axes.axhline(0, color="white", linewidth=0.8, linestyle=":")
+    best = axes.plot(fitted.temperature, fitted.gamma, "o", color="#d62728", label="lowest nll")
+    best[0].set_markeredgecolor("white")
+    axes.set_xscale("log")
+    low, high = found.temperatures[0], found.temperatures[-1]
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("temperature T")
+    axes.set_ylabel("gamma (0 is temperature scaling)")
+    axes.set_ylim(found.gammas[0], found.gammas[-1])
+    axes.legend(
+        loc="upper left", fontsize=8, facecolor="#444444", labelcolor="white", framealpha=0.6
+    )
+    where = f"lowest nll at T = {fitted.temperature:.2f}, gamma = {fitted.gamma:.2f}"
+    change = f"{criterion} {found.lowest:.4f} at best, {CRITERIA[criterion](predictions):.4f}"
+    head(axes, title, f"{where}; {change} before")
+    return figure

@@ -1,0 +1,103 @@
+"""Axes of the figures of a probe: scales, places, the axis of steps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.report.charts.scales import LOG_FROM
+from calibrant.report.figures.style import INK, dress, head, name_figure, new_figure, shorten
+from calibrant.report.probe_readings import steps_of
+from calibrant.report.readings import Rows, column, has_numbers
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+# Axes beside one another.
+COLUMNS = 3
+
+
+def by_training(rows: Rows | Mapping[str, Rows], columns: Sequence[str]) -> dict[str, Rows]:
+    """Trainings by name, of which at least one column has a number to draw."""
+    runs = dict(rows) if isinstance(rows, Mapping) else {"": rows}
+    if not finite(runs.values(), columns):
+        known = list(dict.fromkeys(key for each in runs.values() for row in each for key in row))
+        raise ValueError(f"need readings of a probe with one of {list(columns)}, got {known}")
+    return runs
+
+
+def finite(runs: Iterable[Rows], columns: Iterable[str]) -> list[float]:
+    """All finite numbers in some columns."""
+    names = list(columns)
+    held = [value for rows in runs for name in names for value in column(rows, name)]
+    return [value for value in held if np.isfinite(value)]
+
+
+def fit_scale(
+    axes: "matplotlib.axes.Axes",
+    which: str,
+    values: Sequence[float],
+    *,
+    zero: bool = False,
+    linear: bool = False,
+) -> None:
+    """Set the scale of the "x" or "y" axis so that all values are seen.
+
+    It is logarithmic where values span powers of ten, unless `linear`. With `zero`, a linear scale
+    of positive values starts there.
+    """
+    if not values:
+        return
+    low, high = min(values), max(values)
+    if not linear and low > 0 and high > LOG_FROM * low:
+        axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.3, 1.3 * high)})
+        return
+    from_zero = zero and low >= 0
+    room = 0.06 * (high if from_zero else high - low) or 0.06 * abs(high) or 1.0
+    axes.set(**{f"{which}lim": (0 if from_zero else low - room, high + room)})
+
+
+def training_grid(
+    runs: Mapping[str, Rows], high: int, title: str
+) -> tuple["matplotlib.figure.Figure", list[list[Any]]]:
+    """A figure, and the `high` axes of each training, one below the other."""
+    columns = min(COLUMNS, len(runs))
+    lines = -(-len(runs) // columns)
+    figure = new_figure((6.8, 9.0, 11.4)[columns - 1], 1.3 + lines * (2.0 + high))
+    ratios = (2.4, 1)[:high] * lines
+    grid = figure.subplots(high * lines, columns, squeeze=False, height_ratios=ratios)
+    found = grid.reshape(lines, high, columns).swapaxes(1, 2).reshape(-1, high)
+    for axes in found.flat:
+        dress(axes)
+    for axes in found[len(runs) :].flat:
+        axes.remove()
+    for (axes, *_), (label, rows) in zip(found, runs.items(), strict=False):
+        if len(runs) == 1:
+            head(axes, title or label or None, _facts(rows))
+        else:
+            name = shorten(label, 40)
+            axes.set_title(name, loc="left", fontsize=9.5, color=INK, parse_math=False)
+    if title and len(runs) > 1:
+        name_figure(figure, title)
+    return figure, found[: len(runs)].tolist()
+
+
+def step_axis(axes: "matplotlib.axes.Axes", rows: Rows) -> None:
+    """Set up the axis of steps."""
+    axes.set_xlabel("step" if has_numbers(column(rows, "step")) else "reading", color=INK)
+    axes.locator_params(axis="x", integer=True, nbins=6)
+    if len(rows) == 1:
+        at = steps_of(rows)[0]
+        axes.set_xlim(at - 1, at + 1)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _facts(rows: Rows) -> str:
+    """How many readings there are, and at which learning rates."""
+    rates = sorted({rate for rate in column(rows, "lr") if np.isfinite(rate)})
+    text = f"{len(rows)} reading{'s' if len(rows) != 1 else ''}"
+    if rates:
+        text += f"    learning rate {rates[-1]:.4g}"
+        text += f" to {rates[0]:.4g}" if len(rates) > 1 else ""
+    return text

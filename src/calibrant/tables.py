@@ -1,0 +1,83 @@
+"""A table as a value: columns, cells and marks. Terminal, page, LaTeX and Markdown draw it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Mark = Literal["", "best", "equal", "worse", "unknown"]
+# What marks mean: "equal" is not significantly worse than the best.
+MARKS: dict[Mark, str] = {
+    "best": "best",
+    "equal": "not significantly worse",
+    "worse": "significantly worse",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A title; numbers are aligned at the right, and of some metrics a higher one is better."""
+
+    title: str
+    number: bool = False
+    higher_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table.
+
+    Attributes:
+        text: what is shown.
+        interval: shown after it.
+        mark: how it compares with the best of its column.
+        value: what rows are sorted by; empty where there is none.
+        tip: shown when pointed at.
+    """
+
+    text: str
+    interval: str = ""
+    mark: Mark = ""
+    value: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, rows of cells, a caption, and which row is recommended."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    chosen: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        heads: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        numbers: Sequence[str] = (),
+        caption: str = "",
+    ) -> "Table":
+        """A table of plain values; `numbers` are the titles of columns of numbers."""
+        columns = tuple(Column(head, number=head in numbers) for head in heads)
+        return cls(columns, tuple(tuple(Cell(str(e)) for e in row) for row in rows), caption)
+
+
+def range_text(low: float, high: float, sign: str = "") -> str:
+    """Both ends of an interval; a dash where there is none.
+
+    >>> range_text(0.1, 0.25), range_text(float("nan"), float("nan"))
+    ('0.1000 to 0.2500', '-')
+    """
+    return "-" if math.isnan(low + high) else f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
+def p_text(p_value: float) -> str:
+    """A p-value to four digits.
+
+    >>> p_text(0.25), p_text(1e-9)
+    ('0.2500', '<0.0001')
+    """
+    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"

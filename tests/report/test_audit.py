@@ -1,0 +1,91 @@
+"""An audit in Python: its numbers, its record, and its page in one file."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from browser import Browser, chromium
+
+import calibrant
+from calibrant import Predictions, metrics
+from calibrant.cli import main
+
+
+@pytest.fixture(scope="module")
+def predictions():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(300, 4)) * 3
+    return Predictions(logits, generator.integers(4, size=300))
+
+
+def test_the_numbers_are_those_of_the_metrics(predictions):
+    found = calibrant.audit(predictions, bins=7, level=0.8, seed=3, resamples=20)
+    expected = metrics.summary(predictions, bins=7, level=0.8, seed=3, resamples=20)
+    assert found.metrics == expected.metrics
+    assert found.tests == expected.tests
+    assert found.verdict == expected.verdict
+    assert found.verdict.startswith("over-confident")
+    errors = metrics.per_class_ece(predictions)
+    assert list(found.worst_classes) == [f"class {c}" for c in np.argsort(-errors)]
+    assert [row[1].text for row in found.metrics_table().rows] == [
+        f"{each.value:.4f}" for each in expected.metrics.values()
+    ]
+
+
+def test_the_record_is_the_json_of_the_command_line(predictions, tmp_path, capsys):
+    path = tmp_path / "p.npz"
+    predictions.save(path)
+    for options, given in ((["--resamples", "20"], {"resamples": 20}), (["--no-intervals"], {})):
+        assert main(["audit", str(path), *options, "--no-figure", "--no-page", "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        found = calibrant.audit(predictions, name=str(path), **{"resamples": 0, **given})
+        more = dict.fromkeys(("truth", "limit", "figure", "classwise_figure", "page"))
+        assert printed == json.loads(json.dumps(found.to_dict())) | more
+        assert ("verdict" in printed) == ("tests" in printed) == bool(given)
+
+
+def test_the_page_holds_verdict_metrics_tests_diagram_and_classes(predictions, tmp_path):
+    found = calibrant.audit(predictions, name="runs/a & b.npz", resamples=20)
+    text = found.save(tmp_path / "page.html").read_text()
+    assert text == found.to_html()
+    assert "<title>a &amp; b.npz</title>" in text
+    assert f'<p class="headline">{found.verdict}</p>' in text
+    assert all(name in text for name in ("classwise_ece", "aurc", "smece", "spiegelhalter"))
+    assert text.count('<svg class="chart"') == 3
+    assert not re.search(r'(src|href)="http', text)
+
+
+def test_without_intervals_there_is_neither_a_verdict_nor_a_test(predictions):
+    found = calibrant.audit(predictions, resamples=0)
+    assert (found.verdict, found.tests) == ("", {})
+    assert 'class="verdict"' not in found.to_html()
+    assert [column.title for column in found.metrics_table().columns] == [
+        "metric", "value", "meaning",
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*bins")
+@pytest.mark.parametrize("resamples", [0, 20])
+def test_an_infinite_nll_is_explained_below_the_metrics(resamples):
+    sure = Predictions.from_probs([[1.0, 0.0]] * 20, [1, 0] * 10)
+    found = calibrant.audit(sure, resamples=resamples)
+    remark = "nll is infinite: the true class of some example has probability 0"
+    assert remark in found.remarks
+    assert found.to_html().index("All metrics") < found.to_html().index(remark)
+
+
+@pytest.mark.slow
+def test_the_page_loads_alone_in_a_browser(predictions, tmp_path):
+    if chromium() is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    page = calibrant.audit(predictions, name="a & b", resamples=20).save(tmp_path / "page.html")
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(page.as_uri())
+        assert browser.run("document.querySelector('h1').innerText") == "a & b"
+        assert len(browser.requests) == 1
+        assert browser.complaints == []
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        browser.close()
