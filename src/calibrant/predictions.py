@@ -25,7 +25,7 @@ class Predictions:
 
     Everything after this value (metrics, calibrators, reports) relies on the checks and works on
     saved files as well as on a network's output. It cannot be changed; it keeps your tensors
-    without copying them (half precision is raised to float32), so do not write into them.
+    without copying them (half precision is promoted to float32), so do not write into them.
 
     Args:
         logits: (n, k) scores, tensor or array; -inf masks a class: it is impossible for that
@@ -121,7 +121,7 @@ class Predictions:
         """
         if kind not in ("probs", "logits"):
             raise ValueError(f"kind must be 'probs' or 'logits', got {kind!r}")
-        one = checks.raised(checks.refuse_bool("scores", checks.as_tensor("scores", scores)))
+        one = checks.promote_dtype(checks.refuse_bool("scores", checks.as_tensor("scores", scores)))
         if one.ndim == 2 and one.shape[1] == 1:
             one = one[:, 0]
         if one.ndim != 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.calibrators.top_class import with_top_of
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
@@ -45,7 +45,7 @@ class Calibrator(ABC):
 
     Fields are the fitted numbers: there is no unfitted calibrator. Applying one takes logits only,
     so labels of the test data cannot leak into it. The arithmetic is that of the logits' own
-    precision (half precision is raised to float32), and gradients flow through.
+    precision (half precision is promoted to float32), and gradients flow through.
 
     A logit of -inf masks a class: for that example the map is that of the other classes alone, as
     if the parameters of the masked class were removed, and its probability is exactly 0.
@@ -93,7 +93,7 @@ class Calibrator(ABC):
             )
         if not bool((given < torch.inf).all()):
             raise ValueError("logits hold NaN or inf: nothing can be said about such rows")
-        scores = raised(given)
+        scores = promote_dtype(given)
         masked = mask_of(scores)
         if masked is not None and bool(masked.all(1).any()):
             row = int(masked.all(1).nonzero()[0])
