@@ -22,7 +22,7 @@ class TestEveryDataset:
         assert "limit" in dataset.options
 
     def test_an_unknown_option_is_answered_with_the_right_ones(self, name):
-        with pytest.raises(ValueError, match=f"no option of {name} 'limt'; did you mean 'limit'"):
+        with pytest.raises(ValueError, match=f"no option of {name} 'limt'; did you mean limit"):
             load(name, 0, limt=3)
 
     def test_what_is_missing_is_told_with_where_it_was_looked_for(
@@ -40,10 +40,9 @@ class TestEveryDataset:
         assert "\n" not in message
 
 
-def test_a_wrong_name_is_answered_with_the_nearest_and_with_all():
-    with pytest.raises(ValueError, match="no dataset 'cifar'; did you mean 'cifar1") as caught:
+def test_a_wrong_name_is_answered_with_the_nearest_or_with_all():
+    with pytest.raises(ValueError, match="no dataset 'cifar'; did you mean cifar1"):
         load("cifar", 0)
-    assert all(name in str(caught.value) for name in DATASETS)
     with pytest.raises(ValueError, match="no dataset 'zzzz'; expected one of digits"):
         load("zzzz", 0)
     with pytest.raises(ValueError, match="no dataset 'blobs:x'"):

@@ -165,9 +165,7 @@ def test_a_suspended_worker_fails_nothing(tmp_path):
     running_cells = [s for s in saved_runs(folder).states() if s.status == "running"]
     owner = running_cells[0].attempts[-1].owner
     (stopped,) = [
-        int(each)
-        for each in children
-        if owner in Path(f"/proc/{each}/cmdline").read_text().split("\0")
+        int(each) for each in children if owner in Path(f"/proc/{each}/cmdline").read_text()
     ]
     os.kill(stopped, signal.SIGSTOP)
     # The other worker has done all the rest.

@@ -104,8 +104,8 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
         assert child.returncode == code, err
         assert time.monotonic() - sent < SOON
         assert err.splitlines()[-1] == (
-            f"calibrant: stopped by {number.name}; finished steps are saved in {folder}, the same "
-            "command goes on"
+            f"calibrant: stopped by {number.name}; finished steps are saved in {folder}; re-run "
+            "the same command to resume"
         )
         assert "Traceback" not in err
         assert not any(map(lives, workers))
@@ -143,7 +143,7 @@ def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(alone, tmp_path
     last = full.stderr.splitlines()[-1]
     path = rf"{tmp_path}/r/cells/[0-9a-f]+/checkpoint-\d+\.pt"
     assert re.match(rf"calibrant: cannot write {path}: [\d,]+ bytes needed, [\d,]+ free ", last)
-    assert last.endswith("make room and run the same command again")
+    assert last.endswith("make room and re-run the same command to resume")
     assert "Traceback" not in full.stderr
     assert saved_runs(tmp_path / "r").counts()["pending"] == 1
     assert main(args[3:]) == 0

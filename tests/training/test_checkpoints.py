@@ -412,7 +412,9 @@ def test_a_signal_ends_the_step_saves_it_and_the_same_call_goes_on(again, tmp_pa
             os.kill(os.getpid(), number)
 
     before = signal.getsignal(number)
-    with pytest.raises(InterruptedTrainingError, match="the same command goes on") as caught:
+    with pytest.raises(
+        InterruptedTrainingError, match="re-run the same command to resume"
+    ) as caught:
         again(tmp_path / "parts", on_step=send)
     assert caught.value.number == number
     assert signal.getsignal(number) is before

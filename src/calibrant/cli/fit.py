@@ -68,11 +68,13 @@ def fit(
     """Fit a calibrator to held-out predictions: not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.storage import method_of, save
-    from calibrant.methods.settings import meant
     from calibrant.predictions import Predictions
+    from calibrant.setting_errors import did_you_mean
 
     if method not in COMPARED and method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; {meant(method, [*COMPARED, *CALIBRATORS])}")
+        raise ValueError(
+            f"no calibrator {method!r}; {did_you_mean(method, [*COMPARED, *CALIBRATORS])}"
+        )
     if keep_class and method not in COMPARED and not CALIBRATORS[method].keeps_argmax:
         raise ValueError(f"{method} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:

@@ -28,6 +28,7 @@ from calibrant.methods.neighbourhood import (
 )
 from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
+from calibrant.setting_errors import SettingError
 from calibrant.shapes import Labels, Logits, PerExample
 
 
@@ -122,7 +123,7 @@ class Calmo(Method):
         for name, value in {"part": part, "smooth_part": smooth_part}.items():
             number(name, value)
             if not 0 < value <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {value:g}")
+                raise SettingError(name, f"must lie in (0, 1], got {value:g}")
         flag("detach_clean", detach_clean)
         one_of("attack_norm", attack_norm, ("linf", "l2"))
         one_of("space", space, ("pixel", "normalized"))

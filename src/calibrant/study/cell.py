@@ -15,7 +15,15 @@ from calibrant.study.grid import Cell, Study
 from calibrant.study.rows import MEASURED, ROWS, TABLE, Row, measured_rows, read_rows, write_rows
 from calibrant.training import Trained, train
 from calibrant.training.building import built
-from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, sums, write_json
+from calibrant.training.folder import (
+    CONFIG,
+    WEIGHTS,
+    DriftError,
+    read_json,
+    read_result,
+    sums,
+    write_json,
+)
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.results import saved_predictions
@@ -47,7 +55,7 @@ def run_cell(
         config["dataset"], config["model"], config["method"], seed=cell.seed
     )
     parts = ("dataset", "model", "method")
-    with _threads_of(folder), _advice(folder):
+    with _threads_of(folder), _advice():
         trained = train(
             model,
             method,
@@ -77,15 +85,12 @@ def _threads_of(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _advice(folder: Path) -> Iterator[None]:
+def _advice() -> Iterator[None]:
     """Say what to do in a study about a cell that was begun with other settings or other code."""
     try:
         yield
-    except ValueError as error:
-        what, refused, _ = str(error).partition(": choose another folder, or go on with")
-        if not refused:
-            raise
-        raise ValueError(f"{what}: remove that folder and give --retry") from error
+    except DriftError as error:
+        raise ValueError(f"{error.problem}: remove that folder and give --retry") from error
 
 
 def measure(cell: Cell, study: Study, folder: Path) -> None:

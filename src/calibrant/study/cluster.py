@@ -243,7 +243,7 @@ class Cluster:
         except Exception as error:
             record = {"status": "lost", "reason": f"{type(error).__name__}: {error}"}
         if record["status"] == "full":
-            raise DiskFullError(f"the Dask worker {address} {record['reason']}")
+            raise DiskFullError(**{**record["error"], "host": f"the Dask worker {address}"})
         if record["status"] == "lost":
             # It is met again, since it may be another process under the same address.
             self._lost(self.workers.pop(address), f"the worker {address}: {record['reason']}")

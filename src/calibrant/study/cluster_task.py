@@ -77,7 +77,7 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     except LostError:
         status, reason = "lost", "it was asked to stop"
     except DiskFullError as error:
-        status, reason = "full", str(error)
+        return {"status": "full", "error": error.as_dict()}
     seconds = time.monotonic() - start
     return {"status": status, "reason": reason, "seconds": seconds, "files": files}
 

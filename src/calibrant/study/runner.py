@@ -1,8 +1,8 @@
 """Run a study: on one machine, by workers that are replaced when they die, or by a cluster."""
 
+import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import time
@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from calibrant.child_processes import command_line, environment
+from calibrant.child_processes import command, environment
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
@@ -26,8 +26,6 @@ from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 # Seconds between two looks at the workers, and that they have to end after a signal.
 PAUSE, PATIENCE = 0.2, 7.0
 LOG = "workers.log"
-# Exit code of a worker that found the disk full.
-FULL = 5
 # Workers in a row that die without a cell, after which the study gives up.
 USELESS = 5
 
@@ -111,7 +109,7 @@ def run_by(
                 looked = time.monotonic()
                 watch(Snapshot(tuple(runs.states()), looked - start))
                 if interrupts.number is not None:
-                    said = f"finished steps are saved in {where}, the same command goes on"
+                    said = f"finished steps are saved in {where}; re-run the same command to resume"
                     raise InterruptedTrainingError(interrupts.number, said)
                 # To look at very many cells takes time that the workers need.
                 time.sleep(max(PAUSE, 4 * (time.monotonic() - looked)))
@@ -168,7 +166,6 @@ class LocalExecutor:
         self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
         self.threads = max(1, torch.get_num_threads() // size)
         self.log = runs.folder / LOG
-        self.logged = self.log.stat().st_size if self.log.exists() else 0
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.useless = 0
 
@@ -179,8 +176,8 @@ class LocalExecutor:
             if code is None:
                 continue
             del self.workers[name]
-            if code == FULL:
-                raise self._full()
+            if full := process.communicate()[0]:
+                raise DiskFullError(**json.loads(full))
             if code:
                 self._record(name, code)
         counts = self.runs.counts()
@@ -195,36 +192,28 @@ class LocalExecutor:
         deadline = time.monotonic() + PATIENCE
         for process in self.workers.values():
             try:
-                process.wait(max(0.1, deadline - time.monotonic()))
+                process.communicate(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.communicate()
 
     def _start(self) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        options = ["--owner", name, "--threads", str(self.threads), "--with-parent"]
-        options += [part for each in self.allow_code for part in ("--allow-code", each)]
+        job = {
+            "folder": str(self.runs.folder),
+            "owner": name,
+            "allow_code": self.allow_code,
+            "threads": self.threads,
+        }
         # Their prints would tear the view apart; what matters is in the folder.
         with self.log.open("ab") as log:
             self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
-                command_line(["worker", str(self.runs.folder), *options]),
-                stdout=log,
+                command("calibrant.study.worker", [json.dumps(job)]),
+                stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(),
                 start_new_session=True,
             )
-
-    def _full(self) -> DiskFullError:
-        """What the worker said that found no room, if there was room for that in the log."""
-        with self.log.open("rb") as log:
-            log.seek(self.logged)
-            lines = log.read().decode(errors="replace").splitlines()
-        said = [line for line in lines if line.startswith("calibrant: cannot write ")]
-        free = shutil.disk_usage(self.runs.folder).free
-        unknown = f"cannot write to {self.runs.folder}: {free:,} bytes free; make room"
-        return DiskFullError(
-            said[-1].removeprefix("calibrant: ") if said else f"{unknown} and run it again"
-        )
 
     def _record(self, name: str, code: int) -> None:
         """Keep the reason why a worker died."""

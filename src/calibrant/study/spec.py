@@ -10,8 +10,8 @@ from calibrant.data.options import OPTION_NAMES, Options
 from calibrant.data.shifts import SHIFTS
 from calibrant.files.checks import one_line
 from calibrant.methods import build
-from calibrant.methods.settings import meant
 from calibrant.metrics import METRICS
+from calibrant.setting_errors import did_you_mean
 from calibrant.study.grid import Cell, Choice, Study
 from calibrant.study.spec_checks import check_grid, refused
 from calibrant.study.spec_settings import (
@@ -174,7 +174,7 @@ def _check_top(top: Mapping[str, Any]) -> None:
 
 def _check_name(path: str, what: str, name: str, known: Mapping[str, Any]) -> None:
     if name not in known:
-        raise ValueError(f"{path}: no {what} {shown(name)}; {meant(name[:60], known)}")
+        raise ValueError(f"{path}: no {what} {shown(name)}; {did_you_mean(name[:60], known)}")
 
 
 def _choice(part: Part, path: str, given: dict[str, Any], allow_code: Sequence[str]) -> Choice:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from calibrant.data import DATASETS
 from calibrant.models import MODELS
+from calibrant.setting_errors import SettingError
 from calibrant.study.cell_id import canonical
 from calibrant.study.grid import Places, Study, chosen_config, combinations
 from calibrant.study.spec_settings import PARTS, family_name, plain
@@ -46,10 +47,10 @@ def check_grid(study: Study, *, many: bool) -> None:
 
 
 def refused(error: Exception, places: Mapping[str, str], otherwise: str) -> str:
-    """An error in one line, after the place of the setting that it begins with."""
-    said = " ".join(str(error).split())
-    key, _, rest = said.partition(" ")
-    return f"{places[key]}: {rest}" if key in places else f"{otherwise}: {said}"
+    """An error in one line, after the place of its setting."""
+    if isinstance(error, SettingError) and error.name in places:
+        return f"{places[error.name]}: {error.problem}"
+    return f"{otherwise}: {error}"
 
 
 def _check_optimizers(study: Study) -> None:

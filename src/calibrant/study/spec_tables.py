@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from calibrant.extras import need
 from calibrant.files.checks import one_line
-from calibrant.methods.settings import meant
+from calibrant.setting_errors import did_you_mean
 from calibrant.study.spec_settings import FREE, Fields
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
@@ -32,7 +32,9 @@ def checked(
         raise ValueError(f"{path}: expected a table, got {shown(given)}")
     for key in given:
         if key not in known:
-            raise ValueError(f"{_join(path, key)}: unknown; {meant(one_line(key, 60), known)}")
+            raise ValueError(
+                f"{_join(path, key)}: unknown; {did_you_mean(one_line(key, 60), known)}"
+            )
     for key in required:
         if key not in given:
             raise ValueError(f'{_join(path, key)}: missing; write {key} = "..."')
@@ -72,7 +74,7 @@ def _wrong(path: str, given: dict[str, Any], known: Fields, place: tuple[Any, ..
     if origin is list and len(place) > 1:
         path, kind, value = f"{path}[{place[1]}]", get_args(kind)[0], value[place[1]]
     if origin is Literal and isinstance(value, str):
-        return f"{path}: no {shown(value)}; {meant(value[:60], get_args(kind))}"
+        return f"{path}: no {shown(value)}; {did_you_mean(value[:60], get_args(kind))}"
     if origin is list and isinstance(value, dict):
         return f"{path}: expected a list of tables, got one: write [[{path}]], not [{path}]"
     return f"{path}: expected {words(kind)}, got {shown(value)}"

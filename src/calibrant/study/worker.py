@@ -1,13 +1,20 @@
-"""A worker: takes cell after cell of a study, and records how each ended."""
+"""A worker: takes run after run of a study, and records how each ended.
 
+`python -m calibrant.study.worker` is a worker that `calibrant study` started.
+"""
+
+import json
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import torch
 
 from calibrant.study.cell import run_cell
 from calibrant.study.folder import read_study, running
@@ -137,3 +144,27 @@ def _parent_watched(parent: int | None) -> Iterator[None]:
 def _left_alone(parent: int | None) -> bool:
     """Whether the process that started this one is gone."""
     return parent is not None and os.getppid() != parent
+
+
+def main(job: str) -> int:
+    """Work for the process that started this one, and tell it through stdout if the disk is full.
+
+    Args:
+        job: arguments of `work` and the number of threads, as JSON.
+    """
+    given = json.loads(job)
+    # What models print belongs in the log: stdout is read only after the end, and could fill up.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    torch.set_num_threads(given.pop("threads"))
+    try:
+        work(**given, with_parent=True)
+    except InterruptedTrainingError as error:
+        return 128 + error.number
+    except DiskFullError as error:
+        os.write(answers, json.dumps(error.as_dict()).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

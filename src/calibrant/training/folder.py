@@ -19,7 +19,7 @@ from calibrant.files.atomic import sweep
 from calibrant.files.checks import check_file
 from calibrant.files.locks import GLANCE, BusyError, FileLock
 from calibrant.methods import Method
-from calibrant.methods.settings import meant
+from calibrant.setting_errors import did_you_mean
 from calibrant.training.checkpoint import encoded, write
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
@@ -87,6 +87,32 @@ def _digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+class DriftError(ValueError):
+    """An unfinished run in the folder was made with other settings, data or code.
+
+    Attributes:
+        folder: of the run.
+        changes: what differs, as pairs of the value before and the value now.
+    """
+
+    def __init__(self, folder: Path, changes: Mapping[str, Any]) -> None:
+        super().__init__(folder, changes)
+        self.folder, self.changes = folder, changes
+
+    @property
+    def problem(self) -> str:
+        """What differs, in one line without advice."""
+        shown = (
+            f"{name} = {_short(before)}, now {_short(now)}"
+            for name, (before, now) in self.changes.items()
+        )
+        return f"{self.folder} was made with {'; '.join(shown)}"
+
+    def __str__(self) -> str:
+        options = " ".join(f"--allow-drift {name}" for name in self.changes)
+        return f"{self.problem}: choose another folder, or resume with {options}"
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What differs between two runs, as pairs; settings first, what follows from them after."""
     names = {name: None for name in (*now, *before)}
@@ -102,16 +128,8 @@ def drift(
 ) -> dict[str, Any]:
     """What differs from the run in this folder, if all of it is allowed; an error if not."""
     found = differences(before, now)
-    refused = [name for name in found if name not in allowed]
-    if refused:
-        shown = [
-            f"{name} = {_short(found[name][0])}, now {_short(found[name][1])}" for name in refused
-        ]
-        options = " ".join(f"--allow-drift {name}" for name in refused)
-        raise ValueError(
-            f"{folder} was made with {'; '.join(shown)}: choose another folder, or go on with "
-            f"{options}"
-        )
+    if refused := {name: pair for name, pair in found.items() if name not in allowed}:
+        raise DriftError(folder, refused)
     return found
 
 
@@ -119,7 +137,7 @@ def check_names(allowed: Sequence[str], identity: Mapping[str, Any]) -> None:
     """Refuse a name that could never differ."""
     for name in allowed:
         if name not in identity:
-            raise ValueError(f"nothing of a run is called {name!r}; {meant(name, identity)}")
+            raise ValueError(f"nothing of a run is called {name!r}; {did_you_mean(name, identity)}")
 
 
 def _short(value: Any) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.curvature import Probe
 from calibrant.curvature.probe import check, drawn, edge
 from calibrant.data import Split
-from calibrant.methods.settings import meant
+from calibrant.setting_errors import did_you_mean
 from calibrant.training.loop import Loop
 from calibrant.training.predict import placed_batch
 
@@ -35,7 +35,7 @@ class Probing:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         for name in settings:
             if name not in DEFAULTS:
-                raise ValueError(f"no setting {name!r} of a probe; {meant(name, DEFAULTS)}")
+                raise ValueError(f"no setting {name!r} of a probe; {did_you_mean(name, DEFAULTS)}")
         check(**settings)
         self.settings = dict(settings)
         self.probe: Probe | None = None

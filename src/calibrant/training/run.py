@@ -208,7 +208,7 @@ class _Run:
     def _interrupted(self) -> InterruptedTrainingError:
         saved = "nothing is saved without a folder"
         if self.folder is not None:
-            saved = f"saved in {self.folder}, the same command goes on from there"
+            saved = f"saved in {self.folder}; re-run the same command to resume"
         return InterruptedTrainingError(self.interrupts.number or signal.SIGTERM, saved)
 
     def end_of_epoch(self, loop: Loop, row: Mapping[str, Any]) -> None:
