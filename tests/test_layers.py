@@ -24,6 +24,8 @@ LAYERS = [
         "scoped_warnings",
         "child_processes",
         "setting_errors",
+        "deprecated",
+        "data_folder",
     },
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
