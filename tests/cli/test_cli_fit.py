@@ -81,7 +81,7 @@ def test_auto_says_which_calibrators_were_left_out_and_why(run, file, monkeypatc
     monkeypatch.setattr(vector_matrix, "MAX_BYTES", 1000)
     code, out, _ = run("fit", file, "--calibrator", "auto", "-o", "cal.json", "--folds", 2)
     assert code == 0
-    assert "left out: structured_matrix: fitting a matrix of 10 x 10 classes needs about" in out
+    assert "skipped: structured_matrix: fitting a matrix of 10 x 10 classes needs about" in out
     _, out, _ = run("fit", file, "-o", "cal.json", "--folds", 2, "--json")
     assert "limit" in json.loads(out)["selection"]["skipped"]["matrix"]
 

@@ -125,9 +125,9 @@ def _selected(
     predictions: "calibrant.predictions.Predictions", *, folds: int, keep_argmax: bool, **given: Any
 ) -> Any:
     from calibrant import calibrators
-    from calibrant.calibrators.selection import wanted
+    from calibrant.calibrators.selection import check_candidates
 
-    count = len(wanted(None, keep_argmax=keep_argmax))
+    count = len(check_candidates(None, keep_argmax=keep_argmax))
     with screen.progress(folds * count, f"comparing {count} calibrators") as step:
         return calibrators.select(
             predictions, folds=folds, keep_argmax=keep_argmax, progress=step, **given

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.data import Batch
 from calibrant.losses import cross_entropy
@@ -265,7 +265,7 @@ class Calmo(Method):
         length = self.difference / (squares / count).sqrt().clamp(min=tiny)
         # The margin to the class that is next here: that to another one would not be its change.
         rival = without_label(logits, labels).argmax(1)
-        shifted = raised(around.nearby(length * way)[0])
+        shifted = promote_dtype(around.nearby(length * way)[0])
         moved = of_label(shifted, labels) - of_label(shifted, rival)
         change: Tensor = share * (moved - margins) / length
         return priced + (change - change.detach())
