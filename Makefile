@@ -7,6 +7,10 @@ READY := $(VENV)/.ready
 
 PYTEST := $(BIN)/python -m pytest -q -n 2
 
+# Targets that use real data look for it in $CALIBRANT_DATA, by default next to the checkout.
+test test-slow test-portable mutation conformance bench posthoc datasets: \
+  export CALIBRANT_DATA ?= $(abspath ../shared/data)
+
 .PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check conformance bench posthoc bias datasets results clean
 
 help:  ## list the targets

@@ -101,7 +101,7 @@ def measure(name: str) -> tuple[str, float]:
             for metric in METRICS:
                 row[metric].append(metrics.METRICS[metric](found))
             loss = losses.setdefault(method, np.zeros(len(whole)))
-            loss[order[half:]] -= found.rows.label_log_prob.numpy()
+            loss[order[half:]] -= found.example_stats.label_log_prob.numpy()
             if method in fitted_nll:
                 fitted_nll[method].append(metrics.nll(apply(fit)))
             if seed == 0 and name in SHIFTED:

@@ -1,12 +1,12 @@
 """Published predictions, where their folder is there."""
 
-import os
 from pathlib import Path
 
 from calibrant import Predictions
+from calibrant.data_folder import data_folder
 
 ROOT = Path(__file__).parents[1].resolve()
-DATA = Path(os.environ.get("CALIBRANT_DATA") or ROOT.parent / "shared" / "data")
+DATA = data_folder()
 # One network or more of every source; the name before the colon is that of the file.
 CHOSEN = (
     "kangsepp_densenet40_c10:test",
@@ -25,7 +25,7 @@ CHOSEN = (
 
 
 def load(name: str) -> Predictions:
-    """Read one set of logits, raised to float64 so that only definitions can differ."""
+    """Read one set of logits in float64, so that only definitions can differ."""
     stem, split = name.split(":")
     given = Predictions.load(
         DATA / f"logits_{stem}.npz",

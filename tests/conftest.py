@@ -14,6 +14,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
+from calibrant.data_folder import data_folder  # noqa: E402
+
 torch.set_num_threads(THREADS)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
@@ -36,8 +38,7 @@ def as_a_user_runs_it():
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """Return the folder of real logits; tests that need it are skipped where it is absent."""
-    default = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("CALIBRANT_DATA", default))
+    folder = data_folder()
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set CALIBRANT_DATA to its folder")
     return folder

@@ -1,9 +1,10 @@
-"""calibrant makes a classifier's confidence mean what it says.
+"""calibrant: calibration of classifiers.
 
-`Predictions` holds logits and labels; `metrics` measure them, with intervals; `audit` measures all
-of it and writes a page; `calibrators` correct them, and `export` takes those to where a model runs.
-`losses` hold the differentiable forms, `methods` train with them, on `data`, with `models`, in the
-one loop of `training`. Names are loaded when first used, so that the command line starts quickly.
+`Predictions` holds logits and labels. `metrics` measure calibration, with intervals; `audit`
+computes all of them. `calibrators` recalibrate, and `export` converts them for deployment.
+`methods` train `models` on `data` with the differentiable `losses`; `training` is the loop, `study`
+runs grids of trainings, `report` presents them. `curvature` measures the loss landscape,
+`integrations` are for other libraries. Names are imported at the first access.
 """
 
 from importlib import import_module
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
         curvature,
         data,
         export,
+        integrations,
         losses,
         methods,
         metrics,
         models,
         report,
+        study,
         training,
     )
     from calibrant.metrics.bins import BinSums
@@ -39,15 +42,17 @@ __all__ = [
     "curvature",
     "data",
     "export",
+    "integrations",
     "losses",
     "methods",
     "metrics",
     "models",
     "report",
+    "study",
     "training",
 ]
 
-_WHERE = {
+_OBJECTS = {
     "BinSums": "calibrant.metrics.bins",
     "Predictions": "calibrant.predictions",
     "audit": "calibrant.report.audit",
@@ -57,6 +62,10 @@ _WHERE = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
+    if name in _OBJECTS:
+        return getattr(import_module(_OBJECTS[name]), name)
     return import_module(f"calibrant.{name}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

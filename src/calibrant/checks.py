@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Values, shape
 
 Kind = Literal["probs", "logits"]
@@ -62,7 +63,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def as_scores(name: str, value: Any) -> Tensor:
-    """Check (n, k) logits or probabilities for type and shape; half precision is raised."""
+    """Check (n, k) logits or probabilities for type and shape; half precision is promoted."""
     scores = as_tensor(name, value)
     refuse_bool(name, scores)
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
@@ -77,7 +78,7 @@ def as_scores(name: str, value: Any) -> Tensor:
         )
     if not scores.shape[0] or not scores.shape[1]:
         raise ValueError(f"need at least 1 example, got {name} of shape {shape(scores)}")
-    return raised(scores)
+    return promote_dtype(scores)
 
 
 def refuse_bool(name: str, scores: Tensor) -> Tensor:
@@ -87,8 +88,8 @@ def refuse_bool(name: str, scores: Tensor) -> Tensor:
     return scores
 
 
-def raised(scores: Tensor) -> Tensor:
-    """Half precision becomes float32, integers float64; float32 and float64 stay."""
+def promote_dtype(scores: Tensor) -> Tensor:
+    """Convert half precision to float32 and integers to float64; keep float32 and float64."""
     if scores.dtype in (torch.float32, torch.float64):
         return scores
     return scores.to(torch.float32 if scores.dtype.is_floating_point else torch.float64)
@@ -163,7 +164,13 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
     if not weights.any():
         raise ValueError("weights are all zero: nothing would be measured")
-    check_total(float(weights.sum()))
+    total = float(weights.sum())
+    check_total(total)
+    if total <= 1 < examples:
+        warn(
+            f"weights sum to {total:g}, but stand for numbers of examples: rescale them to a mean "
+            "of 1, or AURC, bins of equal mass and debiased errors change"
+        )
     return weights
 
 

@@ -1,13 +1,13 @@
-"""How to start another process of the command line with the packages of this one."""
+"""How to start another process of this package with the packages of this one."""
 
 import os
 import sys
 from collections.abc import Sequence
 
 
-def command_line(arguments: Sequence[str]) -> list[str]:
+def command(module: str, arguments: Sequence[str]) -> list[str]:
     """Command of a child process; modules that lie in the current folder are not imported."""
-    return [sys.executable, "-P", "-m", "calibrant.cli", *arguments]
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What every metric needs of each example, from one pass over the logits.
+"""Statistics of each example that metrics need, from one pass over the logits.
 
-Chunks are worked on by plain threads, each running single-threaded numpy: unlike a parallel
-operation inside torch, a thread that has to wait for its core does not hold up the other.
+Plain threads process the chunks, each with single-threaded numpy: unlike in a parallel operation
+of torch, a thread that waits for its core does not block the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from calibrant.shapes import Index, Labels, Logits, PerExample
 CHUNK = 1 << 19
 # Up to this many classes a running sum in float32 is as good as a pairwise one.
 SHORT = 4096
-# Up to here exp(z) of a row's highest logit, and the sum of squares, stay within float32.
+# Up to this highest logit, exp(z) and the sum of squares stay within float32.
 SAFE = 30.0
 
 T = TypeVar("T")
@@ -29,10 +29,10 @@ Scale = Float[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Per example: the predicted class and its probability, the label's, and the sum of p^2.
+class ExampleStats:
+    """Per example: predicted class, its probability, that of the label, and the sum of p^2.
 
-    Accuracy, NLL, Brier score and every top-label calibration error follow from these.
+    Accuracy, NLL, Brier score and all top-label calibration errors are functions of these.
     All but `predicted` are float64.
     """
 
@@ -42,9 +42,9 @@ class Rows:
     label_log_prob: PerExample
     squared_norm: PerExample
 
-    def take(self, index: Tensor) -> "Rows":
-        """Return the rows at `index`."""
-        return Rows(
+    def take(self, index: Tensor) -> "ExampleStats":
+        """Return the statistics of the examples at `index`."""
+        return ExampleStats(
             self.predicted[index],
             self.confidence[index],
             self.label_prob[index],
@@ -54,10 +54,9 @@ class Rows:
 
 
 def map_chunks(work: Callable[[slice], T], scores: Logits, *, elements: int = CHUNK) -> Iterator[T]:
-    """Apply `work` to slices of rows that fit in cache; results in the order of the rows.
+    """Apply `work` to slices of rows that fit in cache; yields results in the order of the rows.
 
-    They come one by one: a caller that adds them up never holds more than a few. Work that makes
-    several arrays of a chunk's size asks for fewer `elements`.
+    Pass fewer `elements` if `work` allocates several arrays of the size of a chunk.
     """
     step = max(1, elements // scores.shape[1])
     parts = [slice(start, start + step) for start in range(0, len(scores), step)]
@@ -69,33 +68,31 @@ def map_chunks(work: Callable[[slice], T], scores: Logits, *, elements: int = CH
         yield from pool.map(work, parts)
 
 
-def rows_of(scores: Logits, labels: Labels, *, are_probs: bool) -> Rows:
-    """One chunked pass over logits (or probabilities); nothing of size (n, k) is allocated.
+def compute_example_stats(scores: Logits, labels: Labels, *, are_probs: bool) -> ExampleStats:
+    """Compute the statistics in chunks; nothing of size (n, k) is allocated.
 
-    A NaN in a row makes its confidence NaN, and so does a row of nothing but -inf.
+    The confidence is NaN where a row holds NaN, or -inf only.
     """
     given, truth = scores.numpy(), labels.numpy()
     predicted = np.empty(len(given), dtype=np.int64)
     found = np.empty((4, len(given)))
 
     def fill(part: slice) -> None:
-        make = _rows_of_probs if are_probs else _rows_of_logits
-        # inf - inf is NaN, which marks a row that has to be refused; the log of 0 is -inf.
+        make = _stats_of_probs if are_probs else _stats_of_logits
+        # inf - inf is NaN, which marks an invalid row; the log of 0 is -inf.
         with np.errstate(invalid="ignore", divide="ignore"):
             predicted[part], *found[:, part] = make(given[part], truth[part])
 
     for _ in map_chunks(fill, scores):
         pass
-    confidence, label_prob, label_log_prob, squared_norm = torch.from_numpy(found)
-    return Rows(torch.from_numpy(predicted), confidence, label_prob, label_log_prob, squared_norm)
+    return ExampleStats(torch.from_numpy(predicted), *torch.from_numpy(found))
 
 
 def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale]:
-    """Return exp(z - s) and its sum over the classes, given the class of the highest logit.
+    """Return exp(z - s) and its sum over the classes; their ratio is the probability.
 
-    The first divided by the second are the probabilities. The shift s is the highest logit of a
-    row, or nothing where exp cannot overflow without it; it depends on the row alone, so the
-    numbers do not depend on which rows share a chunk.
+    The shift s is the highest logit of a row (that of class `best`), or 0 where exp cannot
+    overflow. It depends on the row alone, so results do not depend on the chunks.
     """
     top = scores[np.arange(len(scores)), best]
     shift = np.where(np.abs(top) <= SAFE, 0, top).astype(scores.dtype)
@@ -110,12 +107,12 @@ def exponentials(scores: Chunk, best: Index) -> tuple[Chunk, Scale]:
     return shifted, total
 
 
-def _rows_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
+def _stats_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     best = scores.argmax(1)
     shifted, total = exponentials(scores, best)
     at = np.arange(len(scores))
     confidence = (shifted[at, best] / total).astype(np.float64)
-    # The gap of two logits cannot underflow as the label's own probability can.
+    # A difference of logits cannot underflow, the probability of the label can.
     gap = scores[at, labels].astype(np.float64) - scores[at, best]
     return (
         best,
@@ -126,7 +123,7 @@ def _rows_of_logits(scores: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     )
 
 
-def _rows_of_probs(probs: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
+def _stats_of_probs(probs: Chunk, labels: Index) -> tuple[np.ndarray, ...]:
     at = np.arange(len(probs))
     best, own = probs.argmax(1), probs[at, labels]
     log_own = np.log(own.astype(np.float64))

@@ -1,4 +1,4 @@
-"""The value every stage hands to the next one."""
+"""Predictions of a classifier on labelled examples: the input of metrics, calibrators, reports."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from calibrant import checks, files
 from calibrant.array_names import optional_names, which_scores
-from calibrant.example_stats import Chunk, Rows, Scale
+from calibrant.deprecated import Renamed
+from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.files.checks import listed
 from calibrant.score_array import Scores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
@@ -21,19 +22,17 @@ T = TypeVar("T")
 
 
 class Predictions:
-    """Logits of a classifier on n labelled examples of k classes, checked once, when made.
+    """Logits of a classifier on n labelled examples of k classes; validated and immutable.
 
-    Everything after this value (metrics, calibrators, reports) relies on the checks and works on
-    saved files as well as on a network's output. It cannot be changed; it keeps your tensors
-    without copying them (half precision is raised to float32), so do not write into them.
+    Tensors are not copied (half precision is promoted to float32), so do not write into them.
 
     Args:
         logits: (n, k) scores, tensor or array; -inf masks a class: it is impossible for that
-            example, and its probability stays exactly 0. Log-probabilities are logits too.
+            example, and its probability is exactly 0. Log-probabilities are logits too.
             Probabilities are not: use `from_probs`.
         labels: (n,) class indices, or names if `class_names` is given.
-        weights: (n,) how many examples each row stands for; 1 if not given.
-        groups: (n,) which patient, image or user a row belongs to; splits and cluster intervals
+        weights: (n,) sample weights: how many examples each row counts for; 1 if not given.
+        groups: (n,) patient, image or user that a row belongs to; splits and bootstrap intervals
             keep groups together.
         class_names: k names, for tables and figures.
 
@@ -49,8 +48,11 @@ class Predictions:
     weights: PerExample | None
     groups: Labels | None
     class_names: tuple[str, ...] | None
-    rows: Rows
+    example_stats: ExampleStats
     _scores: Scores
+
+    rows = Renamed()
+    row_weights = Renamed()
 
     def __init__(
         self,
@@ -76,12 +78,12 @@ class Predictions:
         groups: Any = None,
         class_names: Sequence[str] | None = None,
     ) -> "Predictions":
-        """Wrap (n, k) probabilities. Which of the two you have is never guessed.
+        """Wrap (n, k) probabilities.
 
-        The numbers are kept as given, so a confidence of exactly 0.6 stays on its bin's edge.
+        They are kept as given, so a confidence of exactly 0.6 stays on the edge of its bin.
         Rows must sum to 1 within 1e-3 (1e-2 for float16, 5e-2 for bfloat16) unless `normalize`.
-        A probability of 0 may have been rounded and masks nothing: calibrators take it as 1e-38.
-        To mask a class, give logits with -inf.
+        A probability of 0 may have been rounded and masks nothing: calibrators use 1e-38.
+        To mask a class, pass logits with -inf.
         """
         _same_device(probs=probs, labels=labels)
         given = checks.as_tensor("probs", probs)
@@ -110,7 +112,7 @@ class Predictions:
         Args:
             scores: probability of class 1, or its log-odds.
             labels: 0 or 1.
-            kind: what the scores are; there is no default because it is never guessed.
+            kind: what the scores are; it has no default because it is never guessed.
             weights: see the class.
             groups: see the class.
             class_names: two names.
@@ -121,7 +123,7 @@ class Predictions:
         """
         if kind not in ("probs", "logits"):
             raise ValueError(f"kind must be 'probs' or 'logits', got {kind!r}")
-        one = checks.raised(checks.refuse_bool("scores", checks.as_tensor("scores", scores)))
+        one = checks.promote_dtype(checks.refuse_bool("scores", checks.as_tensor("scores", scores)))
         if one.ndim == 2 and one.shape[1] == 1:
             one = one[:, 0]
         if one.ndim != 1:
@@ -150,10 +152,10 @@ class Predictions:
         ignore_index: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> "Predictions":
-        """Wrap (n, k, h, w) or (n, k, t) logits of pixels or tokens, one row for each position.
+        """Wrap (n, k, h, w) or (n, k, t) logits of pixels or tokens; each position is an example.
 
-        Positions labelled `ignore_index` (255 in most segmentation sets, -100 for text) are left
-        out. `groups` is set to the image, so intervals resample whole images.
+        Positions labelled `ignore_index` (255 in most segmentation sets, -100 for text) are
+        dropped. `groups` is set to the image, so intervals resample whole images.
         """
         _same_device(logits=logits, labels=labels)
         rows, flat, image = flatten_dense(
@@ -165,10 +167,10 @@ class Predictions:
 
     @classmethod
     def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":
-        """Put several sets of examples of the same classes behind one another.
+        """Concatenate sets of examples of the same classes.
 
-        Groups of different parts stay different, and all parts have them or none; weights default
-        to 1 where a part has none, class names to those of the parts that have them.
+        Groups of different parts stay different, and all parts must have them or none. Weights
+        default to 1, class names to those of the parts that have them.
         """
         if not parts:
             raise ValueError("need at least one Predictions to concatenate")
@@ -190,7 +192,7 @@ class Predictions:
             parts = [part.map(lambda logits: logits) for part in parts]
         weights = groups = None
         if any(part.weights is not None for part in parts):
-            weights = torch.cat([torch.from_numpy(part.row_weights) for part in parts])
+            weights = torch.cat([torch.from_numpy(part.example_weights) for part in parts])
         if all(grouped):
             sizes = [int(part.groups.max()) + 1 for part in parts if part.groups is not None]
             starts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -213,18 +215,18 @@ class Predictions:
         weights: Any,
         groups: Any,
         class_names: Sequence[str] | None,
-        rows: Rows | None = None,
+        stats: ExampleStats | None = None,
     ) -> "Predictions":
-        """Check what belongs to the scores and set the fields; they are never set again."""
+        """Validate labels, weights and groups, and set the fields."""
         n, k = scores.values.shape
         if class_names is not None and len(set(class_names)) != k:
             raise ValueError(f"class_names must be {k} different names, got {listed(class_names)}")
         checked = checks.as_labels(
             labels, examples=n, classes=k, name=scores.kind, class_names=class_names
         ).cpu()
-        if rows is None:
-            rows = scores.rows(checked)
-            bad = rows.confidence.isnan()
+        if stats is None:
+            stats = scores.example_stats(checked)
+            bad = stats.confidence.isnan()
             if bad.any():
                 checks.refuse_non_finite(scores.kind, scores.values, rows=bad)
         self.__dict__.update(
@@ -232,16 +234,16 @@ class Predictions:
             weights=None if weights is None else checks.as_weights(weights, examples=n).cpu(),
             groups=None if groups is None else checks.as_groups(groups, examples=n),
             class_names=None if class_names is None else tuple(class_names),
-            rows=rows,
+            example_stats=stats,
             _scores=scores,
         )
         return self
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Predictions cannot be changed (tried to set {name}); make a new one")
+        raise AttributeError(f"Predictions are immutable (tried to set {name}); make new ones")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"Predictions cannot be changed (tried to delete {name})")
+        raise AttributeError(f"Predictions are immutable (tried to delete {name})")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -251,7 +253,7 @@ class Predictions:
 
     @property
     def classes(self) -> int:
-        """Number of classes k, also of those that never occur."""
+        """Number of classes k, including classes that never occur."""
         return self._scores.values.shape[1]
 
     @property
@@ -269,7 +271,7 @@ class Predictions:
 
     @property
     def log_probs(self) -> Logits:
-        """Log-probabilities, (n, k); computed when asked, not kept."""
+        """Log-probabilities, (n, k); computed at each access."""
         return self._scores.log_probs
 
     @property
@@ -288,12 +290,12 @@ class Predictions:
     @property
     def confidence(self) -> PerExample:
         """Probability of the predicted class, float64, (n,)."""
-        return self.rows.confidence
+        return self.example_stats.confidence
 
     @property
     def predicted(self) -> Labels:
         """Most probable class, the first of them if several tie, (n,)."""
-        return self.rows.predicted
+        return self.example_stats.predicted
 
     @cached_property
     def correct(self) -> PerExample:
@@ -304,14 +306,13 @@ class Predictions:
     @property
     def label_probs(self) -> PerExample:
         """Probability of the label, float64, (n,)."""
-        return self.rows.label_prob
+        return self.example_stats.label_prob
 
     @cached_property
     def sha256(self) -> str:
-        """Fingerprint of the scores, the labels and the weights, in hexadecimal.
+        """SHA-256 of the scores, labels and weights, in hexadecimal.
 
-        The same examples in the same order give the same one, in whatever file they are kept,
-        so long as their precision is the same.
+        It depends on the order of the examples and on the dtype, not on the file format.
         """
         return fingerprint(self._scores.values, self.labels, self.weights)
 
@@ -321,8 +322,8 @@ class Predictions:
         return self.confidence.numpy().argsort(kind="stable")
 
     @property
-    def row_weights(self) -> Values:
-        """The weights, or a one for each example, (n,)."""
+    def example_weights(self) -> Values:
+        """The weights, or ones, (n,)."""
         return np.ones(len(self)) if self.weights is None else self.weights.numpy()
 
     def take(self, index: Any) -> "Predictions":
@@ -334,13 +335,13 @@ class Predictions:
             None if self.weights is None else self.weights[at],
             None if self.groups is None else self.groups[at],
             self.class_names,
-            self.rows.take(at),
+            self.example_stats.take(at),
         )
 
     def reweighted(self, weights: Any) -> "Predictions":
-        """Return the same examples, each standing for `weights` examples."""
+        """Return the same examples with other sample weights."""
         return Predictions.__new__(Predictions)._fill(
-            self._scores, self.labels, weights, self.groups, self.class_names, self.rows
+            self._scores, self.labels, weights, self.groups, self.class_names, self.example_stats
         )
 
     def relabelled(self, labels: Any) -> "Predictions":
@@ -354,13 +355,13 @@ class Predictions:
             self.weights,
             self.groups,
             self.class_names,
-            self._scores.rows_with(self.rows, checked),
+            self._scores.relabelled_stats(self.example_stats, checked),
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple["Predictions", "Predictions"]:
-        """Cut at random into two disjoint parts, the first with about `fraction` of the examples.
+        """Split at random into two parts, the first with about `fraction` of the examples.
 
-        With `groups`, whole groups go to one side, so pixels of one image never land on both.
+        Groups are not split, so pixels of one image are never in both parts.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
@@ -372,16 +373,16 @@ class Predictions:
             groups = self.groups.numpy()
             sizes = np.bincount(groups)
             order = generator.permutation(len(sizes))
-            kept = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * len(self)
-            first = np.isin(groups, order[kept])
+            chosen = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * len(self)
+            first = np.isin(groups, order[chosen])
         if first.all() or not first.any():
             raise ValueError(
-                f"a fraction of {fraction} leaves one side empty; use another fraction"
+                f"a fraction of {fraction} leaves one part empty; use another fraction"
             )
         return self.take(first), self.take(~first)
 
     def map(self, calibrator: Callable[[Logits], Tensor]) -> "Predictions":
-        """Apply a calibrator; it sees the logits and never the labels."""
+        """Apply a calibrator to the logits."""
         return Predictions(
             calibrator(self.logits),
             self.labels,
@@ -402,23 +403,23 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         max_expansion: float = 100.0,
     ) -> "Predictions":
-        """Read a npz, csv, parquet or safetensors file, or all files that match a pattern.
+        """Read an npz, csv, parquet or safetensors file, or all files that match a glob pattern.
 
         Args:
             path: the file, or a pattern such as `parts/*.parquet`.
-            logits: name of the array or column that holds logits.
-            probs: name of the one that holds probabilities. With neither, `logits` or `probs` is
-                read, whichever the file has. In tables `logits` may also be numbered columns
+            logits: name of the array or column with logits.
+            probs: name of the array or column with probabilities. Without either name, `logits`
+                or `probs` is read, whichever the file has. Tables may have numbered columns
                 logits_0, logits_1, ... A 1-D array is the score of class 1 of two.
-            labels: name of the labels. Arrays called `weights` and `groups` are read if there.
-            ignore: names of arrays to leave out; a pattern such as `*_val` is for names that are
-                not known. npz and safetensors files may hold no others, so that damage to a name
-                is seen; other columns of csv and parquet files give a warning.
+            labels: name of the labels. `weights` and `groups` are read if present.
+            ignore: names of arrays to skip, or patterns such as `*_val`. Other unknown names are
+                an error in npz and safetensors files, which detects damaged names, and a warning
+                in csv and parquet files.
             class_names: k names.
-            max_expansion: how many times its stored size a compressed array may grow.
+            max_expansion: largest allowed ratio of uncompressed to stored size of an array.
 
-        Nothing in the file can run code: object arrays are refused, sizes are checked before
-        memory is taken, checksums are verified where the format has them.
+        The file is treated as untrusted input: object arrays are refused, sizes are checked
+        before memory is allocated, checksums are verified where the format has them.
         """
         paths = files.expand(path)
         held = [files.names(each) for each in paths]
@@ -436,9 +437,9 @@ class Predictions:
             raise type(error)(f"{path}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write to npz, csv, parquet or safetensors, by the ending of `path`; all or nothing.
+        """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.
 
-        Names: `logits` (`probs` if made from those), `labels`, and `weights`, `groups` if there.
+        Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present.
         """
         arrays = {str(self._scores.kind): self._scores.values.numpy()}
         arrays["labels"] = self.labels.numpy()

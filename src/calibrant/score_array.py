@@ -1,4 +1,4 @@
-"""Logits or probabilities, whichever was given, and the other one when asked."""
+"""Logits or probabilities as given, converted to the other on request."""
 
 import hashlib
 import math
@@ -11,18 +11,25 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import Kind
-from calibrant.example_stats import Chunk, Rows, Scale, exponentials, map_chunks, rows_of
+from calibrant.example_stats import (
+    Chunk,
+    ExampleStats,
+    Scale,
+    compute_example_stats,
+    exponentials,
+    map_chunks,
+)
 from calibrant.shapes import Index, Labels, Logits
 
 T = TypeVar("T")
 
-# What a given probability of zero becomes as a logit: the least normal float32.
+# The logit of a given probability of zero: log of the smallest normal float32.
 LOG_ZERO = math.log(torch.finfo(torch.float32).tiny)
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """(n, k) numbers as the user gave them, and what they are."""
+    """(n, k) scores as the user gave them, and their kind."""
 
     values: Logits
     kind: Kind
@@ -31,8 +38,8 @@ class Scores:
     def logits(self) -> Logits:
         """Logits, (n, k); the log of the probabilities if those were given.
 
-        A probability of 0 was rounded, as far as anyone can tell, and becomes a finite logit; a
-        logit of -inf says that the class is impossible, and stays.
+        A probability of 0 may have been rounded and becomes a finite logit; a logit of -inf masks
+        the class and stays.
         """
         return self.values if self.kind == "logits" else without_zeros(self.values.log())
 
@@ -60,7 +67,7 @@ class Scores:
         return probs
 
     def map_scaled(self, work: Callable[[slice, Chunk, Scale], T], best: Index) -> Iterator[T]:
-        """Apply `work` to a few rows at a time; see `Predictions.map_scaled`."""
+        """Apply `work` to chunks of rows; see `Predictions.map_scaled`."""
         given = self.values.numpy()
 
         def of_chunk(part: slice) -> T:
@@ -70,14 +77,14 @@ class Scores:
 
         return map_chunks(of_chunk, self.values)
 
-    def rows(self, labels: Labels) -> Rows:
-        """What metrics need of each example."""
-        return rows_of(self.values, labels, are_probs=self.kind == "probs")
+    def example_stats(self, labels: Labels) -> ExampleStats:
+        """Compute the statistics of each example that metrics need."""
+        return compute_example_stats(self.values, labels, are_probs=self.kind == "probs")
 
-    def rows_with(self, rows: Rows, labels: Labels) -> Rows:
-        """The rows of the same scores under other labels, without a pass over all classes."""
-        at, best, truth = np.arange(len(labels)), rows.predicted.numpy(), labels.numpy()
-        given, confidence = self.values.numpy(), rows.confidence.numpy()
+    def relabelled_stats(self, stats: ExampleStats, labels: Labels) -> ExampleStats:
+        """Update the statistics for other labels, without a pass over all classes."""
+        at, best, truth = np.arange(len(labels)), stats.predicted.numpy(), labels.numpy()
+        given, confidence = self.values.numpy(), stats.confidence.numpy()
         own = given[at, truth].astype(np.float64)
         with np.errstate(divide="ignore"):
             log_own = (
@@ -85,7 +92,7 @@ class Scores:
             )
         label_prob = own if self.kind == "probs" else np.exp(log_own)
         return replace(
-            rows,
+            stats,
             label_prob=torch.from_numpy(label_prob),
             label_log_prob=torch.from_numpy(log_own),
         )
@@ -96,9 +103,9 @@ class Scores:
 
 
 def without_zeros(logits: Logits) -> Logits:
-    """Replace -inf by a logit that stands for the least probability of float32.
+    """Replace -inf by the logit of the smallest probability of float32.
 
-    It lies below every finite logit of its row, so the order of the classes stays.
+    It lies below every finite logit of its row, which preserves the order of the classes.
     """
     zero = logits.isneginf()
     if not bool(zero.any()):
@@ -109,7 +116,7 @@ def without_zeros(logits: Logits) -> Logits:
 
 
 def fingerprint(*arrays: Tensor | None) -> str:
-    """Digest of numbers and shapes: what differs in either has another."""
+    """SHA-256 of the values, dtypes and shapes of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:

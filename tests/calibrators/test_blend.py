@@ -130,10 +130,12 @@ class TestTheBlendOfASelection:
         for shift in (0.0, 1.0):
             found = select(tempered(400, shift=shift), candidates=QUICK[:5], folds=2, resamples=200)
             assert found.name in found.ties
-            rows = {row.name: row for row in found.rows}
+            rows = {row.name: row for row in found.candidates}
             for name, row in rows.items():
-                near = row.score <= found.rows[0].score * 1.01
-                assert (name in found.ties) == (row.behind is None or (near and row.behind.low < 0))
+                near = row.score <= found.candidates[0].score * 1.01
+                assert (name in found.ties) == (
+                    row.difference_to_best is None or (near and row.difference_to_best.low < 0)
+                )
 
     def test_is_the_choice_where_nothing_ties(self):
         found = select(tempered(3000, shift=3.0), candidates=["identity", "temperature", "vector"])

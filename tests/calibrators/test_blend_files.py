@@ -155,7 +155,7 @@ BAD = {
         "part 0 has no 'fit'",
     ),
     "method": (parts(PART | {"method": "os.system"}), "part 0: no method 'os.system'; expected"),
-    "close method": (parts(PART | {"method": "temprature"}), "did you mean 'temperature'"),
+    "close method": (parts(PART | {"method": "temprature"}), "did you mean temperature"),
     "method list": (parts(PART | {"method": ["blend"]}), "part 0: method must be a string"),
     "parameters text": (parts(PART | {"parameters": "x"}), "part 0: parameters must be an obj"),
     "parameter missing": (parts(PART | {"parameters": {}}), "part 0: parameters has no 'temper"),
@@ -170,7 +170,7 @@ BAD = {
     "numbers of other classes": (parts(NOTHING, VECTOR), "parameters do not fit: scale must"),
     "fit": (parts(PART | {"fit": {"x": 1}}), "unknown key 'x' in fit"),
     "own fit": (GOOD | {"fit": 3}, "fit must be an object"),
-    "blend of a name": (GOOD | {"method": "blnd"}, "no method 'blnd'; did you mean 'blend'"),
+    "blend of a name": (GOOD | {"method": "blnd"}, "no method 'blnd'; did you mean blend"),
 }
 
 

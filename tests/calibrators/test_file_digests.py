@@ -171,6 +171,7 @@ def extreme(name, key, number):
         ("temperature", "temperature", 5e-324),
         ("temperature", "temperature", 1e-300),
         ("temperature", "temperature", 1e-12),
+        ("temperature", "temperature", 1e39),
         ("focal_temperature", "temperature", 1e-300),
         ("ensemble_temperature", "temperature", 1e-300),
         ("structured_vector", "temperature", 1e-300),

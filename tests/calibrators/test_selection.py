@@ -30,8 +30,8 @@ def test_scores_are_those_of_fits_that_did_not_see_the_examples():
     for number in range(3):
         fitted = CALIBRATORS["temperature"].fit(data.take(fold != number))
         part = data.take(fold == number).map(fitted)
-        by_hand[fold == number] = -part.rows.label_log_prob.numpy()
-    assert found.rows[0].score == pytest.approx(by_hand.mean(), rel=1e-12)
+        by_hand[fold == number] = -part.example_stats.label_log_prob.numpy()
+    assert found.candidates[0].score == pytest.approx(by_hand.mean(), rel=1e-12)
 
 
 def test_the_choice_is_fitted_to_all_examples():
@@ -46,21 +46,21 @@ def test_the_choice_is_fitted_to_all_examples():
 def test_the_simplest_of_those_that_tie_is_chosen():
     found = select(tempered(), candidates=QUICK, folds=2, resamples=200)
     assert found.name == "temperature"
-    if found.rows[0].name != "temperature":
-        assert "temperature, simpler, and within the noise of" in found.verdict
+    if found.candidates[0].name != "temperature":
+        assert "temperature, which is simpler and not significantly worse than" in found.verdict
 
 
 def test_a_real_difference_is_not_a_tie():
     found = select(biased(), candidates=QUICK, folds=2, resamples=200)
     assert found.name in ("vector", "structured_vector")
-    behind = {row.name: row.behind for row in found.rows}
-    assert behind["temperature"].low > 0
-    assert behind[found.rows[0].name] is None
-    assert [row.score for row in found.rows] == sorted(row.score for row in found.rows)
+    gaps = {each.name: each.difference_to_best for each in found.candidates}
+    assert gaps["temperature"].low > 0
+    assert gaps[found.candidates[0].name] is None
+    assert [row.score for row in found.candidates] == sorted(row.score for row in found.candidates)
 
 
 def test_a_free_curve_is_chosen_only_if_it_is_clearly_better(monkeypatch):
-    names = [name for name, kind in CALIBRATORS.items() if kind.free_form]
+    names = [name for name, kind in CALIBRATORS.items() if kind.nonparametric]
     assert names == ["isotonic", "irm", "histogram"]
     # Few examples of a model that needs nothing but a temperature: curves win by chance at most.
     for seed in range(3):
@@ -86,7 +86,7 @@ def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():
 
 def test_only_those_that_keep_the_class_if_asked():
     found = select(tempered(300), keep_argmax=True, folds=2)
-    assert {row.name for row in found.rows} == {
+    assert {row.name for row in found.candidates} == {
         name for name, kind in CALIBRATORS.items() if kind.keeps_argmax
     }
 
@@ -95,7 +95,7 @@ def test_only_those_that_keep_the_class_if_asked():
 def test_ranks_by_the_criterion_asked_for(criterion):
     found = select(tempered(300), candidates=["identity", "temperature"], criterion=criterion)
     assert found.criterion == criterion
-    assert found.rows[0].score < metrics.METRICS[criterion](tempered(300))
+    assert found.candidates[0].score < metrics.METRICS[criterion](tempered(300))
 
 
 def test_calibration_errors_are_refused_as_criterion():
@@ -104,7 +104,7 @@ def test_calibration_errors_are_refused_as_criterion():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="no calibrator 'temprature'; expected one of identity, t"):
+    with pytest.raises(ValueError, match="no calibrator 'temprature'; did you mean temperature"):
         select(tempered(100), candidates=["temprature"])
 
 
@@ -151,7 +151,7 @@ def test_prints_as_a_table_and_as_plain_values():
     found = select(tempered(300), candidates=QUICK[:2], folds=2)
     lines = str(found).splitlines()
     assert lines[0] == "2 folds, ranked by nll on held-out examples"
-    assert lines[-1] == f"chosen: {found.name}, the best nll"
+    assert lines[-1] == f"selected: {found.name}, the best nll"
     plain = found.as_dict()
     assert plain["chosen"] == found.name
-    assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.rows]
+    assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]

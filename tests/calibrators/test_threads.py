@@ -124,6 +124,20 @@ def test_the_last_fit_restores_the_threads_of_blas_whichever_came_first():
     assert run.returncode == 0, run.stderr
 
 
+def test_files_read_in_threads_leave_the_warning_filters_alone(tmp_path):
+    examples(50).save(tmp_path / "p.npz")
+    # Loads what is imported late, which may add filters of its own.
+    Predictions.load(tmp_path / "p.npz")
+    filters, interval = list(warnings.filters), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(lambda _: Predictions.load(tmp_path / "p.npz"), range(200)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert warnings.filters == filters
+
+
 def test_warnings_are_silenced_in_one_thread_alone():
     with without_warnings():
         warn("not to be seen")

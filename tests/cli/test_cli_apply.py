@@ -31,7 +31,7 @@ def test_writes_log_probabilities_and_says_what_changed(run, file, fitted, tmp_p
         assert f"{name}       {metric(before):.4f}  {metric(after):.4f}  " in out
     assert out.startswith("temperature applied to 400 examples of 10 classes\n")
     assert out.endswith("\npredictions: out.npz\n")
-    assert "examples of the fit" not in out
+    assert "in-sample" not in out
 
 
 def test_the_file_that_is_read_is_not_written_over(run, fitted, tmp_path):
@@ -60,7 +60,7 @@ def test_labels_are_not_needed(run, fitted, tmp_path):
     np.savez(tmp_path / "bare.npz", logits=logits)
     code, out, err = run("apply", "cal.json", "bare.npz", "-o", "out.npz")
     assert (code, err) == (0, "")
-    assert "no labels, so nothing was measured" in out
+    assert "no labels: metrics not computed" in out
     assert files.names(tmp_path / "out.npz") == ["logits"]
     found = files.read(tmp_path / "out.npz", ["logits"])["logits"]
     np.testing.assert_array_equal(found, fitted(logits))
@@ -83,8 +83,8 @@ def test_the_examples_of_the_fit_are_refused_unless_allowed(run, fitted, tmp_pat
     code, out, err = run("apply", "cal.json", "val.npz", "-o", "out.npz")
     assert (code, out) == (2, "")
     assert err == (
-        "calibrant: val.npz holds the examples that cal.json was fitted to, on which it looks too "
-        "good; use others, or --allow-same\n"
+        "calibrant: val.npz holds the examples that cal.json was fitted to: results would be "
+        "in-sample and optimistic; use held-out data, or --allow-same\n"
     )
     assert not (tmp_path / "out.npz").exists()
     # In another file they are still the same.
@@ -92,7 +92,7 @@ def test_the_examples_of_the_fit_are_refused_unless_allowed(run, fitted, tmp_pat
     assert run("apply", "cal.json", "copy.safetensors", "-o", "out.npz")[0] == 2
     code, out, _ = run("apply", "cal.json", "val.npz", "-o", "out.npz", "--allow-same")
     assert code == 0
-    assert "these are the examples of the fit" in out
+    assert "in-sample and therefore optimistic" in out
 
 
 def test_probabilities_of_zero_are_noted(run, tmp_path):
@@ -100,7 +100,7 @@ def test_probabilities_of_zero_are_noted(run, tmp_path):
     Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]], [0, 1]).save(tmp_path / "hard.npz")
     code, _, err = run("apply", "two.json", "hard.npz", "-o", "out.npz")
     assert code == 0
-    assert err.startswith("note: 1 of 4 probabilities are exactly 0: taken as 1e-38\n")
+    assert err.startswith("note: 1 of 4 probabilities are exactly 0: replaced by 1e-38\n")
     assert np.isfinite(files.read(tmp_path / "out.npz", ["logits"])["logits"]).all()
 
 

@@ -61,7 +61,7 @@ def test_a_narrow_terminal_never_cuts_a_number(run, file, terminal, monkeypatch)
 
 
 def test_options_reach_the_summary(run, file):
-    given = ("--bins", 7, "--level", 0.8, "--method", "percentile", "--seed", 3)
+    given = ("--bins", 7, "--level", 0.8, "--interval-type", "percentile", "--seed", 3)
     _, out, _ = run("audit", file, *QUICK, "--json", *given)
     expected = metrics.summary(
         Predictions.load(file), bins=7, level=0.8, method="percentile", seed=3, resamples=20

@@ -67,9 +67,8 @@ def test_the_data_folder_is_looked_for_without_printing_the_environment(run, tmp
     assert data_state().startswith("not found at $CALIBRANT_DATA")
 
 
-def test_the_data_folder_beside_the_checkout_is_found(tmp_path, monkeypatch):
-    (tmp_path / "shared" / "data").mkdir(parents=True)
-    (tmp_path / "main").mkdir()
+def test_the_data_folder_in_the_cache_is_found(tmp_path, monkeypatch):
+    (tmp_path / "calibrant" / "data").mkdir(parents=True)
     monkeypatch.delenv("CALIBRANT_DATA", raising=False)
-    monkeypatch.chdir(tmp_path / "main")
-    assert data_state() == "found at ../shared/data, 0 npz files"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_state() == f"found at {tmp_path}/calibrant/data, 0 npz files"

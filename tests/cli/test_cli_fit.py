@@ -13,7 +13,7 @@ from calibrant.cli.fit import BLEND, CRITERIA
 
 
 def test_says_what_was_fitted_and_what_it_changed(run, file, tmp_path):
-    code, out, err = run("fit", file, "--method", "temperature", "-o", "cal.json")
+    code, out, err = run("fit", file, "--calibrator", "temperature", "-o", "cal.json")
     assert (code, err) == (0, "")
     p = Predictions.load(file)
     expected = TemperatureScaling.fit(p)
@@ -23,13 +23,13 @@ def test_says_what_was_fitted_and_what_it_changed(run, file, tmp_path):
     after = p.map(expected)
     for name, metric in {"nll": metrics.nll, "ece": metrics.ece}.items():
         assert f"{name}       {metric(p):.4f}  {metric(after):.4f}  " in out
-    assert "measured on the examples of the fit, which flatters" in out
+    assert "in-sample and therefore optimistic; evaluate on held-out data" in out
     assert out.endswith("\ncalibrator: cal.json\n")
     assert max(map(len, out.splitlines())) <= 80
 
 
 def test_json_is_alone_on_stdout(run, file):
-    code, out, err = run("fit", file, "--method", "temperature", "-o", "cal.json", "--json")
+    code, out, err = run("fit", file, "--calibrator", "temperature", "-o", "cal.json", "--json")
     assert (code, err) == (0, "")
     record = json.loads(out)
     p = Predictions.load(file)
@@ -49,7 +49,7 @@ def test_every_calibrator_goes_from_fit_to_apply(run, method, tmp_path):
         logits = generator.normal(size=(1500, 3)) * 4
         labels = (logits / 3 + generator.gumbel(size=logits.shape)).argmax(1)
         Predictions(logits, labels).save(tmp_path / f"{name}.npz")
-    code, out, _ = run("fit", "val.npz", "--method", method, "-o", "cal.json")
+    code, out, _ = run("fit", "val.npz", "--calibrator", method, "-o", "cal.json")
     assert code == 0
     assert out.startswith(method)
     code, _, err = run("apply", "cal.json", "test.npz", "-o", "out.npz")
@@ -61,7 +61,7 @@ def test_every_calibrator_goes_from_fit_to_apply(run, method, tmp_path):
 
 def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
     given = ("--folds", 2, "--criterion", "brier", "--seed", 7, "--keep-class")
-    code, out, _ = run("fit", file, "--method", "auto", "-o", "cal.json", *given)
+    code, out, _ = run("fit", file, "--calibrator", "auto", "-o", "cal.json", *given)
     assert code == 0
     p = Predictions.load(file)
     with warnings.catch_warnings():
@@ -79,15 +79,25 @@ def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
 
 def test_auto_says_which_calibrators_were_left_out_and_why(run, file, monkeypatch):
     monkeypatch.setattr(vector_matrix, "MAX_BYTES", 1000)
-    code, out, _ = run("fit", file, "--method", "auto", "-o", "cal.json", "--folds", 2)
+    code, out, _ = run("fit", file, "--calibrator", "auto", "-o", "cal.json", "--folds", 2)
     assert code == 0
-    assert "left out: structured_matrix: fitting a matrix of 10 x 10 classes needs about" in out
+    assert "skipped: structured_matrix: fitting a matrix of 10 x 10 classes needs about" in out
     _, out, _ = run("fit", file, "-o", "cal.json", "--folds", 2, "--json")
     assert "limit" in json.loads(out)["selection"]["skipped"]["matrix"]
 
 
 def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
-    given = ("--method", "blend", "--folds", 2, "--criterion", "brier", "--seed", 7, "--keep-class")
+    given = (
+        "--calibrator",
+        "blend",
+        "--folds",
+        2,
+        "--criterion",
+        "brier",
+        "--seed",
+        7,
+        "--keep-class",
+    )
     code, out, _ = run("fit", file, "-o", "cal.json", *given)
     assert code == 0
     p = Predictions.load(file)
@@ -119,15 +129,15 @@ def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
 def test_a_blend_of_one_is_saved_as_that_one_and_says_so(run, file, tmp_path, monkeypatch):
     alone = calibrators.select(Predictions.load(file), candidates=["temperature"], folds=2)
     monkeypatch.setattr(calibrators, "select", lambda *_, **__: alone)
-    code, out, _ = run("fit", file, "--method", "blend", "-o", "cal.json")
+    code, out, _ = run("fit", file, "--calibrator", "blend", "-o", "cal.json")
     assert code == 0
-    assert "\nnothing ties with temperature: it is saved alone\n\ntemperature, fitted to" in out
+    assert "worse than temperature: no blend, saved temperature\n\ntemperature, fitted to" in out
     assert isinstance(load(tmp_path / "cal.json"), TemperatureScaling)
-    assert "nothing ties" not in run("fit", file, "--method", "auto", "-o", "cal.json")[1]
+    assert "no blend" not in run("fit", file, "--calibrator", "auto", "-o", "cal.json")[1]
 
 
 def test_a_method_that_may_change_answers_is_refused_if_they_must_stay(run, file):
-    code, _, err = run("fit", file, "--method", "vector", "--keep-class", "-o", "cal.json")
+    code, _, err = run("fit", file, "--calibrator", "vector", "--keep-class", "-o", "cal.json")
     assert code == 2
     assert "vector may change the predicted class: leave out --keep-class" in err
 
@@ -142,13 +152,13 @@ def test_names_of_arrays_are_passed_on(run, tmp_path):
     logits = generator.normal(size=(200, 3)) * 3
     labels = (logits / 2 + generator.gumbel(size=logits.shape)).argmax(1)
     np.savez(tmp_path / "named.npz", z=logits, y=labels)
-    tail = ("--method", "temperature", "-o", "cal.json")
+    tail = ("--calibrator", "temperature", "-o", "cal.json")
     assert run("fit", "named.npz", "--logits", "z", "--labels", "y", *tail)[0] == 0
 
 
 def test_a_search_without_an_end_is_noted(run, tmp_path):
     Predictions(np.eye(3)[[0, 1, 2] * 9] * 5, [0, 1, 2] * 9).save(tmp_path / "easy.npz")
-    code, _, err = run("fit", "easy.npz", "--method", "temperature", "-o", "cal.json")
+    code, _, err = run("fit", "easy.npz", "--calibrator", "temperature", "-o", "cal.json")
     assert code == 0
     assert err.startswith("note: T hit the lower bound")
     assert not load(tmp_path / "cal.json").origin.converged
@@ -156,20 +166,26 @@ def test_a_search_without_an_end_is_noted(run, tmp_path):
 
 ERRORS = {
     "close method": (
-        ["--method", "temprature", "-o", "c.json"],
+        ["--calibrator", "temprature", "-o", "c.json"],
         "no calibrator 'temprature'; did you mean temperature?",
     ),
-    "method": (["--method", "zzz", "-o", "c.json"], "no calibrator 'zzz'; expected one of auto, "),
-    "suffix": (["--method", "temperature", "-o", "c.pkl"], "c.pkl: calibrators are saved as .json"),
-    "folder": (["--method", "temperature", "-o", "no/c.json"], "no folder no; create it first"),
+    "method": (
+        ["--calibrator", "zzz", "-o", "c.json"],
+        "no calibrator 'zzz'; expected one of auto, ",
+    ),
+    "suffix": (
+        ["--calibrator", "temperature", "-o", "c.pkl"],
+        "c.pkl: calibrators are saved as .json",
+    ),
+    "folder": (["--calibrator", "temperature", "-o", "no/c.json"], "no folder no; create it first"),
     "criterion": (
         ["-o", "c.json", "--criterion", "mce"],
         "no criterion 'mce'; expected one of nll, brier",
     ),
     "folds": (["-o", "c.json", "--folds", "1"], "--folds must be at least 2, got 1"),
-    "output": (["--method", "temperature"], "Missing option"),
+    "output": (["--calibrator", "temperature"], "Missing option"),
     "labels": (
-        ["--method", "temperature", "-o", "c.json", "--labels", "y"],
+        ["--calibrator", "temperature", "-o", "c.json", "--labels", "y"],
         "test.npz has ['probs', 'labels']; need 'y'",
     ),
 }
@@ -187,7 +203,7 @@ def test_every_error_is_one_line(run, file, args, words):
 
 def test_one_class_cannot_be_fitted(run, tmp_path):
     Predictions(np.random.default_rng(0).normal(size=(20, 3)), [1] * 20).save(tmp_path / "a.npz")
-    code, _, err = run("fit", "a.npz", "--method", "temperature", "-o", "c.json")
+    code, _, err = run("fit", "a.npz", "--calibrator", "temperature", "-o", "c.json")
     assert (code, err) == (2, "calibrant: cannot fit: labels hold a single class, 1\n")
 
 

@@ -54,7 +54,7 @@ def test_without_a_family_all_are_listed(run):
 def test_an_unknown_family_lists_those_there_are(run):
     code, out, err = run("list", "model")
     assert (code, out) == (2, "")
-    assert err == f"calibrant: no family 'model'; expected one of {', '.join(FAMILIES)}\n"
+    assert err == f"calibrant: no list 'model'; expected one of {', '.join(FAMILIES)}\n"
 
 
 def test_meanings_fit_the_table():

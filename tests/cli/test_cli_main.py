@@ -1,4 +1,3 @@
-import errno
 import os
 import subprocess
 import sys
@@ -11,16 +10,15 @@ from calibrant.cli import audit, main, one_line
 from calibrant.cli.app import COMMANDS, notes
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_imports_nothing_heavy():
     code = f"""
-import sys, time
+import sys
 from calibrant.cli import main
 for command in ([], {[[name] for name in COMMANDS]!r}):
     for args in (command if command else [[]]):
         assert main([*args, "--help"]) == 0
 heavy = set(sys.modules) & {{"torch", "numpy", "scipy", "matplotlib", "calibrant.metrics"}}
 assert not heavy, heavy
-assert time.process_time() < 1.5, time.process_time()
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
@@ -65,7 +63,7 @@ def test_version(run):
         (["adit"], "No such command 'adit'"),
         (["audit", "--bims", "3"], "No such option: --bims"),
         (["audit", "--bins", "many"], "--bins"),
-        (["audit", "--method", "magic"], "magic"),
+        (["audit", "--interval-type", "magic"], "magic"),
         (["audit", "--example", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
         (["compare", "a", "b", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
         (["audit", "--example", "--bins", "0"], ": --bins must be at least 1, got 0\n"),
@@ -116,8 +114,18 @@ def test_a_mistake_of_ours_is_one_line_and_has_a_code_of_its_own(run, file, monk
 def test_the_help_lists_the_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0
-    for number in (0, 1, 2, 4, 5, 70, 130, 143):
+    for number in (0, 1, 2, 4, 5, 70, 130, 141, 143):
         assert f"{number} " in " ".join(out.partition("Exit codes:")[2].split())
+
+
+@pytest.mark.parametrize("command", [["list", "shifts"], ["--help"]])
+def test_a_closed_pipe_is_no_exceeded_limit(command):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "calibrant", *command]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=300)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_messages_and_notes_are_bounded_and_keep_their_end(run, tmp_path, capsys):
@@ -211,14 +219,3 @@ def test_messages_are_one_printable_line():
     assert one_line(ValueError("a\n  b\x1b[31m")) == "a b [31m"
     assert one_line(FileNotFoundError(2, "No such file", "x.npz")) == "No such file: x.npz"
     assert one_line(MemoryError()) == "MemoryError"
-
-
-def test_a_reader_that_stops_early_gets_no_traceback(run, monkeypatch):
-    def closed(*_, **__):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
-    monkeypatch.setattr("calibrant.cli.listing.say", closed)
-    with pytest.raises(SystemExit):
-        run("list", "datasets")

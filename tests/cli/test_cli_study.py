@@ -11,10 +11,9 @@ from html.parser import HTMLParser
 import pytest
 
 from calibrant.cli.study_output import View, show_study
-from calibrant.study.cell_id import cell_id
 from calibrant.study.rows import Row, write_rows
 from calibrant.study.runner import Snapshot
-from calibrant.study.runs import Attempt, CellState
+from calibrant.study.runs import Attempt, RunState
 from calibrant.study.spec import parse, read
 
 STUDY = """
@@ -65,7 +64,7 @@ def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path
     assert re.search(r"cross_entropy +none +0\.\d{4} \[0\.\d{3}, 0\.\d{3}\]", out)
     assert "95 % interval of a single training over test examples and seeds" in out
     assert re.search(
-        r"4 of 4 cells done, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err
+        r"4 of 4 runs done, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err
     )
     assert "report: runs/tiny/report.html" in out
     page = (tmp_path / "runs" / "tiny" / "report.html").read_text()
@@ -93,15 +92,15 @@ def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path
 def test_overrides_and_a_dry_run_that_writes_nothing(run, spec, tmp_path):
     code, out, err = run("study", spec, "--dry-run", "--set", "seeds=[0, 1, 2]")
     assert code == 0, err
-    assert "tiny: 6 cells" in out
-    assert "of training if one cell runs after the other" in out
+    assert "tiny: 6 runs" in out
+    assert "of training one run after the other" in out
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_cell_that_diverges_is_shown_and_the_code_is_one(run, spec):
     code, out, _ = run("study", spec, "--set", "seeds=[0]", "--set", "recipe.lr=1e30", "-o", "wild")
     assert code == 1
-    assert out.count("diverged: 2 cells, the first is blobs") == 1
+    assert out.count("diverged: 2 runs, the first is blobs") == 1
     assert "lower the rate" in out
 
 
@@ -114,13 +113,13 @@ def test_json_says_how_the_cells_ended(run, spec):
 def test_a_worker_joins_and_finds_nothing_left(run, spec):
     run("study", spec, "--set", "seeds=[0]")
     code, out, _ = run("worker", "runs/tiny")
-    assert (code, out) == (0, "cells run: 0; none is left to take\n")
+    assert (code, out) == (0, "runs finished: 0; none is left to take\n")
 
 
 def states_of(study, *statuses, reason=""):
-    ids = [cell_id(cell.config()) for cell in study.cells()]
+    ids = [cell.id for cell in study.cells()]
     return tuple(
-        CellState(id, status, (Attempt("w", 0.0, 1.0, status, reason, 1.0),))
+        RunState(id, status, (Attempt("w", 0.0, 1.0, status, reason, 1.0),))
         for id, status in zip(ids, statuses, strict=True)
     )
 
@@ -131,7 +130,7 @@ def test_a_reason_that_many_cells_share_is_said_once(spec, tmp_path, capsys):
     show_study(study, tmp_path, [], [first, *others])
     out = capsys.readouterr().out.splitlines()
     label = study.cells()[1].label
-    assert f"failed: 2 cells, the first is {label}: no data" in out
+    assert f"failed: 2 runs, the first is {label}: no data" in out
     assert f"diverged: {study.cells()[3].label}: no data" in out
     assert sum("no data" in line for line in out) == 2
 
@@ -139,7 +138,7 @@ def test_a_reason_that_many_cells_share_is_said_once(spec, tmp_path, capsys):
 def finished(folder, study, place, nll):
     """Write the rows of a cell: NLL with and without a calibrator on test, and on val."""
     cell = study.cells()[place]
-    own = folder / "cells" / cell_id(cell.config())
+    own = folder / "cells" / cell.id
     own.mkdir(parents=True)
     values = {("none", "test"): nll, ("temperature", "test"): nll - 0.1, ("none", "val"): 0.01}
     write_rows(
@@ -185,7 +184,7 @@ def test_the_best_is_chosen_within_the_first_dataset_and_a_damaged_cell_is_left_
     assert "best so far on blobs, mlp: cross_entropy with temperature, nll 0.4000 (1 seed)" in (
         capsys.readouterr().err
     )
-    (tmp_path / "cells" / cell_id(study.cells()[0].config()) / "rows.jsonl").write_text("?")
+    (tmp_path / "cells" / study.cells()[0].id / "rows.jsonl").write_text("?")
     view = View(study, tmp_path, quiet=False)
     view.update(Snapshot(states_of(study, *["done"] * 4), 4.0))
     assert "best so far on blobs, mlp: <b>focal</b>" in capsys.readouterr().err
@@ -204,7 +203,7 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("study", "no.toml"), "no file no.toml; ours are called quickstart"),
+        (("study", "no.toml"), "no file no.toml; included studies: quickstart"),
         (("study", "tiny.toml", "--set", "recipe.epoch=3"), "recipe.epoch"),
         (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
         (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),

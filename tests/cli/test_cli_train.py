@@ -48,7 +48,7 @@ def test_the_same_command_again_says_that_it_is_done(run, tmp_path):
     before = files(folder)
     code, out, _ = run("train", *QUICK)
     assert code == 0
-    assert out.startswith("this run is done; nothing was trained")
+    assert out.startswith("this run is finished; nothing was trained")
     assert files(folder) == before
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
@@ -165,7 +165,7 @@ def test_a_signal_saves_and_the_same_command_ends_with_the_same_bytes(tmp_path, 
     _, err = child.communicate(timeout=60)
     assert child.returncode == code, err
     assert time.monotonic() - sent < 10
-    assert "the same command goes on from there" in err
+    assert "re-run the same command to resume" in err
     subprocess.run(command, check=True, capture_output=True)
     subprocess.run([*command[:-1], str(tmp_path / "whole")], check=True, capture_output=True)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")

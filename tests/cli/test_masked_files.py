@@ -30,7 +30,7 @@ def test_masked_logits_come_back_from_every_format(tmp_path, suffix):
 def test_masked_logits_go_through_fit_apply_and_audit(run, tmp_path):
     save_masked(tmp_path / "val.csv")
     masked = save_masked(tmp_path / "test.parquet", seed=1)
-    assert run("fit", "val.csv", "--method", "vector", "-o", "cal.json")[0] == 0
+    assert run("fit", "val.csv", "--calibrator", "vector", "-o", "cal.json")[0] == 0
     code, out, err = run("apply", "cal.json", "test.parquet", "-o", "out.npz", "--json")
     assert code == 0
     assert "exactly 0" not in err
@@ -50,7 +50,7 @@ def test_a_masked_label_is_refused_by_fit_and_said_by_audit(run, tmp_path):
     labels = given.labels.clone()
     labels[row] = int(masked[row].argmax())
     Predictions(given.logits, labels).save(tmp_path / "bad.npz")
-    code, _, err = run("fit", "bad.npz", "--method", "temperature", "-o", "cal.json")
+    code, _, err = run("fit", "bad.npz", "--calibrator", "temperature", "-o", "cal.json")
     assert code == 2
     assert (
         f"the label of 1 of 600 examples is masked, its logit is -inf (first at row {row})" in err

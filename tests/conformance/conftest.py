@@ -1,4 +1,3 @@
-import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -7,15 +6,14 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.data_folder import data_folder
 
-DATA = Path(
-    os.environ.get("CALIBRANT_DATA") or Path(__file__).parents[3].resolve() / "shared" / "data"
-)
+DATA = data_folder()
 MISSING = "the real logits are not there: put their folder in CALIBRANT_DATA"
 
 
 class Real(NamedTuple):
-    """One set of published predictions, raised to float64 so that only definitions can differ."""
+    """One set of published predictions in float64, so that only definitions can differ."""
 
     name: str
     predictions: Predictions

@@ -236,7 +236,7 @@ class TestHumanLabels:
 
     def test_wrong_names_and_wrong_files_are_refused(self, npz):
         folder, _, noisy = npz
-        with pytest.raises(ValueError, match=r"did you mean 'worse'.*worse, aggregate, random1"):
+        with pytest.raises(ValueError, match=r"did you mean worse"):
             load("cifar10", 0, root=folder, label_noise="worst")
         files.write(folder / "cifar10n_A.npz", noisy | {"clean": noisy["worse"]})
         with pytest.raises(ValueError, match="is for other images"):

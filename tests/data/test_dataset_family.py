@@ -7,7 +7,7 @@ import pytest
 
 import calibrant.data
 from calibrant.data import DATASETS, load
-from calibrant.data.registry import searched
+from calibrant.data.registry import data_root
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -22,7 +22,7 @@ class TestEveryDataset:
         assert "limit" in dataset.options
 
     def test_an_unknown_option_is_answered_with_the_right_ones(self, name):
-        with pytest.raises(ValueError, match=f"no option of {name} 'limt'; did you mean 'limit'"):
+        with pytest.raises(ValueError, match=f"no option of {name} 'limt'; did you mean limit"):
             load(name, 0, limt=3)
 
     def test_what_is_missing_is_told_with_where_it_was_looked_for(
@@ -40,10 +40,9 @@ class TestEveryDataset:
         assert "\n" not in message
 
 
-def test_a_wrong_name_is_answered_with_the_nearest_and_with_all():
-    with pytest.raises(ValueError, match="no dataset 'cifar'; did you mean 'cifar1") as caught:
+def test_a_wrong_name_is_answered_with_the_nearest_or_with_all():
+    with pytest.raises(ValueError, match="no dataset 'cifar'; did you mean cifar1"):
         load("cifar", 0)
-    assert all(name in str(caught.value) for name in DATASETS)
     with pytest.raises(ValueError, match="no dataset 'zzzz'; expected one of digits"):
         load("zzzz", 0)
     with pytest.raises(ValueError, match="no dataset 'blobs:x'"):
@@ -66,24 +65,23 @@ def test_options_that_do_not_fit_the_inputs_are_unknown():
 
 
 class TestFolders:
-    def test_root_comes_first_then_the_variable_then_the_neighbours(self, tmp_path, monkeypatch):
+    def test_root_comes_first_then_the_variable_then_the_cache(self, tmp_path, monkeypatch):
         monkeypatch.setenv("CALIBRANT_DATA", "/somewhere")
-        assert searched(tmp_path) == [tmp_path]
-        assert searched(None) == [Path("/somewhere")]
+        assert data_root(tmp_path) == tmp_path
+        assert data_root(None) == Path("/somewhere")
         monkeypatch.delenv("CALIBRANT_DATA")
-        near, checkout = searched(None)
-        assert near == Path("../shared/data")
-        package = Path(calibrant.data.__file__).parents[3]
-        assert checkout == package.parent / "shared" / "data"
+        monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+        assert data_root(None) == Path("/cache/calibrant/data")
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        assert data_root(None) == Path.home() / ".cache/calibrant/data"
 
     def test_a_root_that_is_no_folder_is_refused(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="root must be a folder"):
             load("mnist", 0, root=tmp_path / "absent")
 
-    def test_both_neighbours_are_named_when_nothing_is_there(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("CALIBRANT_DATA", raising=False)
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(FileNotFoundError, match=r"looked in \.\./shared/data, /.*shared/data"):
+    def test_the_folder_is_named_when_data_are_missing(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("CALIBRANT_DATA", str(tmp_path))
+        with pytest.raises(FileNotFoundError, match=f"looked in {tmp_path};"):
             load("cifar100", 0)
 
 
@@ -104,6 +102,8 @@ def test_a_name_after_hf_is_needed():
 
 
 def test_public_names_are_there():
-    expected = "load DATASETS Dataset Split Splits Batch Scale Augmentation judged_by tail_groups "
+    expected = (
+        "load DATASETS Dataset Split Splits Batch Scale Augmentation with_soft_labels tail_groups "
+    )
     expected += "frequency_groups SHIFTS shifted"
     assert {*expected.split(), "SYNTHETIC", "Sample", "Synthetic"} == set(calibrant.data.__all__)

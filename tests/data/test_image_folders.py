@@ -126,6 +126,7 @@ def test_damaged_images_are_named_in_one_line(own, content):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:Image size")
 def test_a_small_file_that_claims_many_pixels_is_refused_before_they_are_decoded(own):
     (own / "train" / "dog" / "000.png").write_bytes(large_png())
     with pytest.raises(ValueError, match="it claims 11000 x 11000 pixels"):

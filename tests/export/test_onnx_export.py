@@ -129,8 +129,8 @@ def test_linear_maps_take_weights_as_out_by_in():
 def result(build, logits, **parameters):
     """Probabilities of one builder's graph."""
     graph = Graph()
-    raised = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
-    log_probs = graph.log_softmax(build(graph, raised, **parameters))
+    scores = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
+    log_probs = graph.log_softmax(build(graph, scores, **parameters))
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
     model = graph.model("test", logits.shape[1], {})

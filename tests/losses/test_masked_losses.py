@@ -120,9 +120,10 @@ def test_dece_takes_a_masked_class_for_no_rival():
 
 
 def test_a_label_on_a_masked_class_costs_infinitely_much():
-    logits = torch.tensor([[1.0, -torch.inf, 0.0]])
-    for name in EXAMPLES.keys() - {"brier"}:
-        assert LOSSES[name](logits, torch.tensor([1])).item() == torch.inf, name
+    # Alone, and beside another masked class.
+    for row in ([1.0, -torch.inf, 0.0], [1.0, -torch.inf, -torch.inf, 2.0]):
+        for name in EXAMPLES.keys() - {"brier"}:
+            assert LOSSES[name](torch.tensor([row]), torch.tensor([1])).item() == torch.inf, name
 
 
 def test_smoothing_entropy_and_pairs_by_hand():

@@ -38,7 +38,7 @@ def test_percentile_and_basic_are_mirror_images():
 
 
 def test_bca_agrees_with_scipy_on_a_skewed_mean():
-    values = -WAVY.rows.label_log_prob.numpy()
+    values = -WAVY.example_stats.label_log_prob.numpy()
     ours = metrics.interval(metrics.nll, WAVY, resamples=4000, method="bca")
     theirs = stats.bootstrap(
         (values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(0)

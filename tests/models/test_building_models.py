@@ -41,9 +41,9 @@ def factories(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("resnet19", IMAGES, r"unknown model 'resnet19'; did you mean 'resnet1\d'\?"),
+        ("resnet19", IMAGES, r"unknown model 'resnet19'; did you mean resnet1\d\?"),
         ("transformer_xxl", IMAGES, "unknown model 'transformer_xxl'; expected one of small_cnn, "),
-        ("resnet8", {**IMAGES, "widht": 2}, "resnet8 has no setting 'widht'; did you mean 'width'"),
+        ("resnet8", {**IMAGES, "widht": 2}, "resnet8 has no setting 'widht'; did you mean width"),
         ("resnet8", {**IMAGES, "depth": 20}, "resnet8 has no setting 'depth'; "),
         ("resnet8", {"classes": 2, "shape": (7,)}, r"images \(channels, .*\(7,\); models .*: mlp$"),
         ("unet", {"classes": 2, "shape": (7,)}, "models that fit: mlp$"),
@@ -136,7 +136,7 @@ def test_a_users_factory_is_called_with_a_seed_and_leaves_no_trace(factories):
         ("their_networks:", ValueError, "must be 'package.module:factory'"),
         ("no_such_module:made", ValueError, "cannot import 'no_such_module' .*; is its folder on"),
         ("their_broken:made", ValueError, "cannot import .*no_such_package_anywhere"),
-        ("their_networks:liner", ValueError, "has no 'liner'; did you mean 'linear'"),
+        ("their_networks:liner", ValueError, "has no 'liner'; did you mean linear"),
         ("their_networks:constant", TypeError, "must be a function or class, got int"),
         ("their_networks:number", TypeError, "must return a torch.nn.Module, got int"),
         ("their_networks:text", TypeError, "must accept the arguments classes, shape: missing"),

@@ -1,11 +1,10 @@
-"""Processes that share the cells of a study and die as planned; forks need a clean start.
+"""Processes that share the runs of a study and die as planned; forks need a clean start.
 
 Arguments: the name of a scene below and a folder. Prints in JSON what happened.
 """
 
 import json
 import os
-import resource
 import signal
 import sys
 import threading
@@ -62,7 +61,7 @@ def ids(number: int) -> list[str]:
 
 
 def crowd(folder: Path) -> dict:
-    """Eight processes over 500 cells, and one that only looks."""
+    """Eight processes over 500 runs, and one that only looks."""
     runs = Runs(folder, ids(500))
 
     def look() -> None:
@@ -72,14 +71,14 @@ def crowd(folder: Path) -> dict:
     children = [forked(lambda: run_all(runs, f"{os.getpid()}")) for _ in range(8)]
     children.append(forked(look))
     codes = [ended(child) for child in children]
-    # Looking holds a lock for an instant, in which a worker may pass a cell by.
+    # Looking holds a lock for an instant, in which a worker may pass a run by.
     run_all(runs, "last")
     owners = {each.owner for state in runs.states() for each in state.attempts}
     return {"codes": codes, "counts": runs.counts(), "owners": len(owners)}
 
 
 def stopped(folder: Path) -> dict:
-    """A suspended worker keeps its cell, whatever the clock says; the next one is taken."""
+    """A suspended worker keeps its run, whatever the clock says; the next one is taken."""
     runs = Runs(folder, ids(2))
 
     def sleeper() -> None:
@@ -127,21 +126,6 @@ def killed(folder: Path) -> dict:
     return result | {"log": lines}
 
 
-def full(folder: Path) -> dict:
-    """No room to record an attempt."""
-    runs = Runs(folder, ids(1))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-    kind = said = ""
-    try:
-        runs.claim("w")
-    except OSError as error:
-        kind, said = type(error).__name__, str(error)
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    finish(runs.claim("w"))
-    return {"kind": kind, "said": said, "counts": runs.counts()}
-
-
 def unwritable(folder: Path) -> dict:
     """A user who may read the folder only."""
     folder.chmod(0o755)
@@ -158,8 +142,7 @@ def unwritable(folder: Path) -> dict:
     return {"said": said, "counts": Runs(folder, ids(1)).counts()}
 
 
-SCENES = {scene.__name__: scene for scene in (crowd, stopped, killed, full, unwritable)}
+SCENES = {scene.__name__: scene for scene in (crowd, stopped, killed, unwritable)}
 
 if __name__ == "__main__":
-    # As Python ignores it, a file that grows too large is an error and no signal.
     print(json.dumps(SCENES[sys.argv[1]](Path(sys.argv[2]))))

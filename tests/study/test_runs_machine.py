@@ -18,7 +18,7 @@ ROOT = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
 
 @dataclass
-class Cell:
+class Run:
     status: str = "pending"
     crashes: int = 0
     # Died, and nobody has looked since.
@@ -30,7 +30,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.mkdtemp(dir=ROOT)
         self.runs = Runs(self.folder, IDS)
-        self.model = {id: Cell() for id in IDS}
+        self.model = {id: Run() for id in IDS}
         self.claims: dict[str, Claim] = {}
         # Nobody else looks at these locks.
         self.patch = pytest.MonkeyPatch()
@@ -44,32 +44,32 @@ class Machine(RuleBasedStateMachine):
 
     @rule(id=st.sampled_from(IDS))
     def claim(self, id: str) -> None:
-        cell, claim = self.model[id], self.runs.claim("w", [id])
-        if cell.status == "pending" and cell.silent:
-            cell.silent, cell.crashes = False, cell.crashes + 1
-            cell.status = "failed" if cell.crashes == MAX_ATTEMPTS else "pending"
-        assert (claim is not None) == (cell.status == "pending")
+        run, claim = self.model[id], self.runs.claim("w", [id])
+        if run.status == "pending" and run.silent:
+            run.silent, run.crashes = False, run.crashes + 1
+            run.status = "failed" if run.crashes == MAX_ATTEMPTS else "pending"
+        assert (claim is not None) == (run.status == "pending")
         if claim is not None:
-            cell.status = "running"
+            run.status = "running"
             self.claims[id] = claim
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), end=st.sampled_from(["done", "failed", "diverged", "released", "dead"]))
     def end(self, data, end: str) -> None:
         id = data.draw(st.sampled_from(sorted(self.claims)))
-        cell, claim = self.model[id], self.claims.pop(id)
+        run, claim = self.model[id], self.claims.pop(id)
         if end == "done":
             for name in ("result.json", "measured.json"):
                 (claim.folder / name).write_text("{}")
         claim.lock.close() if end == "dead" else claim.end(end, reason=end)
-        cell.silent = end == "dead"
-        cell.status = end if end in ("done", "failed", "diverged") else "pending"
+        run.silent = end == "dead"
+        run.status = end if end in ("done", "failed", "diverged") else "pending"
 
     @rule()
     def interrupt(self) -> None:
         self.runs.interrupt()
-        for cell in self.model.values():
-            cell.silent = False
+        for run in self.model.values():
+            run.silent = False
 
     @rule(id=st.sampled_from(IDS))
     def retry(self, id: str) -> None:
@@ -77,7 +77,7 @@ class Machine(RuleBasedStateMachine):
         assert changed == ([] if id in self.claims else [id])
         if changed:
             # An attempt that died before it was put back is closed later, but no longer counts.
-            self.model[id] = Cell()
+            self.model[id] = Run()
 
     @invariant()
     def the_folder_agrees(self) -> None:

@@ -1,4 +1,4 @@
-"""Many processes on the cells of one study: suspended, killed, and out of room."""
+"""Many processes on the runs of one study: suspended and killed."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def played(scene: str, folder: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_eight_processes_run_each_of_500_cells_once(tmp_path):
+def test_eight_processes_train_each_of_500_runs_once(tmp_path):
     end = played("crowd", tmp_path)
     assert end["codes"] == [0] * 9
     assert end["counts"] == {**DONE, "done": 500}
@@ -37,7 +37,7 @@ def test_eight_processes_run_each_of_500_cells_once(tmp_path):
     assert end["owners"] > 1
 
 
-def test_a_suspended_worker_keeps_its_cell_and_finishes_it(tmp_path):
+def test_a_suspended_worker_keeps_its_run_and_finishes_it(tmp_path):
     end = played("stopped", tmp_path)
     assert end["states"] == ["running", "pending"]
     assert end["other"] == f"{1:016x}"
@@ -47,7 +47,7 @@ def test_a_suspended_worker_keeps_its_cell_and_finishes_it(tmp_path):
     assert end["counts"] == {**DONE, "done": 2}
 
 
-def test_thirty_kills_lose_no_cell_and_run_none_twice(tmp_path):
+def test_thirty_kills_lose_no_run_and_train_none_twice(tmp_path):
     end = played("killed", tmp_path)
     assert end["codes"] == [-9] * 30 + [0]
     assert end["counts"] == {**DONE, "done": 200}
@@ -56,14 +56,6 @@ def test_thirty_kills_lose_no_cell_and_run_none_twice(tmp_path):
     assert max(Counter(done).values()) == 1
     assert 200 - len(done) <= 30
     assert max(end["tries"]) > 1
-
-
-def test_a_full_disk_is_said_in_one_line_and_the_cell_stays_free(tmp_path):
-    end = played("full", tmp_path)
-    assert end["kind"] == "DiskFullError"
-    assert "\n" not in end["said"]
-    assert "attempts.json" in end["said"]
-    assert end["counts"]["done"] == 1
 
 
 def test_a_folder_that_is_not_writable_is_refused_in_one_line_and_can_be_read():

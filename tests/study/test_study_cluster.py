@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from promised_bytes import contents
+from small_studies import SMALL, write_toml
 
 from calibrant.study import cluster, cluster_task, runner
 from calibrant.study.cluster import run_on_cluster
@@ -23,29 +24,14 @@ pytestmark = pytest.mark.slow
 
 # Ten times the ten seconds that are promised: a machine may have other work.
 SOON = 100
+# Long enough for a checkpoint in the middle.
+LONG = {"name": "cross_entropy", "recipe": {"epochs": 80}}
 STUDY = {
-    "name": "spread",
-    "seeds": [0, 1],
-    "calibrators": ["temperature"],
-    "metrics": ["accuracy", "nll"],
-    "resamples": 20,
+    **SMALL,
     "recipe": {"epochs": 30, "batch": 32},
     "dataset": [{"name": "blobs", "limit": 600}],
-    "model": [{"name": "mlp", "hidden": [16]}],
-    # Long enough for a checkpoint in the middle.
-    "method": [{"name": "cross_entropy", "recipe": {"epochs": 80}}, {"name": "focal"}],
+    "method": [LONG, {"name": "focal"}],
 }
-SPEC = """
-name = "spread"
-seeds = [0, 1]
-calibrators = ["temperature"]
-metrics = ["accuracy", "nll"]
-resamples = 20
-recipe = { epochs = 30, batch = 32 }
-dataset = [{ name = "blobs", limit = 600 }]
-model = [{ name = "mlp", hidden = [16] }]
-method = [{ name = "cross_entropy", recipe = { epochs = 80 } }, { name = "focal" }]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +55,7 @@ def whole(tmp_path_factory):
 
 
 def outcomes(folder: Path) -> list[list[str]]:
-    """How the attempts at each cell ended; also sees that none began before the last had ended."""
+    """How the attempts at each run ended; also sees that none began before the last had ended."""
     found = [state.attempts for state in saved_runs(folder).states()]
     for attempts in found:
         for first, second in pairwise(attempts):
@@ -134,9 +120,8 @@ def test_files_come_back_from_workers_that_do_not_see_the_folder(
 
 
 def started(folder: Path, address: str) -> subprocess.Popen:
-    """The command, once cells are running and there is a checkpoint."""
-    spec = folder.with_suffix(".toml")
-    spec.write_text(SPEC)
+    """The command, once runs are trained and there is a checkpoint."""
+    spec = write_toml(folder.with_suffix(".toml"), STUDY)
     command = [sys.executable, "-m", "calibrant.cli", "study", spec, "-o", folder]
     child = subprocess.Popen(
         [*command, "--dask", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -150,7 +135,7 @@ def started(folder: Path, address: str) -> subprocess.Popen:
     return child
 
 
-def test_the_command_that_is_ended_goes_on_to_the_same_bytes(address, whole, tmp_path):
+def test_the_command_that_is_ended_is_resumed_to_the_same_bytes(address, whole, tmp_path):
     folder = tmp_path / "study"
     child = started(folder, address)
     sent = time.monotonic()

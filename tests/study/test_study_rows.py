@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from small_studies import SMALL
 
 from calibrant import metrics
 from calibrant.calibrators import TemperatureScaling
@@ -62,16 +63,9 @@ def test_pixels_have_the_error_within_images_beside_that_of_all():
 
 
 def test_a_study_of_long_tailed_data_writes_them(alone, tmp_path):
-    study = {
-        "name": "tail",
-        "seeds": [0],
-        "metrics": ["accuracy"],
-        "resamples": 10,
-        "recipe": {"epochs": 1},
-        "dataset": [{"name": "blobs", "n": 3000, "classes": 4, "long_tail": 100.0}],
-        "model": [{"name": "mlp", "hidden": [8]}],
-        "method": [{"name": "balanced_softmax"}],
-    }
+    study = {**SMALL, "seeds": [0], "metrics": ["accuracy"], "recipe": {"epochs": 1}}
+    study["dataset"] = [{"name": "blobs", "n": 3000, "classes": 4, "long_tail": 100.0}]
+    study["method"] = [{"name": "balanced_softmax"}]
     rows = runner.run(parse(study), tmp_path)
     assert {"test: head", "test: tail"} <= {row.split for row in rows}
     values = [row.value for row in rows if row.metric.startswith("classwise_ece: ")]
@@ -79,16 +73,8 @@ def test_a_study_of_long_tailed_data_writes_them(alone, tmp_path):
 
 
 def test_a_study_measures_shifted_test_images_after_calibrators_of_plain_ones(alone, tmp_path):
-    study = {
-        "name": "shifted",
-        "calibrators": ["temperature"],
-        "metrics": ["accuracy", "nll", "ece"],
-        "resamples": 10,
-        "recipe": {"epochs": 3},
-        "dataset": [{"name": "digits", "limit": 600}],
-        "model": [{"name": "mlp", "hidden": [32]}],
-        "method": [{"name": "cross_entropy"}],
-    }
+    study = {**SMALL, "seeds": [0], "metrics": ["accuracy", "nll", "ece"], "recipe": {"epochs": 3}}
+    study["dataset"] = [{"name": "digits", "limit": 600}]
     runner.run(parse(study), tmp_path)
     before = (tmp_path / "rows.jsonl").read_text()
     # What is asked for later is measured with the trained network.

@@ -1,4 +1,4 @@
-"""Studies: cells run once, failures are shown, kills change no byte, rows follow the study."""
+"""Studies: each run is trained once, failures are shown, kills change no byte."""
 
 import csv
 import json
@@ -12,28 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from promised_bytes import contents
+from small_studies import SMALL
 
 from calibrant import metrics
 from calibrant.cli import main
 from calibrant.predictions import Predictions
 from calibrant.study import runner
-from calibrant.study.cell_id import cell_id
 from calibrant.study.folder import read_study, saved_runs
-from calibrant.study.rows import Row, read_rows
+from calibrant.study.rows import read_rows
 from calibrant.study.spec import parse
 from calibrant.study.worker import run_claimed
 from calibrant.training import InterruptedTrainingError
 
 PROGRAM = Path(__file__).with_name("dying_study.py")
 SMALL = {
-    "name": "small",
-    "seeds": [0, 1],
+    **SMALL,
     "calibrators": ["temperature", "matrix"],
     "metrics": ["accuracy", "nll", "ece"],
-    "resamples": 20,
-    "recipe": {"epochs": 2, "batch": 64},
-    "dataset": [{"name": "blobs", "limit": 300}],
-    "model": [{"name": "mlp", "hidden": [16]}],
     "optimizer": [{"name": "sgd", "lr": 0.05}],
     "method": [{"name": "cross_entropy"}, {"name": "focal", "gamma": 2, "label": "focal 2"}],
 }
@@ -43,21 +38,15 @@ def attempts(folder: Path) -> list[int]:
     return [len(state.attempts) for state in saved_runs(folder).states()]
 
 
-def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp_path):
+def test_a_study_trains_what_is_new_and_its_rows_follow_its_settings(alone, tmp_path, monkeypatch):
     rows = runner.run(parse(SMALL), tmp_path)
     # Two methods, two seeds; val and test as they are, test after each of two calibrators.
     assert len(rows) == 2 * 2 * 4 * 3
     assert {row.method for row in rows} == {"cross_entropy", "focal 2"}
-    (row,) = [
-        row
-        for row in rows
-        if (row.method, row.seed, row.calibrator, row.split, row.metric)
-        == ("focal 2", 1, "none", "test", "nll")
-    ]
-    study = read_study(tmp_path)
-    (cell,) = [c for c in study.cells() if (c.method.label, c.seed) == ("focal 2", 1)]
-    folder = saved_runs(tmp_path).folder_of(cell_id(cell.config()))
-    test = Predictions.load(folder / "test.npz")
+    key = ("focal 2", 1, "none", "test", "nll")
+    (row,) = [r for r in rows if (r.method, r.seed, r.calibrator, r.split, r.metric) == key]
+    (cell,) = [c for c in read_study(tmp_path).cells() if (c.method.label, c.seed) == key[:2]]
+    test = Predictions.load(saved_runs(tmp_path).folder_of(cell.id) / "test.npz")
     expected = metrics.interval(metrics.nll, test, resamples=20, seed=0)
     assert (row.value, row.low, row.high) == (expected.value, expected.low, expected.high)
     assert read_rows(tmp_path) == rows
@@ -66,35 +55,25 @@ def test_rows_hold_every_cell_calibrator_and_metric_with_its_interval(alone, tmp
     assert len(table) == len(rows)
     assert float(table[0]["value"]) == rows[0].value
 
-
-def test_the_same_study_again_runs_nothing_and_gives_the_same_rows(alone, tmp_path, monkeypatch):
-    runner.run(parse(SMALL), tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr("calibrant.study.worker.run_cell", lambda *_, **__: pytest.fail("ran"))
-    runner.run(parse(SMALL), tmp_path)
-    assert contents(tmp_path) == before
-
-
-def test_more_seeds_run_only_what_is_new(alone, tmp_path):
-    runner.run(parse(SMALL), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("calibrant.study.worker.run_cell", lambda *_, **__: pytest.fail("trained"))
+        # The same again, other calibrators and labels, fewer seeds: nothing is trained.
+        runner.run(parse(SMALL), tmp_path)
+        assert contents(tmp_path) == before
+        labelled = [{"name": "cross_entropy", "label": "plain"}, SMALL["method"][1]]
+        rows = runner.run(parse({**SMALL, "calibrators": ["vector"], "method": labelled}), tmp_path)
+        assert {row.calibrator for row in rows} == {"none", "vector"}
+        assert {row.method for row in rows} == {"plain", "focal 2"}
+        assert len(runner.run(parse({**SMALL, "seeds": [0]}), tmp_path)) == 2 * 4 * 3
+        runner.run(parse(SMALL), tmp_path)
+        assert contents(tmp_path) == before
     rows = runner.run(parse({**SMALL, "seeds": [0, 1, 2]}), tmp_path)
     assert {row.seed for row in rows} == {0, 1, 2}
     assert attempts(tmp_path) == [1] * 6
 
 
-def test_other_calibrators_and_labels_change_the_rows_and_train_nothing(alone, tmp_path):
-    runner.run(parse(SMALL), tmp_path)
-    weights = {k: v for k, v in contents(tmp_path).items() if k.endswith("weights.pt")}
-    changed = {**SMALL, "calibrators": ["vector"], "method": [{"name": "cross_entropy"}]}
-    changed["method"] = [{"name": "cross_entropy", "label": "plain"}, SMALL["method"][1]]
-    rows = runner.run(parse(changed), tmp_path)
-    assert {row.calibrator for row in rows} == {"none", "vector"}
-    assert {row.method for row in rows} == {"plain", "focal 2"}
-    after = {k: v for k, v in contents(tmp_path).items() if k.endswith("weights.pt")}
-    assert after == weights
-
-
-def test_a_cell_that_fails_or_diverges_is_shown_and_the_others_go_on(alone, tmp_path):
+def test_a_run_that_fails_or_diverges_is_shown_and_the_others_continue(alone, tmp_path):
     wild = {"name": "cross_entropy", "label": "wild", "recipe": {"clip": 0.0, "warmup": 0.0}}
     study = {**SMALL, "seeds": [0], "method": [SMALL["method"][1], wild]}
     study["optimizer"] = [{"name": "sgd", "lr": 1e30}, {"name": "adamw", "lr": 0.01}]
@@ -108,13 +87,6 @@ def test_a_cell_that_fails_or_diverges_is_shown_and_the_others_go_on(alone, tmp_
     assert attempts(tmp_path) == [2, 2, 1, 1]
 
 
-def test_a_cell_taken_out_of_the_study_waits_until_it_is_back(alone, tmp_path):
-    runner.run(parse(SMALL), tmp_path)
-    assert len(runner.run(parse({**SMALL, "seeds": [0]}), tmp_path)) == 2 * 4 * 3
-    assert len(runner.run(parse(SMALL), tmp_path)) == 2 * 2 * 4 * 3
-    assert attempts(tmp_path) == [1] * 4
-
-
 def test_rows_of_a_calibrator_that_cannot_be_fitted_have_no_value(alone, tmp_path):
     few = {**SMALL, "seeds": [0], "dataset": [{"name": "blobs", "limit": 100, "classes": 9}]}
     rows = runner.run(parse(few), tmp_path)
@@ -125,7 +97,7 @@ def test_rows_of_a_calibrator_that_cannot_be_fitted_have_no_value(alone, tmp_pat
 @pytest.mark.slow
 def test_workers_are_processes_of_their_own_and_one_that_dies_is_replaced(tmp_path, monkeypatch):
     study = {**SMALL, "seeds": [0]}
-    # Each worker dies at the first checkpoint that it writes: three tries of each cell.
+    # Each worker dies at the first checkpoint that it writes: three attempts at each run.
     monkeypatch.setenv("CALIBRANT_FAULT", "checkpoint.before")
     assert runner.run(parse(study), tmp_path, workers=2) == []
     ended = saved_runs(tmp_path).states()
@@ -154,14 +126,14 @@ def test_twenty_kills_change_no_byte(tmp_path):
     assert contents(parts) == contents(whole)
 
 
-def test_finished_cells_whose_files_have_changed_or_gone_are_run_again(alone, tmp_path):
+def test_finished_runs_whose_files_have_changed_or_gone_are_trained_again(alone, tmp_path):
     runner.run(parse(SMALL), tmp_path)
     before = contents(tmp_path)
     first, second, third, _ = sorted((tmp_path / "cells").iterdir())
     (first / "test.npz").write_bytes(b"no longer predictions")
     (second / "weights.pt").unlink()
     shutil.rmtree(third)
-    with pytest.warns(UserWarning, match="files of 2 finished cells have changed or gone"):
+    with pytest.warns(UserWarning, match="files of 2 finished runs have changed or gone"):
         runner.run(parse(SMALL), tmp_path)
     assert contents(tmp_path) == before
 
@@ -176,14 +148,14 @@ def test_a_study_is_not_put_among_other_files(alone, tmp_path):
 def test_what_is_finished_of_a_stopped_study_can_be_reported(tmp_path, monkeypatch):
     study = parse(SMALL)
 
-    class OneCell(runner.LocalExecutor):
+    class OneRun(runner.LocalExecutor):
         def poll(self) -> bool:
             claim = self.runs.claim("here")
             run_claimed(claim, study.by_id[claim.id], study)
             os.kill(os.getpid(), signal.SIGINT)
             return True
 
-    monkeypatch.setattr(runner, "LocalExecutor", OneCell)
+    monkeypatch.setattr(runner, "LocalExecutor", OneRun)
     with pytest.raises(InterruptedTrainingError):
         runner.run(study, tmp_path)
     assert {row.seed for row in read_rows(tmp_path)} == {0}
@@ -199,8 +171,3 @@ def test_damaged_rows_are_refused_in_one_line(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"dataset": 1}\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl is damaged"):
         read_rows(tmp_path)
-
-
-def test_a_row_has_the_columns_that_are_promised():
-    names = "dataset model optimizer method seed calibrator split metric value low high"
-    assert list(Row.__dataclass_fields__) == names.split()

@@ -1,4 +1,4 @@
-"""`calibrant study` keeps its promises: signals, kills, a full disk, folders of other cells."""
+"""`calibrant study` keeps its promises: signals, kills, a full disk, folders of other runs."""
 
 import os
 import re
@@ -13,43 +13,22 @@ from pathlib import Path
 import pytest
 import torch
 from promised_bytes import contents
+from small_studies import SMALL, write_toml
 
 from calibrant.cli import main
 from calibrant.study import runner
 from calibrant.study.cell import run_cell
-from calibrant.study.cell_id import cell_id
 from calibrant.study.folder import saved_runs
 from calibrant.study.spec import parse
 
 # Ten times the ten seconds that are promised: a machine may have other work.
 SOON = 100
-SPEC = """
-name = "told"
-seeds = [0, 1]
-calibrators = ["temperature"]
-metrics = ["accuracy", "nll"]
-resamples = 20
-recipe = { epochs = 300, batch = 32 }
-dataset = [{ name = "blobs", limit = 600 }]
-model = [{ name = "mlp", hidden = [16] }]
-method = [{ name = "cross_entropy" }]
-"""
-SMALL = {
-    "name": "small",
-    "seeds": [0, 1],
-    "calibrators": [],
-    "metrics": ["nll"],
-    "resamples": 20,
-    "recipe": {"epochs": 2, "batch": 64},
-    "dataset": [{"name": "blobs", "limit": 300}],
-    "model": [{"name": "mlp", "hidden": [16]}],
-    "method": [{"name": "cross_entropy"}],
-}
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    spec = folder.with_suffix(".toml")
-    spec.write_text(SPEC)
+    study = {**SMALL, "recipe": {"epochs": 300, "batch": 32}}
+    study["dataset"] = [{"name": "blobs", "limit": 600}]
+    spec = write_toml(folder.with_suffix(".toml"), study)
     study = [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder)]
     return [*study, *options]
 
@@ -71,7 +50,7 @@ def started(folder: Path) -> subprocess.Popen:
         if sum(path.stat().st_mtime_ns > begun for path in files) == 2:
             return child
         time.sleep(0.01)
-    raise AssertionError("no cell was begun")
+    raise AssertionError("no run was begun")
 
 
 def workers_of(child: subprocess.Popen) -> list[int]:
@@ -92,7 +71,7 @@ def lives(process: int) -> bool:
 
 
 @pytest.mark.slow
-def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
+def test_signals_save_and_kills_lose_nothing_and_the_same_command_resumes(
     alone, as_a_user_runs_it, tmp_path
 ):
     folder = tmp_path / "parts"
@@ -104,8 +83,8 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
         assert child.returncode == code, err
         assert time.monotonic() - sent < SOON
         assert err.splitlines()[-1] == (
-            f"calibrant: stopped by {number.name}; finished steps are saved in {folder}, the same "
-            "command goes on"
+            f"calibrant: stopped by {number.name}; finished steps are saved in {folder}; re-run "
+            "the same command to resume"
         )
         assert "Traceback" not in err
         assert not any(map(lives, workers))
@@ -118,7 +97,7 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
     child.communicate()
     assert len(workers) == 2
     while any(map(lives, workers)):
-        assert time.monotonic() - killed < SOON, "workers go on without who started them"
+        assert time.monotonic() - killed < SOON, "workers live on without their parent"
         time.sleep(0.05)
     # One may have come to its end before it saw that it was alone.
     assert saved_runs(folder).counts()["running"] == 0
@@ -132,7 +111,7 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(alone, tmp_path):
+def test_a_full_disk_ends_with_five_and_the_same_command_resumes(alone, tmp_path):
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
 
@@ -143,7 +122,7 @@ def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(alone, tmp_path
     last = full.stderr.splitlines()[-1]
     path = rf"{tmp_path}/r/cells/[0-9a-f]+/checkpoint-\d+\.pt"
     assert re.match(rf"calibrant: cannot write {path}: [\d,]+ bytes needed, [\d,]+ free ", last)
-    assert last.endswith("make room and run the same command again")
+    assert last.endswith("make room and re-run the same command to resume")
     assert "Traceback" not in full.stderr
     assert saved_runs(tmp_path / "r").counts()["pending"] == 1
     assert main(args[3:]) == 0
@@ -156,9 +135,9 @@ class StopError(Exception):
 
 
 def begun(study, place: int, folder: Path) -> Path:
-    """The folder of a cell that was left in its second epoch."""
+    """The folder of a run that was interrupted in its second epoch."""
     cell = study.cells()[place]
-    own = folder / "cells" / cell_id(cell.config())
+    own = folder / "cells" / cell.id
     own.mkdir(parents=True)
 
     def stop(loop) -> None:
@@ -181,10 +160,10 @@ def reasons(study, folder: Path, **options) -> list[str]:
     return [state.reason for state in saved_runs(folder).states()]
 
 
-def test_a_cell_begun_with_other_code_is_refused_by_name(alone, saving, tmp_path, monkeypatch):
+def test_a_run_begun_with_other_code_is_refused_by_name(alone, saving, tmp_path, monkeypatch):
     study = parse(SMALL)
     own = begun(study, 0, tmp_path)
-    monkeypatch.setattr("calibrant.training.folder.code_digest", lambda: "0123456789ab")
+    monkeypatch.setattr("calibrant.training.folder.code_digest", lambda names: "0123456789ab")
     refused, other = reasons(study, tmp_path)
     assert refused.startswith(f"ValueError: {own} was made with calibrant = ")
     assert refused.endswith("+0123456789ab: remove that folder and give --retry")
@@ -193,16 +172,16 @@ def test_a_cell_begun_with_other_code_is_refused_by_name(alone, saving, tmp_path
     assert reasons(study, tmp_path, retry=True) == ["", ""]
 
 
-def test_a_folder_of_another_cell_is_refused_by_the_setting(alone, saving, tmp_path):
+def test_a_folder_of_another_run_is_refused_by_the_setting(alone, saving, tmp_path):
     study = parse(SMALL)
     own = begun(study, 0, tmp_path)
-    own.rename(own.with_name(cell_id(study.cells()[1].config())))
+    own.rename(own.with_name(study.cells()[1].id))
     first, refused = reasons(study, tmp_path)
     assert first == ""
     assert "was made with seed = 0, now 1; " in refused
 
 
-def test_a_cell_goes_on_with_the_threads_it_was_begun_with(alone, saving, tmp_path):
+def test_a_run_keeps_the_threads_it_was_begun_with(alone, saving, tmp_path):
     study = parse({**SMALL, "seeds": [0]})
     own = begun(study, 0, tmp_path)
     torch.set_num_threads(2)

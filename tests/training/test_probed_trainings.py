@@ -70,14 +70,23 @@ def test_readings_are_before_every_so_many_steps_and_after_the_last(splits):
     expected = [*range(0, steps, 9), steps]
     assert [row["step"] for row in found.readings] == sorted(set(expected))
     last = found.readings[-1]
-    assert {"train_ece", "test_ece", "gauss_newton", "hessian", "trace", "edge"} <= last.keys()
+    assert {"train_ece", "val_ece", "gauss_newton", "hessian", "trace", "edge"} <= last.keys()
     assert last["epoch"] == 2
+
+
+def test_test_data_are_read_only_if_asked_for_and_the_record_says_so(splits):
+    plain, told = (trained(splits, probe={**QUICK, **each}) for each in ({}, {"split": "test"}))
+    assert not any(key.startswith("test_") for key in plain.readings[0])
+    assert plain.record["jobs"]["test"] == "measured once, at the end; nothing is chosen by it"
+    assert {"test_ece", "test_accuracy"} <= told.readings[0].keys()
+    assert "val_ece" not in told.readings[0]
+    assert told.record["jobs"]["test"].startswith("read by the probe during training")
 
 
 def test_the_last_reading_is_that_of_the_trained_network(splits):
     found = trained(splits, probe={**PROBE, "examples": 10_000})
     last = found.readings[-1]
-    assert last["test_ece"] == pytest.approx(found.record["metrics"]["test"]["ece"], abs=1e-6)
+    assert last["val_ece"] == pytest.approx(found.record["metrics"]["val"]["ece"], abs=1e-6)
     pair = (splits.train.inputs, splits.train.labels)
     loss = torch.nn.functional.cross_entropy
     top = curvature.top_eigenvalues(found.model, loss, pair, matrix="gauss_newton", tolerance=1e-2)
@@ -130,6 +139,7 @@ def test_another_probe_in_the_same_folder_is_refused(splits, tmp_path):
         ({"every": 0}, "every must be at least 1"),
         ({"measures": ["ece"]}, "measures must be one of .'calibration'"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
+        ({"split": "train"}, "split must be one of .'val', 'test'"),
     ],
 )
 def test_wrong_settings_are_refused_before_the_first_step(splits, probe, message):

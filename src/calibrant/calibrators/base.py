@@ -11,7 +11,8 @@ from torch import Tensor
 
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.calibrators.top_class import with_top_of
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
+from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
@@ -45,7 +46,7 @@ class Calibrator(ABC):
 
     Fields are the fitted numbers: there is no unfitted calibrator. Applying one takes logits only,
     so labels of the test data cannot leak into it. The arithmetic is that of the logits' own
-    precision (half precision is raised to float32), and gradients flow through.
+    precision (half precision is promoted to float32), and gradients flow through.
 
     A logit of -inf masks a class: for that example the map is that of the other classes alone, as
     if the parameters of the masked class were removed, and its probability is exactly 0.
@@ -54,15 +55,17 @@ class Calibrator(ABC):
         classes: k.
         origin: how it was fitted; None if it was made by hand.
         keeps_argmax: whether the predicted class is always the one of the logits.
-        free_form: whether it is a curve through the data and not a formula; `select` takes such a
-            one only if it is clearly better.
+        nonparametric: whether it is a step or piecewise function of the data; `select` prefers
+            parametric calibrators unless it is significantly better.
     """
 
     classes: int
     origin: Fit | None = None
 
     keeps_argmax: ClassVar[bool]
-    free_form: ClassVar[bool] = False
+    nonparametric: ClassVar[bool] = False
+
+    free_form = Renamed()
 
     def __post_init__(self) -> None:
         """Store tensors row by row; classes that check their fields call this first.
@@ -93,7 +96,7 @@ class Calibrator(ABC):
             )
         if not bool((given < torch.inf).all()):
             raise ValueError("logits hold NaN or inf: nothing can be said about such rows")
-        scores = raised(given)
+        scores = promote_dtype(given)
         masked = mask_of(scores)
         if masked is not None and bool(masked.all(1).any()):
             row = int(masked.all(1).nonzero()[0])
@@ -127,9 +130,8 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
         every_class: refuse data in which some class never occurs, instead of a warning. A class
             that is masked in every example is only warned of: no parameter of it counts.
     """
-    present = np.bincount(
-        predictions.labels.numpy(), weights=predictions.row_weights, minlength=predictions.classes
-    )
+    labels, weights = predictions.labels.numpy(), predictions.example_weights
+    present = np.bincount(labels, weights=weights, minlength=predictions.classes)
     if (present > 0).sum() == 1:
         raise ValueError(f"cannot fit: labels hold a single class, {int(present.argmax())}")
     logits = predictions.logits
@@ -160,7 +162,7 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
 def _refuse_masked_labels(predictions: Predictions, logits: Logits) -> None:
     """Refuse to fit to labels that are said to be impossible: their loss is infinite."""
     masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
-    masked &= predictions.row_weights > 0
+    masked &= predictions.example_weights > 0
     if masked.any():
         raise ValueError(
             f"cannot fit: the label of {masked.sum()} of {len(masked)} examples is masked, its "

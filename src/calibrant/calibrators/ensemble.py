@@ -101,7 +101,7 @@ class EnsembleTemperature(Calibrator):
         """
         logits = fitting_logits(predictions)
         alone = best_inverse(predictions, logits)
-        every = Profile(logits, predictions.labels.numpy(), predictions.row_weights)
+        every = Profile(logits, predictions.labels.numpy(), predictions.example_weights)
         best = every.at(alone.inverse)
         converged, remark = alone.converged, alone.remark
         if joint and converged:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.shapes import Labels, Logits, PerExample
 
 Values = Float[Tensor, "*any"]
@@ -57,7 +57,7 @@ def focal_map(log_probs: Logits, gamma: float | Float[Tensor, ""]) -> Logits:
         [[0.9197, 0.0546, 0.0257]]
     """
     check_gamma(gamma)
-    log_p = torch.log_softmax(raised(log_probs), 1)
+    log_p = torch.log_softmax(promote_dtype(log_probs), 1)
     return torch.log_softmax(log_h(log_p, log_misses(log_p), gamma), 1)
 
 
@@ -111,7 +111,7 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
     """
     if not 0 <= gamma < math.inf:
         raise ValueError(f"gamma must be at least 0 to be inverted, got {gamma}")
-    given = raised(log_probs)
+    given = promote_dtype(log_probs)
     log_q = torch.log_softmax(given.double(), 1)
     if gamma == 0 or log_q.shape[1] == 1:
         return log_q.to(given.dtype)

@@ -130,7 +130,9 @@ def focal_landscape(
         check_temperature(value)
     if criterion == "nll":
         loss_at = focal_slopes(
-            fitting_logits(predictions).numpy(), predictions.labels.numpy(), predictions.row_weights
+            fitting_logits(predictions).numpy(),
+            predictions.labels.numpy(),
+            predictions.example_weights,
         )
         return np.array([[loss_at(1 / t, gamma)[0] for t in temperatures] for gamma in gammas])
     score = _score(predictions, criterion)
@@ -164,7 +166,7 @@ UNBOUNDED = (
 def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
     """Minimise the log score; returns 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
-    weights = predictions.row_weights
+    weights = predictions.example_weights
     plain = best_inverse(predictions, predictions.logits)
     if not plain.converged:
         return plain.inverse, 0.0, abs(plain.slope.first), plain.remark

@@ -59,7 +59,7 @@ class HistogramBinning(OneVersusRest):
     edges: Tensor
     values: Tensor
 
-    free_form: ClassVar[bool] = True
+    nonparametric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,11 +89,11 @@ class HistogramBinning(OneVersusRest):
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
             raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
         logits = fitting_logits(predictions, every_class=True)
-        odds, weights = fitting_odds(logits, predictions.row_weights)
+        odds, weights = fitting_odds(logits, predictions.example_weights)
         labels, classes = predictions.labels.numpy(), predictions.classes
         # The share of one class in an example that is spread evenly.
         share = 1 / int(ever_allowed(logits).sum())
-        least = share / (float(predictions.row_weights.sum()) + 1)
+        least = share / (float(predictions.example_weights.sum()) + 1)
 
         def of_classes(part: slice) -> tuple[Edges, Frequencies]:
             scores = torch.from_numpy(odds[part])

@@ -81,7 +81,7 @@ class IsotonicRegression(OneVersusRest):
     values: Tensor
     offsets: Tensor
 
-    free_form: ClassVar[bool] = True
+    nonparametric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,8 +98,8 @@ class IsotonicRegression(OneVersusRest):
         """Pool adjacent violators, for each class; every class must occur."""
         logits = fitting_logits(predictions, every_class=True)
         labels, classes = predictions.labels.numpy(), predictions.classes
-        possible = ever_allowed(logits)
-        counts = np.bincount(labels, weights=predictions.row_weights, minlength=classes)[possible]
+        possible, weights = ever_allowed(logits), predictions.example_weights
+        counts = np.bincount(labels, weights=weights, minlength=classes)[possible]
         few = int((counts < FEW).sum())
         if few:
             warn(
@@ -108,7 +108,7 @@ class IsotonicRegression(OneVersusRest):
                 "temperature need less",
                 stacklevel=2,
             )
-        odds, weights = fitting_odds(logits, predictions.row_weights)
+        odds, weights = fitting_odds(logits, weights)
         share = 1 / int(possible.sum())
 
         def of_class(part: slice) -> list[Steps]:
@@ -165,7 +165,7 @@ class OrderPreservingIsotonic(Calibrator):
     slope: float
 
     keeps_argmax: ClassVar[bool] = True
-    free_form: ClassVar[bool] = True
+    nonparametric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,7 +180,7 @@ class OrderPreservingIsotonic(Calibrator):
     def fit(cls, predictions: Predictions) -> "OrderPreservingIsotonic":
         """Pool adjacent violators among all classes at once."""
         logits = fitting_logits(predictions)
-        weights, classes = predictions.row_weights, predictions.classes
+        weights, classes = predictions.example_weights, predictions.classes
         total = float(weights.sum())
         if total < FEW:
             warn(

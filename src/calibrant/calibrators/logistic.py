@@ -75,7 +75,7 @@ class LogisticScaling(OneVersusRest):
         """
         logits = fitting_logits(predictions, every_class=True)
         solved = _fit(
-            *fitting_odds(logits, predictions.row_weights),
+            *fitting_odds(logits, predictions.example_weights),
             predictions,
             terms=cls.terms,
             identity=np.array(cls.identity),

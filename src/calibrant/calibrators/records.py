@@ -3,7 +3,6 @@
 Wrong ones are refused in one line.
 """
 
-import difflib
 import hashlib
 import json
 import math
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant.files.checks import check_file, human, listed, one_line
+from calibrant.setting_errors import did_you_mean
 
 WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 WORDS |= {list: "a list", dict: "an object", type(None): "null"}
@@ -103,16 +103,10 @@ def check_keys(
     known = [*names, *optional]
     for key in record:
         if key not in known:
-            raise ValueError(f"unknown key {short(key)} in {where}{meant(key, known)}")
+            raise ValueError(f"unknown key {short(key)} in {where}; {did_you_mean(key, known)}")
     for name in names:
         if name not in record:
             raise ValueError(f"{where} has no {name!r}; it holds {listed(list(record))}")
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """Hint at the nearest known name; all of them where none is near."""
-    close = difflib.get_close_matches(name[:60], list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; expected one of {', '.join(known)}"
 
 
 def short(value: Any) -> str:

@@ -12,95 +12,99 @@ from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.blend import blended
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.deprecated import Renamed
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
+from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
 
-# Proper scores: the truth has the best expected value. Calibration errors are not, and the least
-# of them is reached by answering the base rates.
+# Proper scoring rules. Calibration errors are not proper: predicting the base rates minimises them.
 CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brier": metrics.brier}
-# A simpler calibrator is taken if it loses no more than this part of the score, and if the
-# examples cannot tell the two apart.
+# Largest relative loss of score for which a simpler calibrator is chosen, if the difference is not
+# significant.
 TOLERANCE = 0.002
-# The same for a part of the blend, which is not chosen but averaged with the others.
+# The same for a part of the blend.
 BLENDED = 0.01
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One calibrator of a selection, measured on examples it was not fitted to.
+    """One calibrator of a selection, evaluated on held-out folds.
 
     Attributes:
         name: in `CALIBRATORS`.
         score: the criterion over all folds.
-        behind: by how much it is worse than the best score, paired, with its interval; None for
-            the one with the best score.
-        size: how many numbers it fits.
-        keeps_argmax: whether the predicted class is always kept.
+        difference_to_best: paired difference to the best score, with its interval; None for the
+            candidate with the best score.
+        size: number of fitted parameters.
+        keeps_argmax: whether it preserves the predicted class.
     """
 
     name: str
     score: float
-    behind: Difference | None
+    difference_to_best: Difference | None
     size: int
     keeps_argmax: bool
+
+    behind = Renamed()
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What `select` found; prints as a table.
+    """Result of `select`; prints as a table.
 
     Attributes:
-        name: of the choice.
-        best: the choice, fitted to all examples.
-        criterion: the proper score it is ranked by.
-        folds: in how many parts the examples were cut.
-        rows: the candidates, best score first.
+        name: of the selected calibrator.
+        best: the selected calibrator, fitted to all examples.
+        criterion: the proper score that ranks the candidates.
+        folds: number of cross-validation folds.
+        candidates: best score first.
         skipped: name to reason, for those that could not be fitted.
-        ties: names of the parts of `blend`, best score first; the choice is one of them.
-        examples: what was selected on.
+        ties: names of the parts of `blend`, best score first, including the selected one.
+        examples: the predictions used.
     """
 
     name: str
     best: Calibrator
     criterion: str
     folds: int
-    rows: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
     skipped: Mapping[str, str]
     ties: tuple[str, ...]
     examples: Predictions = field(repr=False, compare=False)
 
+    rows = Renamed()
+
     @cached_property
     def blend(self) -> Calibrator:
-        """The mean of all that tie, fitted to all examples when first asked for.
+        """Mean of all tied calibrators, fitted to all examples at the first access.
 
-        Where nothing ties with the choice it is the choice itself.
+        Without ties it is the selected calibrator.
         """
         others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
         return blended([others.get(name, self.best) for name in self.ties])
 
     def __str__(self) -> str:
-        heads = f"{'calibrator':24} {self.criterion:>8}  {'behind the best':28} {'numbers':>8}"
+        heads = f"{'calibrator':24} {self.criterion:>8}  {'difference to the best':28} parameters"
         lines = [f"{self.folds} folds, ranked by {self.criterion} on held-out examples", heads]
-        for row in self.rows:
-            gap = row.behind
-            behind = "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-            lines.append(f"{row.name:24} {row.score:8.4f}  {behind:28} {row.size:8,}")
-        lines += [f"left out: {name}: {reason}" for name, reason in self.skipped.items()]
+        for each in self.candidates:
+            gap = _shown(each.difference_to_best)
+            lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}")
+        lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, self.verdict])
 
     @property
     def verdict(self) -> str:
-        """One sentence: what was chosen, and why."""
-        first = self.rows[0]
-        own = next(row for row in self.rows if row.name == self.name)
-        if own.behind is None:
-            return f"chosen: {self.name}, the best {self.criterion}"
-        why = "simpler" if own.size < first.size else "a formula and not a free curve"
+        """One sentence: which calibrator was selected, and why."""
+        first = self.candidates[0]
+        own = next(each for each in self.candidates if each.name == self.name)
+        if own.difference_to_best is None:
+            return f"selected: {self.name}, the best {self.criterion}"
+        why = "simpler" if own.size < first.size else "parametric"
         return (
-            f"chosen: {self.name}, {why}, and within the noise of {first.name} "
-            f"({own.behind.value:.4f} [{own.behind.low:+.4f}, {own.behind.high:+.4f}])"
+            f"selected: {self.name}, which is {why} and not significantly worse than {first.name} "
+            f"({_shown(own.difference_to_best)})"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +113,7 @@ class Selection:
             "chosen": self.name,
             "criterion": self.criterion,
             "folds": self.folds,
-            "candidates": [asdict(row) for row in self.rows],
+            "candidates": [asdict(each) for each in self.candidates],
             "skipped": dict(self.skipped),
             "ties": list(self.ties),
             "verdict": self.verdict,
@@ -128,25 +132,25 @@ def select(
     seed: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> Selection:
-    """Fit every calibrator to parts of the examples, measure it on the rest, choose one.
+    """Select a calibrator by cross-validation.
 
-    Ranked by a proper score over held-out folds. The one with the best score is chosen, unless a
-    simpler one (fewer fitted numbers) is within 0.2 % of its score and the interval of the paired
-    difference holds zero: then the simplest of those. Free curves (isotonic, histogram), whose
-    scores vary most, have to be better than every formula beyond the interval. The choice is
-    fitted to all examples. `blend` of the result averages all, free curves too, that are within
-    1 % of the score and not worse beyond the interval.
+    Candidates are ranked by a proper score over held-out folds. The best one is selected, unless
+    simpler ones (fewer parameters) are within 0.2 % of its score and the interval of the paired
+    difference contains zero: then the simplest of those. Non-parametric calibrators (isotonic,
+    histogram), whose scores vary most, must be significantly better than every parametric one.
+    The selected one is fitted to all examples. `blend` of the result averages all, including
+    non-parametric ones, that are within 1 % of the score and not significantly worse.
 
     Args:
-        predictions: held-out examples, not those the network was trained on.
-        folds: parts; whole groups go into one part if there are groups.
+        predictions: held-out examples, not the training data of the network.
+        folds: number of folds; groups are not split.
         criterion: "nll" or "brier".
         candidates: names in `CALIBRATORS`; all if not given.
-        keep_argmax: consider only those that never change the predicted class.
+        keep_argmax: consider only calibrators that preserve the predicted class.
         level: coverage of the intervals.
-        resamples: how often the examples are drawn again for the intervals.
-        seed: of the folds and of the resampling.
-        progress: called once after each fold of each candidate: folds times candidates.
+        resamples: bootstrap resamples for the intervals.
+        seed: of the folds and of the bootstrap.
+        progress: called after each fold of each candidate.
 
     Examples:
         >>> from calibrant.data import SYNTHETIC
@@ -154,7 +158,7 @@ def select(
         >>> select(p, candidates=["identity", "temperature"], folds=2).name
         'temperature'
     """
-    names = wanted(candidates, keep_argmax=keep_argmax)
+    names = check_candidates(candidates, keep_argmax=keep_argmax)
     with without_warnings():
         fitting_logits(predictions)
     if criterion not in CRITERIA:
@@ -167,7 +171,7 @@ def select(
     skipped: dict[str, str] = {}
     for name in names:
         try:
-            # Nothing about parts: what is wrong with all examples is said of the final fit.
+            # The fit to all examples warns.
             with without_warnings():
                 measured[name], sizes[name] = _held_out(
                     CALIBRATORS[name], predictions, fold, progress
@@ -180,20 +184,20 @@ def select(
     scores = {name: score(found) for name, found in measured.items()}
     order = sorted(measured, key=lambda name: scores[name])
 
-    def behind(best: str, others: Sequence[str]) -> dict[str, Difference]:
+    def differences(best: str, others: Sequence[str]) -> dict[str, Difference]:
         rivals = {name: measured[name] for name in others}
         return metrics.compare_many(
             score, measured[best], rivals, level=level, resamples=resamples, seed=seed
         )
 
-    gaps = behind(order[0], order[1:])
-    chosen, ties = _choose(order, scores, sizes, gaps, behind)
+    gaps = differences(order[0], order[1:])
+    chosen, ties = _choose(order, scores, sizes, gaps, differences)
     return Selection(
         name=chosen,
         best=CALIBRATORS[chosen].fit(predictions),
         criterion=criterion,
         folds=folds,
-        rows=tuple(
+        candidates=tuple(
             Candidate(
                 name, scores[name], gaps.get(name), sizes[name], CALIBRATORS[name].keeps_argmax
             )
@@ -210,44 +214,47 @@ def _choose(
     scores: Mapping[str, float],
     sizes: Mapping[str, int],
     gaps: Mapping[str, Difference],
-    behind: Callable[[str, Sequence[str]], Mapping[str, Difference]],
+    differences: Callable[[str, Sequence[str]], Mapping[str, Difference]],
 ) -> tuple[str, tuple[str, ...]]:
-    """The simplest of those that tie with the best, and all parts of the blend.
-
-    The best is a free curve only if that is clearly better.
-    """
+    """Return the simplest candidate that ties with the best, and all parts of the blend."""
     best = order[0]
-    formulas = [name for name in order if not CALIBRATORS[name].free_form]
-    if CALIBRATORS[best].free_form and formulas and gaps[formulas[0]].low <= 0:
-        best = formulas[0]
-    room = BLENDED * abs(scores[best])
-    near = [name for name in order if name != best and abs(scores[name] - scores[best]) <= room]
+    parametric = [name for name in order if not CALIBRATORS[name].nonparametric]
+    if best not in parametric and parametric and gaps[parametric[0]].low <= 0:
+        best = parametric[0]
+    limit = BLENDED * abs(scores[best])
+    near = [name for name in order if name != best and abs(scores[name] - scores[best]) <= limit]
     if best != order[0]:
-        gaps = behind(best, near)
+        gaps = differences(best, near)
     ties = [name for name in order if name == best or (name in near and gaps[name].low <= 0)]
     limit = scores[best] + TOLERANCE * abs(scores[best])
-    simple = [name for name in ties if name in formulas and scores[best] <= scores[name] <= limit]
+    simple = [name for name in ties if name in parametric and scores[best] <= scores[name] <= limit]
     return min([best, *simple], key=lambda name: (sizes[name], scores[name])), tuple(ties)
 
 
-def wanted(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:
+def _shown(gap: Difference | None) -> str:
+    return "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
+
+
+def check_candidates(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:
     """Check the names of candidates; all that are allowed if none are given."""
     if isinstance(candidates, str):
         candidates = [candidates]
     names = list(CALIBRATORS if candidates is None else candidates)
     unknown = [name for name in names if name not in CALIBRATORS]
     if unknown:
-        raise ValueError(f"no calibrator {unknown[0]!r}; expected one of {', '.join(CALIBRATORS)}")
+        raise ValueError(f"no calibrator {unknown[0]!r}; {did_you_mean(unknown[0], CALIBRATORS)}")
     names = [name for name in names if CALIBRATORS[name].keeps_argmax or not keep_argmax]
     if not names:
-        raise ValueError("no candidates are left; name one or more that keep the predicted class")
+        raise ValueError(
+            "no candidates are left; name one or more that preserve the predicted class"
+        )
     return names
 
 
 def fold_of(predictions: Predictions, *, folds: int, seed: int) -> Index:
-    """Number of the part each example belongs to, (n,).
+    """Return the fold of each example, (n,).
 
-    Parts hold the same share of every class; with groups, about as many examples.
+    Folds are stratified by class; with groups, which are not split, they have about equal size.
     """
     units = len(predictions)
     if predictions.groups is not None:
@@ -266,7 +273,7 @@ def fold_of(predictions: Predictions, *, folds: int, seed: int) -> Index:
     order = generator.permutation(units)
     part = np.empty(units, dtype=np.int64)
     part[order] = np.minimum(np.cumsum(sizes[order]) * folds // (sizes.sum() + 1), folds - 1)
-    # Groups of very different sizes can leave a part empty: then deal them out in turn.
+    # Groups of very different sizes can leave a fold empty: then assign them in turn.
     if len(np.unique(part)) < folds:
         part[order] = np.arange(units) % folds
     return np.asarray(part[predictions.groups.numpy()])
@@ -278,7 +285,7 @@ def _held_out(
     fold: Index,
     progress: Callable[[], None] | None,
 ) -> tuple[Predictions, int]:
-    """Calibrated by fits that did not see them: all examples, in their order, and the size."""
+    """Return out-of-fold calibrated predictions in the original order, and the largest size."""
     mapped = torch.empty(predictions.logits.shape, dtype=torch.float64)
     size = 0
     for number in range(int(fold.max()) + 1):

@@ -25,7 +25,6 @@ from calibrant.calibrators.records import (
     decoded,
     digest_of,
     encoded,
-    meant,
     short,
     typed,
 )
@@ -34,6 +33,7 @@ from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import check_file, human, one_line
 from calibrant.scoped_warnings import warn
+from calibrant.setting_errors import did_you_mean
 
 # Files of schema 1 have no digest of their own.
 FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
@@ -221,7 +221,7 @@ def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> None:
     method = typed(f"{where}method", record["method"], str)
     if method not in CALIBRATORS:
-        raise ValueError(f"{where}no method {short(method)}{meant(method, known)}")
+        raise ValueError(f"{where}no method {short(method)}; {did_you_mean(method, known)}")
     given = typed(f"{where}parameters", record["parameters"], dict)
     check_keys(f"{where}parameters", given, _names(CALIBRATORS[method]))
 

@@ -122,7 +122,7 @@ class StructuredVectorScaling(Structured):
         check_strength("diagonal", diagonal)
         check_strength("bias", bias)
         first, scores = _first_step(predictions, focal=cls.focal)
-        unit = int(ever_allowed(scores).sum()) / float(predictions.row_weights.sum())
+        unit = int(ever_allowed(scores).sum()) / float(predictions.example_weights.sum())
         ridge = Ridge(bias=bias * unit, diagonal=diagonal * unit)
         found = fit_diagonal(data_of(predictions, scores.numpy()), ridge)
         return cls(
@@ -184,7 +184,7 @@ class StructuredMatrixScaling(Structured):
         refuse_large(predictions.classes)
         first, scores = _first_step(predictions, focal=cls.focal)
         k = int(ever_allowed(scores).sum())
-        unit = k / float(predictions.row_weights.sum())
+        unit = k / float(predictions.example_weights.sum())
         ridge = Ridge(bias * unit, diagonal * unit, off_diagonal * unit * (k - 1))
         found = fit_full(data_of(predictions, scores.numpy()), ridge)
         return cls(
@@ -239,7 +239,7 @@ def check_first_step(temperature: float, mix: float) -> None:
 def _first_step(predictions: Predictions, *, focal: bool) -> tuple[dict[str, float], Logits]:
     """The numbers of the step before the affine map, and the scores after it, in float64."""
     logits = fitting_logits(predictions)
-    masked, mix = mask_of(logits), 1 / (float(predictions.row_weights.sum()) + 1)
+    masked, mix = mask_of(logits), 1 / (float(predictions.example_weights.sum()) + 1)
     if not focal:
         temperature = 1 / best_inverse(predictions, logits).inverse
         log_probs = torch.log_softmax(logits.double() / temperature, 1)

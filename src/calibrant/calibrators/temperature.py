@@ -109,7 +109,7 @@ def best_inverse(
 ) -> Found:
     """Search 1/T; see `TemperatureScaling.fit`."""
     given, labels = far_below(logits).numpy(), predictions.labels.numpy()
-    weights = predictions.row_weights
+    weights = predictions.example_weights
     if bounds is None:
         some = logits.numpy()[:: 1 + len(given) // 4096].astype(np.float64)
         spread = float(some.std(1, where=some > -np.inf).mean())
@@ -133,7 +133,7 @@ def best_inverse(
 
 def all_right(predictions: Predictions) -> bool:
     """Whether every example that counts is predicted right: then lower temperature is better."""
-    return bool((predictions.correct.numpy()[predictions.row_weights > 0] == 1).all())
+    return bool((predictions.correct.numpy()[predictions.example_weights > 0] == 1).all())
 
 
 def _why(found: Found, ends: tuple[float, float], predictions: Predictions) -> str:

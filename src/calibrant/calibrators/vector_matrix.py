@@ -210,7 +210,7 @@ def data_of(predictions: Predictions, scores: np.ndarray) -> Data:
 
     Scores of -inf are those of masked classes.
     """
-    weights, labels = predictions.row_weights, predictions.labels.numpy()
+    weights, labels = predictions.example_weights, predictions.labels.numpy()
     counts = weights > 0
     if not counts.all():
         scores, labels, weights = scores[counts], labels[counts], weights[counts]

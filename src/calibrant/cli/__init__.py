@@ -1,5 +1,6 @@
 """The command line, one file for each command: parse, call, print."""
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from calibrant.extras import need
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 # sysexits.h calls it EX_SOFTWARE. Python's own 1 would read as a limit that was exceeded.
 INTERNAL = 70
+# As the shell reports a process that ended by SIGPIPE.
+PIPE = 141
 # Longest message in characters: a path and a few sentences.
 LONGEST = 1500
 
@@ -24,9 +27,19 @@ def main(args: Sequence[str] | None = None) -> int:
             need(module, extra="cli", what="the command line")
         from calibrant.cli.app import run
 
-        return run([each for each in given if each != "--debug"])
+        code = run([each for each in given if each != "--debug"])
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
+    except (SystemExit, BrokenPipeError) as error:
+        # The parser turns a closed pipe into exit code 1, which would read as an exceeded limit.
+        if not isinstance(error, BrokenPipeError) and not isinstance(
+            error.__context__, BrokenPipeError
+        ):
+            raise
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, the flush at exit must not fail again
+        return PIPE
     except Exception as error:
         ours = not isinstance(error, EXPECTED)
         message = one_line(error)
@@ -47,8 +60,8 @@ def complain(message: str) -> None:
 def one_line(error: BaseException) -> str:
     """What an error says, without line breaks, control characters and error numbers."""
     text = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        text = f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     return printable(text)
 
 

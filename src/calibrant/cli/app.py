@@ -21,6 +21,7 @@ from calibrant.cli.report import report
 from calibrant.cli.study import study
 from calibrant.cli.train import train
 from calibrant.cli.worker import worker
+from calibrant.deprecated import replace_options
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
@@ -39,11 +40,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
 EXIT_CODES = (
     "Exit codes: 0 success, 1 a limit was exceeded or a run of a study failed, 2 an error in the "
     "input, 4 the loss was not finite, 5 the disk is full, 70 an internal error, 130 and 143 after "
-    "a signal."
+    "a signal, 141 if the output pipe was closed."
 )
 app = typer.Typer(
     name="calibrant",
-    help="Does a classifier's confidence mean what it says? And if not, make it so.",
+    help="Measure, repair and train calibrated classifiers.",
     epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -80,7 +81,8 @@ def run(args: Sequence[str]) -> int:
     """Parse the arguments and run the command they name; without any, show the help."""
     try:
         with notes():
-            code = app(list(args) or ["--help"], prog_name="calibrant", standalone_mode=False)
+            given = replace_options(args) or ["--help"]
+            code = app(given, prog_name="calibrant", standalone_mode=False)
     except _UsageError as error:
         complain(_usage(error))
         return 2

@@ -22,14 +22,15 @@ def apply(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Where they go: npz, csv, parquet, safetensors."
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="File to write: npz, csv, parquet or safetensors.",
         ),
     ],
     allow_same: Annotated[
         bool,
-        typer.Option(
-            "--allow-same", help="Also for the examples of the fit, on which it looks too good."
-        ),
+        typer.Option("--allow-same", help="Allow the examples that the calibrator was fitted to."),
     ] = False,
     logits: options.Logits = None,
     probs: options.Probs = None,
@@ -58,8 +59,8 @@ def apply(
         same = fitted.origin is not None and fitted.origin.sha256 == predictions.sha256
         if same and not allow_same:
             raise ValueError(
-                f"{file} holds the examples that {calibrator} was fitted to, on which it looks too "
-                "good; use others, or --allow-same"
+                f"{file} holds the examples that {calibrator} was fitted to: results would be "
+                "in-sample and optimistic; use held-out data, or --allow-same"
             )
         _note_zeros(predictions)
         changed = _mapped(fitted, predictions, file)
@@ -120,7 +121,7 @@ def _note_zeros(predictions: "calibrant.predictions.Predictions") -> None:
     if predictions.zero_probs:
         warnings.warn(
             f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
-            "are exactly 0: taken as 1e-38",
+            "are exactly 0: replaced by 1e-38",
             stacklevel=2,
         )
 
@@ -132,9 +133,9 @@ def _show(record: dict[str, Any]) -> None:
     )
     screen.say("")
     if record["before"] is None:
-        screen.say("no labels, so nothing was measured")
+        screen.say("no labels: metrics not computed")
     else:
         show_change(record)
     if record["same"]:
-        screen.say("these are the examples of the fit: it looks better here than it is")
+        screen.say("in-sample and therefore optimistic; evaluate on held-out data")
     screen.say(f"predictions: {record['predictions']}")

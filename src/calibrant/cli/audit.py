@@ -23,7 +23,7 @@ def audit(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="npz, csv, parquet or safetensors; a quoted pattern joins several.",
+            help="npz, csv, parquet or safetensors; a quoted glob pattern reads several files.",
             show_default=False,
         ),
     ] = None,
@@ -42,36 +42,36 @@ def audit(
     max_expansion: options.Expansion = 100.0,
     bins: options.Bins = 15,
     intervals: Annotated[
-        bool, typer.Option(help="Intervals and tests.", rich_help_panel=options.MEASURING)
+        bool, typer.Option(help="Compute intervals and tests.", rich_help_panel=options.MEASURING)
     ] = True,
     resamples: options.Resamples = 1000,
     level: options.Level = 0.95,
-    method: Annotated[
-        options.Method,
+    interval_type: Annotated[
+        options.IntervalType,
         typer.Option(
             metavar="KIND",
-            help=f"Of interval: {', '.join(options.Method)}.",
+            help=f"Bootstrap interval type: {', '.join(options.IntervalType)}.",
             rich_help_panel=options.MEASURING,
         ),
-    ] = options.Method.basic,
+    ] = options.IntervalType.basic,
     seed: options.Seed = 0,
     figure: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Reliability diagram, png, svg or pdf. Default: a png in this folder.",
+            help="Reliability diagram, png, svg or pdf. Default: a png in the current folder.",
             show_default=False,
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     no_figure: Annotated[
-        bool, typer.Option("--no-figure", help="Draw none.", rich_help_panel=options.OUTPUT)
+        bool, typer.Option("--no-figure", help="Write no figure.", rich_help_panel=options.OUTPUT)
     ] = False,
     classwise: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Also a diagram of every class.",
+            help="Reliability diagrams of all classes.",
             show_default=False,
             rich_help_panel=options.OUTPUT,
         ),
@@ -80,13 +80,13 @@ def audit(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="All of it as one file of HTML, to be sent as it is. Default: in this folder.",
+            help="Self-contained HTML file. Default: in the current folder.",
             show_default=False,
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     no_page: Annotated[
-        bool, typer.Option("--no-page", help="Write none.", rich_help_panel=options.OUTPUT)
+        bool, typer.Option("--no-page", help="Write no page.", rich_help_panel=options.OUTPUT)
     ] = False,
     adaptive: Annotated[
         bool,
@@ -145,7 +145,7 @@ def audit(
             name=source,
             bins=bins,
             level=level,
-            interval_type=method.value,
+            interval_type=interval_type.value,
             resamples=times,
             seed=seed,
             progress=step,

@@ -21,7 +21,10 @@ METRICS_COMPARED = ("nll", "brier", "accuracy", "debiased_ece", "ece", "classwis
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="Predictions of one model.")],
     second: Annotated[
-        str, typer.Argument(metavar="B", help="Those of another, same examples in the same order.")
+        str,
+        typer.Argument(
+            metavar="B", help="Predictions of another model, same examples in the same order."
+        ),
     ],
     logits: options.Logits = None,
     probs: options.Probs = None,

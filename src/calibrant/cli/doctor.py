@@ -4,13 +4,13 @@ import os
 import platform
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import typer
 
 from calibrant import __version__
 from calibrant.amx_workaround import LIMIT, read_cpuinfo, tiles_without_size
 from calibrant.cli.screen import say, show_table
+from calibrant.data_folder import VARIABLE, data_folder
 
 # What each extra installs; calibrant[all] is all of them.
 EXTRAS = {
@@ -91,9 +91,8 @@ def tile_state(cpuinfo: str) -> list[tuple[str, str]]:
 
 def data_state() -> str:
     """Whether real data for tests and studies is there; never where the environment says it is."""
-    named = os.environ.get("CALIBRANT_DATA")
-    folder = Path(named or "../shared/data")
-    place = "$CALIBRANT_DATA" if named else str(folder)
+    folder = data_folder()
+    place = f"${VARIABLE}" if os.environ.get(VARIABLE) else str(folder)
     if not folder.is_dir():
         return f"not found at {place}; only tests and studies on real data need it"
     return f"found at {place}, {sum(1 for _ in folder.glob('*.npz'))} npz files"

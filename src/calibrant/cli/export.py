@@ -11,10 +11,10 @@ from calibrant.cli import options, screen
 def export(
     calibrator: options.Calibrator,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PATH", help="Where it goes: an onnx file.")
+        Path, typer.Option("--output", "-o", metavar="PATH", help="File to write, .onnx.")
     ],
 ) -> None:
-    """Write a calibrator as an ONNX graph, compared with the calibrator before it is written."""
+    """Export a calibrator as an ONNX graph, after checking that both give equal outputs."""
     if output.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {output}: expected a name that ends in .onnx")
     from calibrant.calibrators.storage import load, method_of

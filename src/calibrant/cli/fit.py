@@ -23,14 +23,15 @@ def fit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Held-out predictions, with labels.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="PATH", help="Where it goes: a json file."),
+        typer.Option("--output", "-o", metavar="PATH", help="File to write, .json."),
     ],
-    method: Annotated[
+    name: Annotated[
         str,
         typer.Option(
+            "--calibrator",
             metavar="NAME",
-            help=f"See `calibrant list calibrators`; {AUTO} tries them all and takes one, "
-            f"{BLEND} averages those that tie.",
+            help=f"See `calibrant list calibrators`; {AUTO} selects the best by cross-validation, "
+            f"{BLEND} averages all that are not significantly worse.",
         ),
     ] = AUTO,
     logits: options.Logits = None,
@@ -41,7 +42,7 @@ def fit(
     folds: Annotated[
         int,
         typer.Option(
-            help=f"Folds of the comparison, for {AUTO} and {BLEND}.",
+            help=f"Cross-validation folds, for {AUTO} and {BLEND}.",
             callback=options.within("--folds", 2),
             rich_help_panel=options.MEASURING,
         ),
@@ -50,7 +51,7 @@ def fit(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"What decides, for {AUTO} and {BLEND}: {', '.join(CRITERIA)}.",
+            help=f"Selection criterion, for {AUTO} and {BLEND}: {', '.join(CRITERIA)}.",
             rich_help_panel=options.MEASURING,
         ),
     ] = "nll",
@@ -59,22 +60,22 @@ def fit(
         bool,
         typer.Option(
             "--keep-class",
-            help=f"Only those that never change an answer, for {AUTO} and {BLEND}.",
+            help=f"Only calibrators that preserve the predicted class, for {AUTO} and {BLEND}.",
             rich_help_panel=options.MEASURING,
         ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Fit a calibrator to held-out predictions: not to those the network was trained on."""
+    """Fit a calibrator to held-out predictions, not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.storage import method_of, save
-    from calibrant.methods.settings import meant
     from calibrant.predictions import Predictions
+    from calibrant.setting_errors import did_you_mean
 
-    if method not in COMPARED and method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; {meant(method, [*COMPARED, *CALIBRATORS])}")
-    if keep_class and method not in COMPARED and not CALIBRATORS[method].keeps_argmax:
-        raise ValueError(f"{method} may change the predicted class: leave out --keep-class")
+    if name not in COMPARED and name not in CALIBRATORS:
+        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, [*COMPARED, *CALIBRATORS])}")
+    if keep_class and name not in COMPARED and not CALIBRATORS[name].keeps_argmax:
+        raise ValueError(f"{name} may change the predicted class: leave out --keep-class")
     if criterion not in CRITERIA:
         raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
     if output.suffix.lower() != ".json":
@@ -87,15 +88,15 @@ def fit(
         ignore=ignore or (),
         max_expansion=max_expansion,
     )
-    selection = None
-    if method in COMPARED:
+    selection, requested = None, name
+    if name in COMPARED:
         selection = _selected(
             predictions, folds=folds, criterion=criterion, seed=seed, keep_argmax=keep_class
         )
-        calibrator = selection.best if method == AUTO else selection.blend
+        calibrator = selection.best if requested == AUTO else selection.blend
         name = method_of(calibrator)
     else:
-        name, calibrator = method, CALIBRATORS[method].fit(predictions)
+        calibrator = CALIBRATORS[name].fit(predictions)
     save(calibrator, output)
     record: dict[str, Any] = {
         "source": file,
@@ -114,8 +115,8 @@ def fit(
         return
     if selection is not None:
         screen.say(str(selection))
-        if method == BLEND and name != BLEND:
-            screen.say(f"nothing ties with {name}: it is saved alone")
+        if requested == BLEND and name != BLEND:
+            screen.say(f"all others are significantly worse than {name}: no blend, saved {name}")
         screen.say("")
     _show(record)
 
@@ -124,9 +125,9 @@ def _selected(
     predictions: "calibrant.predictions.Predictions", *, folds: int, keep_argmax: bool, **given: Any
 ) -> Any:
     from calibrant import calibrators
-    from calibrant.calibrators.selection import wanted
+    from calibrant.calibrators.selection import check_candidates
 
-    count = len(wanted(None, keep_argmax=keep_argmax))
+    count = len(check_candidates(None, keep_argmax=keep_argmax))
     with screen.progress(folds * count, f"comparing {count} calibrators") as step:
         return calibrators.select(
             predictions, folds=folds, keep_argmax=keep_argmax, progress=step, **given
@@ -142,5 +143,5 @@ def _show(record: dict[str, Any]) -> None:
         screen.say(f"  {name} {value}")
     screen.say("")
     show_change(record)
-    screen.say(f"measured on {record['measured_on']}, which flatters: audit others after apply")
+    screen.say("in-sample and therefore optimistic; evaluate on held-out data")
     screen.say(f"calibrator: {record['calibrator']}")

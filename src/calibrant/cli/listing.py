@@ -1,4 +1,4 @@
-"""`calibrant list`: what there is, by name."""
+"""`calibrant list`: available metrics, losses, calibrators, methods and so on."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated
@@ -52,7 +52,7 @@ def _calibrators() -> dict[str, tuple[str, str]]:
     from calibrant.calibrators import CALIBRATORS
 
     return {
-        name: ("kept" if calibrator.keeps_argmax else "may change", first_line(calibrator))
+        name: ("preserved" if calibrator.keeps_argmax else "may change", first_line(calibrator))
         for name, calibrator in CALIBRATORS.items()
     }
 
@@ -95,12 +95,12 @@ COLUMNS = {
 
 def listing(
     family: Annotated[
-        str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")
+        str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; default: all.")
     ] = None,
 ) -> None:
     """List metrics, losses, calibrators, methods, models, datasets, measures and shifts."""
     if family is not None and family not in FAMILIES:
-        raise ValueError(f"no family {family!r}; expected one of {', '.join(FAMILIES)}")
+        raise ValueError(f"no list {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:
         say(name, style="bold")
         found = FAMILIES[name]().items()

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 
-class Method(StrEnum):
-    """How resampled values become an interval."""
+class IntervalType(StrEnum):
+    """How bootstrap values become an interval."""
 
     basic = "basic"
     percentile = "percentile"
@@ -18,7 +18,7 @@ class Method(StrEnum):
 
 
 def within(option: str, least: int, most: float = math.inf) -> Callable[[int], int]:
-    """Check a whole number in our own words; those of the parser change with its release."""
+    """Check an integer, with a message that does not change with the release of the parser."""
 
     def check(value: int) -> int:
         if value < least:
@@ -30,7 +30,7 @@ def within(option: str, least: int, most: float = math.inf) -> Callable[[int], i
     return check
 
 
-READING, MEASURING, OUTPUT = "What to read", "How to measure", "What comes out"
+READING, MEASURING, OUTPUT = "Input", "Measurement", "Output"
 
 Logits = Annotated[
     str | None,
@@ -54,7 +54,7 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Array or column to leave out, or a pattern of names; may be repeated.",
+        help="Array or column to ignore, or a glob pattern; may be repeated.",
         show_default=False,
         rich_help_panel=READING,
     ),
@@ -63,11 +63,11 @@ Expansion = Annotated[
     float,
     typer.Option(
         metavar="X",
-        help="How many times its stored size a compressed array may grow.",
+        help="Largest allowed compression ratio of an array.",
         rich_help_panel=READING,
     ),
 ]
-# More would be empty for any file, and their sums would fill the memory.
+# More bins would mostly be empty, and their sums would fill the memory.
 MOST_BINS = 10_000
 Bins = Annotated[
     int,
@@ -77,24 +77,24 @@ Bins = Annotated[
         rich_help_panel=MEASURING,
     ),
 ]
-Level = Annotated[float, typer.Option(help="Coverage of intervals.", rich_help_panel=MEASURING)]
+Level = Annotated[
+    float, typer.Option(help="Confidence level of intervals.", rich_help_panel=MEASURING)
+]
 Resamples = Annotated[
     int,
     typer.Option(
-        help="How often to resample.",
+        help="Number of bootstrap resamples.",
         callback=within("--resamples", 1),
         rich_help_panel=MEASURING,
     ),
 ]
 Seed = Annotated[
     int,
-    typer.Option(
-        help="Seed of the resampling.", callback=within("--seed", 0), rich_help_panel=MEASURING
-    ),
+    typer.Option(help="Random seed.", callback=within("--seed", 0), rich_help_panel=MEASURING),
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Print JSON, and nothing else, to stdout.", rich_help_panel=OUTPUT),
+    typer.Option("--json", help="Print only JSON to stdout.", rich_help_panel=OUTPUT),
 ]
 Calibrator = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A json file that `calibrant fit` wrote.")

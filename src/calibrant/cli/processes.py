@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO
 
-from calibrant.child_processes import command_line, environment
+from calibrant.child_processes import command, environment
 
 # Seconds for the first process to report an error itself before it is ended for that of another.
 GRACE = 10.0
@@ -25,23 +25,23 @@ class First:
     """The process that the user started: it writes all files, so the others can be killed.
 
     Args:
-        command: arguments of the command line; each other process gets its `--rank` in addition.
+        arguments: of the command line; each other process gets its `--rank` in addition.
         world_size: how many processes train together, this one included.
     """
 
     rank = 0
 
-    def __init__(self, command: Sequence[str], world_size: int) -> None:
+    def __init__(self, arguments: Sequence[str], world_size: int) -> None:
         self.world_size = world_size
         self._left = threading.Event()
         self._lost: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._children = [self._started(command, rank) for rank in range(1, world_size)]
+        self._children = [self._started(arguments, rank) for rank in range(1, world_size)]
 
-    def _started(self, command: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
+    def _started(self, arguments: Sequence[str], rank: int) -> subprocess.Popen[bytes]:
         # A file, because a pipe would fill up if nobody read it.
         log = tempfile.TemporaryFile()  # noqa: SIM115
         child = subprocess.Popen(  # noqa: S603
-            command_line([*command, f"--rank={rank}"]),
+            command("calibrant.cli", [*arguments, f"--rank={rank}"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=log,

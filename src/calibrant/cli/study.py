@@ -22,7 +22,7 @@ def _within(workers: int | None) -> int | None:
 
 def study(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of one of ours.")
+        str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of an included study.")
     ],
     output: Annotated[
         Path | None,
@@ -30,7 +30,7 @@ def study(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Where it goes; by default runs/ and the study's name.",
+            help="Folder of the results; by default runs/ and the study's name.",
             rich_help_panel=WHAT,
         ),
     ] = None,
@@ -53,7 +53,7 @@ def study(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Allow more than 10,000 cells.", rich_help_panel=WHAT)
+        bool, typer.Option("--yes", help="Allow more than 10,000 runs.", rich_help_panel=WHAT)
     ] = False,
     workers: Annotated[
         int | None,
@@ -75,22 +75,22 @@ def study(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show the cells and how long they will take, by a few steps of each kind.",
+            help="Show the runs and how long they will take, by a few steps of each kind.",
             rich_help_panel=HOW,
         ),
     ] = False,
     retry: Annotated[
         bool,
         typer.Option(
-            "--retry", help="Run cells that failed or diverged again.", rich_help_panel=HOW
+            "--retry", help="Try runs that failed or diverged again.", rich_help_panel=HOW
         ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run a study. The same command again goes on; finished cells are not run again.
+    """Run a study. Re-run the same command to resume; finished runs are not trained again.
 
     Writes rows.jsonl and rows.csv (every metric with its interval), cells.json, and a folder for
-    each cell with its predictions, history and weights. Ends with 1 if a cell did not succeed, 5
+    each run with its predictions, history and weights. Exits with 1 if a run did not succeed, 5
     if the disk is full, 130 or 143 after a signal; what was done is saved.
     """
     from calibrant.cli.train import FULL
@@ -142,7 +142,7 @@ def found(spec: str) -> Path:
     if spec in known and not Path(spec).exists():
         return ours / f"{spec}.toml"
     if not Path(spec).exists():
-        raise FileNotFoundError(f"no file {spec}; ours are called {', '.join(known)}")
+        raise FileNotFoundError(f"no file {spec}; included studies: {', '.join(known)}")
     return Path(spec)
 
 
@@ -150,7 +150,7 @@ def _dry_run(chosen: "Study", *, as_json: bool, workers: int) -> None:
     from calibrant.study.estimate import estimates
 
     if not as_json:
-        screen.say(f"{chosen.name}: {len(chosen.cells())} cells")
+        screen.say(f"{chosen.name}: {chosen.count} runs")
     times: list[Any] = estimates(chosen)
     if as_json:
         screen.show_json([{"cell": e.label, "seconds": e.seconds, "seeds": e.cells} for e in times])

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from calibrant.study.grid import Study
     from calibrant.study.rows import Row
     from calibrant.study.runner import Snapshot
-    from calibrant.study.runs import CellState
+    from calibrant.study.runs import RunState
 
 # Seconds between two plain lines, where the output is no terminal.
 PATIENCE = 10.0
-# Running cells that are shown by name.
+# Runs in progress that are shown by name.
 SHOWN = 8
 
 
 class View:
-    """Cells done, running and failed, time left, and the best so far."""
+    """Runs done, running and failed, time left, and the best so far."""
 
     def __init__(self, study: "Study", folder: Path, *, quiet: bool) -> None:
         self.cells, self.folder, self.quiet = study.cells(), folder, quiet
@@ -56,9 +56,9 @@ class View:
         bad = [(cell, s) for cell, s in named if s.status in ("failed", "diverged")]
         running = [(cell, s) for cell, s in named if s.status == "running"]
         ended = len(bad) + sum(state.status == "done" for state in snapshot.cells)
-        # Cells of earlier runs of the command say nothing about the time left.
+        # Runs that earlier commands finished say nothing about the time left.
         self.before = ended if self.before is None else self.before
-        line = f"{ended - len(bad)} of {len(self.cells)} cells done, {len(running)} running"
+        line = f"{ended - len(bad)} of {len(self.cells)} runs done, {len(running)} running"
         if bad:
             line += f", {len(bad)} failed or diverged"
         line += self._left(snapshot.seconds, ended)
@@ -82,7 +82,7 @@ class View:
     def _due(self, ended: int) -> bool:
         return ended == len(self.cells) or time.monotonic() - self.said > PATIENCE
 
-    def _epochs(self, state: "CellState") -> int:
+    def _epochs(self, state: "RunState") -> int:
         history = self.folder / "cells" / state.id / "history.jsonl"
         return history.read_text().count("\n") if history.exists() else 0
 
@@ -99,7 +99,7 @@ class Best:
         self.optimizers = len(study.optimizer) > 1
         self.read: dict[str, list[Row]] = {}
 
-    def line(self, states: Sequence["CellState"]) -> str:
+    def line(self, states: Sequence["RunState"]) -> str:
         """What is best so far; empty before the first result, or if no NLL is measured."""
         found: dict[tuple[str, str], dict[tuple[str, str, str], list[float]]] = {}
         for cell, state in zip(self.cells, states, strict=True):
@@ -117,8 +117,8 @@ class Best:
             return f"best so far{where}: {name} {how}, nll {mean(values):.4f} ({seeds})"
         return ""
 
-    def _rows(self, state: "CellState") -> list["Row"]:
-        """Test NLL of a finished cell; read once, as finished cells do not change."""
+    def _rows(self, state: "RunState") -> list["Row"]:
+        """Test NLL of a finished run; read once, as finished runs do not change."""
         from calibrant.study.rows import read_rows
 
         if state.id not in self.read:
@@ -144,19 +144,18 @@ def duration(seconds: float) -> str:
 
 
 def show_estimates(times: Sequence["Estimate"], workers: int) -> None:
-    """A table of the kinds of cells and the sum."""
+    """A table of the kinds of runs and the sum."""
     rows = [(e.label, str(e.cells), duration(e.seconds)) for e in times]
-    screen.show_table(("cell", "seeds", "each"), rows, numbers=("seeds", "each"))
+    screen.show_table(("run", "seeds", "each"), rows, numbers=("seeds", "each"))
     total = sum(e.seconds * e.cells for e in times)
     screen.say(
-        f"about {duration(total)} of training if one cell runs after the other, by the time of a "
-        "few steps; measuring comes on top"
-        + (f"; {workers} workers share the cores" if workers > 1 else "")
+        f"about {duration(total)} of training one run after the other, estimated from a few steps; "
+        "measuring comes on top" + (f"; {workers} workers share the cores" if workers > 1 else "")
     )
 
 
 def show_study(
-    study: "Study", folder: Path, rows: Sequence["Row"], ended: Sequence["CellState"]
+    study: "Study", folder: Path, rows: Sequence["Row"], ended: Sequence["RunState"]
 ) -> None:
     """Means over the seeds, with their spread or, for one seed, the interval over examples."""
     metrics = [name for name in study.metrics if name in {row.metric for row in rows}]
@@ -185,14 +184,14 @@ def show_study(
     screen.say(f"written: {folder}")
 
 
-def _failures(study: "Study", ended: Sequence["CellState"]) -> list[str]:
-    """One line for each way in which cells did not succeed."""
+def _failures(study: "Study", ended: Sequence["RunState"]) -> list[str]:
+    """One line for each way in which runs did not succeed."""
     labels: dict[tuple[str, str], list[str]] = {}
     for cell, state in zip(study.cells(), ended, strict=True):
         if state.status != "done":
             labels.setdefault((state.status, state.reason), []).append(cell.label)
     return [
-        f"{status}: {f'{len(others) + 1} cells, the first is ' if others else ''}{first}: {reason}"
+        f"{status}: {f'{len(others) + 1} runs, the first is ' if others else ''}{first}: {reason}"
         for (status, reason), (first, *others) in labels.items()
     ]
 

@@ -102,7 +102,7 @@ def train(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Where it goes; by default a folder in runs/ named after all of the above.",
+            help="Folder of the run; by default one in runs/ named after all of the above.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -110,7 +110,7 @@ def train(
         int,
         typer.Option(
             help="Processes that train together.",
-            callback=options.within("--devices", 1),
+            callback=options.within("--devices", 1, 256),
             rich_help_panel=WHERE,
         ),
     ] = 1,
@@ -136,10 +136,10 @@ def train(
     as_json: options.Json = False,
     rank: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
-    """Train one network and measure it. The same command again goes on, or says that it is done.
+    """Train one network and measure it. Re-run the same command to resume.
 
     Writes config.json, history.jsonl, checkpoints, weights.pt, val.npz, test.npz and result.json.
-    Ends with 4 if the loss was not finite, 5 if the disk is full, 130 or 143 after a signal.
+    Exits with 4 if the loss was not finite, 5 if the disk is full, 130 or 143 after a signal.
     """
     asked = dict(locals())
     given = {

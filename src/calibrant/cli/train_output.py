@@ -69,7 +69,7 @@ def show_result(folder: Path, trained: "Trained", *, already: bool) -> None:
     """Metrics of both splits, what was used for what, and where everything is."""
     record = trained.record
     if already:
-        screen.say("this run is done; nothing was trained")
+        screen.say("this run is finished; nothing was trained")
     parts = record["metrics"]
     rows = [
         (name, *(f"{values[name]:.4f}" for values in parts.values()))

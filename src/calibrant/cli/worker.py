@@ -1,4 +1,4 @@
-"""`calibrant worker`: run cells of a study that was started elsewhere on this machine."""
+"""`calibrant worker`: help with the runs of a study that was started on this machine."""
 
 import os
 import secrets
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import options, printable
+from calibrant.cli import complain, options
 from calibrant.cli.screen import say
 
 
@@ -28,14 +28,10 @@ def worker(
             help="Code of yours that the study names and may run here; may be repeated.",
         ),
     ] = None,
-    owner: Annotated[str, typer.Option(help="Name of this worker.", hidden=True)] = "",
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", help="End with who started it.", hidden=True)
-    ] = False,
 ) -> None:
-    """Join a study: take cell after cell until none is left.
+    """Join a study: train run after run until none is left.
 
-    Ends with 5 if the disk is full, 130 or 143 after a signal; its cell is saved and released.
+    Exits with 5 if the disk is full, 130 or 143 after a signal; its run is saved and released.
     """
     import torch
 
@@ -46,11 +42,11 @@ def worker(
     if threads:
         torch.set_num_threads(threads)
     try:
-        name = owner or f"worker-{os.getpid()}-{secrets.token_hex(4)}"
-        done = work(folder, owner=name, allow_code=allow_code or (), with_parent=with_parent)
+        owner = f"worker-{os.getpid()}-{secrets.token_hex(4)}"
+        done = work(folder, owner=owner, allow_code=allow_code or ())
     except InterruptedTrainingError as error:
         raise typer.Exit(128 + error.number) from error
     except DiskFullError as error:
-        print(f"calibrant: {printable(str(error))}")
+        complain(str(error))
         raise typer.Exit(FULL) from error
-    say(f"cells run: {done}; none is left to take")
+    say(f"runs finished: {done}; none is left to take")

@@ -205,9 +205,9 @@ class _Measured:
         for name, value in given.items():
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
-        counts = torch.from_numpy(predictions.row_weights > 0)
+        counts = torch.from_numpy(predictions.example_weights > 0)
         held = predictions.take(counts)
-        logits, weights = held.logits.double(), torch.from_numpy(held.row_weights)
+        logits, weights = held.logits.double(), torch.from_numpy(held.example_weights)
         log_p = logits.log_softmax(1)
         miss, doubt = (of_others(log_p, each).exp() for each in (held.labels, held.predicted))
         # As `metrics.ece`, whose gaps are differences that round to 0 where a network is sure.

@@ -1,12 +1,13 @@
 """Datasets: real ones cut into splits, and synthetic predictions whose true error is known."""
 
 from calibrant.data.augment import Augmentation
-from calibrant.data.judged import judged_by
 from calibrant.data.long_tail import frequency_groups, tail_groups
 from calibrant.data.registry import DATASETS, Dataset, load
 from calibrant.data.shifts import SHIFTS, shifted
+from calibrant.data.soft_labels import with_soft_labels
 from calibrant.data.splits import Batch, Scale, Split, Splits
 from calibrant.data.synthetic import SYNTHETIC, Sample, Synthetic
+from calibrant.deprecated import renamed_in
 
 __all__ = [
     "DATASETS",
@@ -21,8 +22,9 @@ __all__ = [
     "Splits",
     "Synthetic",
     "frequency_groups",
-    "judged_by",
     "load",
     "shifted",
     "tail_groups",
+    "with_soft_labels",
 ]
+__getattr__ = renamed_in(__name__)

@@ -13,6 +13,7 @@ from torch import Tensor
 from calibrant.data.hashing import uniform
 from calibrant.data.splits import Batch, Split
 from calibrant.data.text import PAD, UNKNOWN
+from calibrant.setting_errors import SettingError
 from calibrant.shapes import Index
 
 # Names of the random numbers of an example in an epoch.
@@ -46,11 +47,11 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if self.crop < 0:
-            raise ValueError(f"crop must be at least 0 pixels, got {self.crop}")
+            raise SettingError("crop", f"must be at least 0 pixels, got {self.crop}")
         if not 0 <= self.mixup < math.inf:
-            raise ValueError(f"mixup must be at least 0 and finite, got {self.mixup}")
+            raise SettingError("mixup", f"must be at least 0 and finite, got {self.mixup}")
         if not 0 <= self.word_dropout < 1:
-            raise ValueError(f"word_dropout must lie in [0, 1), got {self.word_dropout}")
+            raise SettingError("word_dropout", f"must lie in [0, 1), got {self.word_dropout}")
 
     def __call__(
         self, split: Split, index: Tensor, *, seed: int, epoch: int, ignore_index: int | None = None

@@ -1,6 +1,5 @@
 """Images in folders named after their class, decoded only if they are kept."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -110,11 +109,8 @@ def pixels(image: Any, mode: Mode) -> Tensor:
 
 def _opened(library: Any, path: Path, mode: Mode) -> Tensor:
     try:
-        with warnings.catch_warnings():
-            # Pillow warns of huge pictures before we refuse them.
-            warnings.simplefilter("ignore")
-            with library.open(path) as image:
-                return pixels(image, mode)
+        with library.open(path) as image:
+            return pixels(image, mode)
     except FileNotFoundError:
         raise FileNotFoundError(f"no such file: {path}") from None
     except Exception as error:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Literal
 
 from calibrant.data.splits import Kind
+from calibrant.setting_errors import SettingError, did_you_mean
 
 # Which of the options below make sense for which inputs.
 SHARED: dict[Kind | Literal["images or text"], tuple[str, ...]] = {
@@ -44,21 +44,21 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.val is not None and not 0 < self.val < 1:
-            raise ValueError(f"val must lie strictly between 0 and 1, got {self.val}")
+            raise SettingError("val", f"must lie strictly between 0 and 1, got {self.val}")
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1, got {self.limit}")
+            raise SettingError("limit", f"must be at least 1, got {self.limit}")
         if not 1 <= self.long_tail < float("inf"):
-            raise ValueError(
-                f"long_tail must be at least 1 (1 changes nothing), got {self.long_tail}"
+            raise SettingError(
+                "long_tail", f"must be at least 1 (1 changes nothing), got {self.long_tail}"
             )
         if not isinstance(self.label_noise, str) and not 0 <= self.label_noise < 1:
-            raise ValueError(f"label_noise must lie in [0, 1), got {self.label_noise}")
+            raise SettingError("label_noise", f"must lie in [0, 1), got {self.label_noise}")
         if self.vocabulary < 3:
-            raise ValueError(
-                f"vocabulary must be at least 3 (0 pads, 1 is unknown), got {self.vocabulary}"
+            raise SettingError(
+                "vocabulary", f"must be at least 3 (0 pads, 1 is unknown), got {self.vocabulary}"
             )
         if self.length is not None and self.length < 1:
-            raise ValueError(f"length must be at least 1, got {self.length}")
+            raise SettingError("length", f"must be at least 1, got {self.length}")
         height_and_width(self.size)
 
 
@@ -68,7 +68,7 @@ def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None
         return None
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(s, int) and 1 <= s <= 4096 for s in pair):
-        raise ValueError(f"size must be a number or (height, width) in [1, 4096], got {size}")
+        raise SettingError("size", f"must be a number or (height, width) in [1, 4096], got {size}")
     return pair[0], pair[1]
 
 
@@ -76,9 +76,7 @@ OPTION_NAMES = tuple(field.name for field in fields(Options))
 
 
 def check_names(what: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a name that is not known, with the nearest one that is and with all of them."""
+    """Refuse a name that is not known."""
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"no {what} {name!r}; {hint}expected one of {', '.join(known)}")
+            raise ValueError(f"no {what} {name!r}; {did_you_mean(name, known)}")

@@ -1,7 +1,6 @@
 """The datasets by name, and the one function that loads any of them."""
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from calibrant.data.options import OPTION_NAMES, SHARED, Options, check_names
 from calibrant.data.source import Source
 from calibrant.data.splits import Kind, Splits
 from calibrant.data.text_sets import agnews, newsgroups, sst5, trec
+from calibrant.data_folder import data_folder
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
     Args:
         name: one of `DATASETS`.
         seed: at least 0; the same one gives the same splits, bit for bit.
-        root: the folder that holds the data. If not given, $CALIBRANT_DATA; without that,
-            `../shared/data` seen from the current folder and from the checkout.
+        root: the folder that holds the data; if not given $CALIBRANT_DATA, or without that
+            `~/.cache/calibrant/data` (in $XDG_CACHE_HOME if set).
         options: see `Options`, and the options of the reader in `DATASETS[name].options`.
 
     Raises:
@@ -183,13 +183,12 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     shared = Options(**{option: options[option] for option in options if option in OPTION_NAMES})
     own = {option: options[option] for option in options if option in dataset.own_options}
-    folders = searched(root)
+    folder = data_root(root)
     try:
-        source = dataset.load(folders, **own)
+        source = dataset.load([folder], **own)
     except FileNotFoundError as error:
         # Readers say what they looked for; here it becomes what to do about it.
-        places = ", ".join(map(str, folders))
-        raise FileNotFoundError(f"{name}: {error}; looked in {places}; {dataset.where}") from None
+        raise FileNotFoundError(f"{name}: {error}; looked in {folder}; {dataset.where}") from None
     kind = source.kind or dataset.kind
     if kind == "images or text":
         raise ValueError(f"{name}: its reader must say whether it holds images or text")
@@ -199,13 +198,10 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
     return cut(name, kind, source, seed, shared)
 
 
-def searched(root: str | Path | None) -> list[Path]:
-    """The folders in which data are looked for, in this order."""
-    if root is not None:
-        if not Path(root).is_dir():
-            raise FileNotFoundError(f"root must be a folder, and {root} is none")
-        return [Path(root)]
-    if given := os.environ.get("CALIBRANT_DATA"):
-        return [Path(given)]
-    near = Path("..", "shared", "data")
-    return [near, Path(__file__).parents[3].parent / "shared" / "data"]
+def data_root(root: str | Path | None) -> Path:
+    """Return the folder in which data are looked for."""
+    if root is None:
+        return data_folder()
+    if not Path(root).is_dir():
+        raise FileNotFoundError(f"root must be a folder, got {root}")
+    return Path(root)

@@ -60,10 +60,10 @@ def graph_of(calibrator: Calibrator) -> Any:
         raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
     onnx = need("onnx", extra="export", what="writing ONNX files")
     graph = Graph()
-    raised = _finite(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
-    log_probs = graph.normalised(BUILDERS[method](graph, raised, **calibrator.parameters))
+    scores = _finite(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
+    log_probs = graph.normalised(BUILDERS[method](graph, scores, **calibrator.parameters))
     if calibrator.keeps_argmax:
-        log_probs = _with_top_of(graph, raised, log_probs)
+        log_probs = _with_top_of(graph, scores, log_probs)
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
     properties = {

@@ -3,7 +3,6 @@
 import io
 import math
 import struct
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,9 +177,7 @@ def _header(prefix: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"npy version {version} is only for structured arrays")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        shape, fortran, dtype = readers[version](stream, max_header_size=MAX_HEADER)
+    shape, fortran, dtype = readers[version](stream, max_header_size=MAX_HEADER)
     return shape, fortran, dtype, stream.tell()
 
 

@@ -1,1 +1,11 @@
-"""Faces for other libraries: each thin, each optional."""
+"""Adapters for other libraries, each an optional extra: `sklearn` and `torchmetrics`."""
+
+from importlib import import_module
+
+__all__ = ["sklearn", "torchmetrics"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

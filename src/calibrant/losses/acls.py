@@ -1,6 +1,6 @@
 """Label smoothing that adapts to the logits and acts only where they are too far apart."""
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import allowed
 from calibrant.losses.settings import at_least
@@ -42,7 +42,7 @@ def acls(
     at_least("margin", 0, margin, infinite=True)
     for name, value in (("alpha", alpha), ("top", top), ("rest", rest)):
         at_least(name, 0, value)
-    z = raised(logits)
+    z = promote_dtype(logits)
     highest = z.detach().amax(1, keepdim=True)
     is_top, there = z == highest, allowed(z)
     too_high = (z - margin).relu().where(is_top, 0) ** 2

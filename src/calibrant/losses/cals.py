@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import over_allowed
 from calibrant.losses.margin import margin_constraint
@@ -46,7 +46,7 @@ def cals(
     at_least("multipliers", 0, multipliers, many=True)
     positive("rho", rho, many=True)
     one_of("penalty", penalty, PENALTIES)
-    logits = raised(logits)
+    logits = promote_dtype(logits)
     h = margin_constraint(logits, margin=margin, normalize=normalize)
     multipliers = checked_per_class("multipliers", multipliers, h)
     price = PENALTIES[penalty].value(h, multipliers, checked_per_class("rho", rho, h))

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from torch.utils.checkpoint import checkpoint
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import allowed, column
 from calibrant.losses.settings import SOURCES, Source, at_least, one_of
@@ -50,7 +50,7 @@ def cpc(
     at_least("discrimination", 0, discrimination)
     at_least("exclusion", 0, exclusion)
     one_of("form", form, SOURCES)
-    z = raised(logits)
+    z = promote_dtype(logits)
     base = cross_entropy(z, labels)
     n, k = logits.shape
     if k < 3:
@@ -59,7 +59,8 @@ def cpc(
     others = z[~is_label].reshape(n, k - 1)
     there = allowed(others)
     count = there.sum(1).to(z.dtype)
-    against = -logsigmoid(z[is_label][:, None] - others).sum(1) / count.clamp_min(1)
+    gaps = z[is_label][:, None] - others.where(there, 0)
+    against = -logsigmoid(gaps).where(there, 0).sum(1) / count.clamp_min(1)
     total = _over_pairs(others.where(there, torch.inf), others)
     if form == "paper":
         total = total - math.log(2) * count

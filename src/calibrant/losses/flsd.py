@@ -10,6 +10,7 @@ from scipy.special import lambertw
 from calibrant.losses.focal import focal
 from calibrant.losses.log_probs import log_probs, of_label
 from calibrant.losses.settings import one_of
+from calibrant.setting_errors import SettingError
 from calibrant.shapes import Labels, Logits, PerExample
 
 Rule = Literal["steps", "lambert"]
@@ -48,7 +49,9 @@ def flsd(
     """
     one_of("rule", rule, RULES)
     if not thresholds or list(thresholds) != sorted(set(thresholds)):
-        raise ValueError(f"thresholds must increase and be at least one, got {list(thresholds)}")
+        raise SettingError(
+            "thresholds", f"must increase and be at least one, got {list(thresholds)}"
+        )
     choices = [balancing_gamma(threshold) for threshold in thresholds]
     if rule == "steps":
         choices = [float(round(choice)) for choice in choices]
@@ -74,7 +77,7 @@ def balancing_gamma(threshold: float) -> float:
     [4.8506, 3.0702, 1.9572]
     """
     if not 0 < threshold <= 0.5:
-        raise ValueError(f"thresholds must lie in (0, 0.5], got {threshold:g}")
+        raise SettingError("thresholds", f"must lie in (0, 0.5], got {threshold:g}")
     log_a = math.log1p(-threshold)
     b = threshold * math.log(threshold)
     ratio = (1 - threshold) / b

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.shapes import Labels, Logits, PerExample
 
 # Log of 1 - p_y where no other class is allowed: its exponential is 0, its gradient a number.
@@ -25,7 +25,7 @@ def _rows(logits: Logits) -> Logits:
         )
     if logits.shape[1] < 2:
         raise ValueError(f"need at least 2 classes, got logits of shape {tuple(logits.shape)}")
-    return raised(logits)
+    return promote_dtype(logits)
 
 
 def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:

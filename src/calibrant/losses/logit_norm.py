@@ -2,7 +2,7 @@
 
 import torch
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import allowed
 from calibrant.losses.settings import at_least
@@ -34,7 +34,7 @@ def logit_norm(
     """
     at_least("alpha", 0, alpha)
     at_least("norm", 1, norm, infinite=True)
-    logits = raised(logits)
+    logits = promote_dtype(logits)
     # Powers of huge or tiny logits leave the range of floats. A norm scales, so take out the
     # largest; as a constant, because the gradient of a norm does not depend on the scale.
     kept = logits.where(allowed(logits), 0)

@@ -1,6 +1,6 @@
 """How far each logit lies below the largest one, as a constraint and as a penalty."""
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
 from calibrant.losses.log_probs import allowed, of_label, over_allowed, without_label
 from calibrant.losses.penalties import PerClass, checked_per_class
@@ -13,7 +13,7 @@ def margin(logits: Logits, labels: Labels) -> PerExample:
 
     Classes that share the maximum share its gradient.
     """
-    z = raised(logits)
+    z = promote_dtype(logits)
     return of_label(z, labels) - without_label(z, labels).amax(1)
 
 
@@ -34,7 +34,7 @@ def margin_constraint(logits: Logits, *, margin: float, normalize: bool = True) 
         positive("margin", margin)
     else:
         at_least("margin", 0, margin, infinite=True)
-    z = raised(logits)
+    z = promote_dtype(logits)
     excess = (z.amax(1, keepdim=True) - z).where(allowed(z), 0) - margin
     return excess / margin if normalize else excess
 
@@ -62,7 +62,7 @@ def margin_smoothing(
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
     at_least("alpha", 0, alpha, many=True)
-    logits = raised(logits)
+    logits = promote_dtype(logits)
     excess = margin_constraint(logits, margin=margin, normalize=False).relu()
     weights = checked_per_class("alpha", alpha, excess)
     return cross_entropy(logits, labels) + over_allowed(weights * excess, logits)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant.setting_errors import SettingError
+
 # Where a paper and the code published with it, or after it, differ.
 Source = Literal["paper", "public_code"]
 SOURCES = ("paper", "public_code")
@@ -22,7 +24,7 @@ def number(name: str, value: Any, *, many: bool = False) -> None:
     if value.dtype == torch.bool or value.is_complex():
         raise TypeError(f"{name} must be a number, got a tensor of {value.dtype}")
     if value.ndim and not many:
-        raise ValueError(f"{name} must be one number, got shape {tuple(value.shape)}")
+        raise SettingError(name, f"must be one number, got shape {tuple(value.shape)}")
 
 
 def whole(name: str, low: int, value: Any) -> None:
@@ -66,27 +68,27 @@ def _all(name: str, value: float | Tensor, holds: Callable[[Any], Any], must: st
         # A tensor of one number would cost as much as a loss of a small batch.
         bad = [] if holds(value) else [value]
     if bad:
-        raise ValueError(f"{name} must {must}, got {float(bad[0]):g}")
+        raise SettingError(name, f"must {must}, got {float(bad[0]):g}")
 
 
 def fraction(name: str, value: float) -> None:
     """Refuse a number outside [0, 1]."""
     number(name, value)
     if not 0 <= value <= 1:
-        raise ValueError(f"{name} must lie in [0, 1], got {value:g}")
+        raise SettingError(name, f"must lie in [0, 1], got {value:g}")
 
 
 def one_of(name: str, value: Any, names: Collection[str]) -> None:
     """Refuse a name that does not exist, and list those that do."""
     if not isinstance(value, str) or value not in names:
-        raise ValueError(f"{name} must be one of {list(names)}, got {value!r}")
+        raise SettingError(name, f"must be one of {list(names)}, got {value!r}")
 
 
 def one_for_each(name: str, value: float | Tensor, size: int, what: str) -> None:
     """Refuse a tensor that is neither one number nor one number for each example or class."""
     # A column would broadcast against the batch and give n^2 numbers without a word.
     if isinstance(value, Tensor) and tuple(value.shape) not in ((), (size,)):
-        raise ValueError(
-            f"{name} must be a number or one for each of {size} {what}, "
-            f"got shape {tuple(value.shape)}"
+        raise SettingError(
+            name,
+            f"must be a number or one for each of {size} {what}, got shape {tuple(value.shape)}",
         )

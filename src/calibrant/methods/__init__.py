@@ -21,7 +21,8 @@ from calibrant.methods.plain import (
     balanced_softmax,
     logit_adjustment,
 )
-from calibrant.methods.settings import meant, settings_of
+from calibrant.methods.settings import settings_of
+from calibrant.setting_errors import did_you_mean
 
 # A setting of every method beside its own, but for those that are nothing else.
 ADJUST = "adjust"
@@ -82,12 +83,11 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
         False
     """
     if name not in METHODS:
-        raise ValueError(f"no method {name!r}; {meant(name, METHODS)}")
+        raise ValueError(f"no method {name!r}; {did_you_mean(name, METHODS)}")
     for each in settings:
         if each not in METHODS[name].settings:
-            raise ValueError(
-                f"method {name} has no setting {each!r}; {meant(each, METHODS[name].settings)}"
-            )
+            hint = did_you_mean(each, METHODS[name].settings)
+            raise ValueError(f"method {name} has no setting {each!r}; {hint}")
     own = {key: value for key, value in settings.items() if key != ADJUST}
     method = METHODS[name].make(classes=classes, **own)
     if ADJUST in settings:

@@ -14,6 +14,7 @@ from calibrant.losses.log_probs import log_probs, of_label
 from calibrant.losses.settings import at_least, number, positive, whole
 from calibrant.methods.base import Method, mixed, same_answers, same_classes
 from calibrant.predictions import Predictions
+from calibrant.setting_errors import SettingError
 
 
 class AdaFocal(Method):
@@ -64,8 +65,8 @@ class AdaFocal(Method):
         at_least("most", gamma, most)
         number("least", least)
         if not -math.inf < least <= -switch:
-            raise ValueError(
-                f"least must be finite and at most -switch = {-switch:g}, got {least:g}"
+            raise SettingError(
+                "least", f"must be finite and at most -switch = {-switch:g}, got {least:g}"
             )
         self.classes = classes
         self.rate, self.least, self.most, self.switch = rate, least, most, switch

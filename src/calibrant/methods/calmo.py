@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.data import Batch
 from calibrant.losses import cross_entropy
@@ -28,6 +28,7 @@ from calibrant.methods.neighbourhood import (
 )
 from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
+from calibrant.setting_errors import SettingError
 from calibrant.shapes import Labels, Logits, PerExample
 
 
@@ -122,7 +123,7 @@ class Calmo(Method):
         for name, value in {"part": part, "smooth_part": smooth_part}.items():
             number(name, value)
             if not 0 < value <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {value:g}")
+                raise SettingError(name, f"must lie in (0, 1], got {value:g}")
         flag("detach_clean", detach_clean)
         one_of("attack_norm", attack_norm, ("linf", "l2"))
         one_of("space", space, ("pixel", "normalized"))
@@ -264,7 +265,7 @@ class Calmo(Method):
         length = self.difference / (squares / count).sqrt().clamp(min=tiny)
         # The margin to the class that is next here: that to another one would not be its change.
         rival = without_label(logits, labels).argmax(1)
-        shifted = raised(around.nearby(length * way)[0])
+        shifted = promote_dtype(around.nearby(length * way)[0])
         moved = of_label(shifted, labels) - of_label(shifted, rival)
         change: Tensor = share * (moved - margins) / length
         return priced + (change - change.detach())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.methods.heads import Seen
 
 Inputs = Literal["features", "noise", "random_features", "intermediate"]
@@ -27,11 +27,11 @@ def fed(kind: str, seen: Seen, inputs: Tensor, *, seed: int) -> Tensor:
         seed: of what is random.
     """
     if kind == "features":
-        return raised(seen.features)
-    like = raised(seen.logits.detach())
+        return promote_dtype(seen.features)
+    like = promote_dtype(seen.logits.detach())
     places = like.shape[2:]
     if seen.inner is not None:
-        inner = raised(seen.inner)
+        inner = promote_dtype(seen.inner)
         if not places:
             return inner.flatten(2).mean(2) if inner.ndim > 2 else inner
         if inner.ndim != like.ndim:

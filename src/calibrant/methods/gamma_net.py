@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.data import Batch
 from calibrant.losses import focal
 from calibrant.losses.log_probs import log_probs, of_label, of_others, top_class
@@ -176,7 +176,7 @@ class GammaNet(MetaLearner):
         if self.attention and seen.logits.ndim > 2:
             raise ValueError("attention is over a batch of images: pixels are too many for it")
         if self.inputs == "noise":
-            return noise(self.tags(batch), seed=self.seed).to(raised(seen.logits).dtype)
+            return noise(self.tags(batch), seed=self.seed).to(promote_dtype(seen.logits).dtype)
         each = fed(self.inputs, seen, batch.inputs, seed=self.seed)
         return self.rows(each, batch.labels, adjusted=False)[0]
 
@@ -201,7 +201,9 @@ class GammaNet(MetaLearner):
     def _learn(self, seen: Seen, batch: Batch, given: Tensor, pending: Pending) -> None:
         """Move the gamma network by what a tried step of the head does to held-out data."""
         kept, gather = self.kept(batch), self.ranks.gather
-        features, labels = self.rows(raised(seen.features), larger_part(batch), adjusted=False)
+        features, labels = self.rows(
+            promote_dtype(seen.features), larger_part(batch), adjusted=False
+        )
         labels, fed_to = gather(labels[kept]), gather(given[kept])
         view = self.view(seen, gather(features[kept]), pending)
         if view is None:

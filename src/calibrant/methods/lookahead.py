@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.shapes import Logits, PerExample, Scalar
 
 # Of logits (n, k) and the parameter of each example: the loss of each, or its slopes (n, k).
@@ -56,7 +56,7 @@ class View:
         outer: Callable[[Tensor], Scalar],
     ) -> "View":
         """A view from a linear layer or a 1x1 convolution; nothing in it has a gradient."""
-        weight, bias = raised(head.weight.detach().flatten(1)), head.bias
+        weight, bias = promote_dtype(head.weight.detach().flatten(1)), head.bias
         features, meta = (each.detach().to(weight.dtype) for each in (features, meta))
         if bias is not None:
             weight = torch.cat([weight, bias.detach().to(weight.dtype)[:, None]], 1)

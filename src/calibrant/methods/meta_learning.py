@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.data import Batch, Splits
 from calibrant.losses import cross_entropy, dece, sece
 from calibrant.losses.sece import Form, check_kernel
@@ -106,7 +106,7 @@ class MetaLearner(Method):
         size = max(1, ELEMENTS // max(1, batch.inputs[:1].numel()))
         with evaluating(model), torch.no_grad():
             parts = [look(model, part).features for part in torch.split(batch.inputs, size)]
-        meta, labels = self.rows(raised(torch.cat(parts)), batch.labels, adjusted=False)
+        meta, labels = self.rows(promote_dtype(torch.cat(parts)), batch.labels, adjusted=False)
         kept = self.kept(batch)
         meta, labels = self.ranks.gather(meta[kept]), self.ranks.gather(labels[kept])
         if not len(features) or not len(labels):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrant.checks import raised
+from calibrant.checks import promote_dtype
 from calibrant.data import Batch
 from calibrant.losses.log_probs import column, log_probs
 from calibrant.losses.sece import Form
@@ -125,7 +125,9 @@ class MetaSmoothing(MetaLearner):
     def _learn(self, seen: Seen, batch: Batch, pending: Pending) -> None:
         """Move the smoothing by what a tried step of the head does to held-out data."""
         kept, gather = self.kept(batch), self.ranks.gather
-        features, labels = self.rows(raised(seen.features), larger_part(batch), adjusted=False)
+        features, labels = self.rows(
+            promote_dtype(seen.features), larger_part(batch), adjusted=False
+        )
         labels = gather(labels[kept])
         view = self.view(seen, gather(features[kept]), pending)
         if view is None:

@@ -187,7 +187,7 @@ def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
 
 def adaptive_sums(predictions: Predictions, *, bins: int = 15) -> BinSums:
     """Sums of the top label over the equal-mass bins of `adaptive_ece`."""
-    return _adaptive(predictions, bins)(predictions.row_weights)
+    return _adaptive(predictions, bins)(predictions.example_weights)
 
 
 def adaptive_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:

@@ -73,7 +73,7 @@ def per_class_ece(
     """
     _check_threshold(threshold)
     warn_if_thin(len(predictions), check_count(bins))
-    weights = predictions.row_weights
+    weights = predictions.example_weights
     if adaptive:
         errors = _adaptive_errors(predictions, weights, bins, threshold)
     else:
@@ -86,7 +86,7 @@ def class_sums(predictions: Predictions, *, bins: Bins = 15, threshold: float = 
     """Sums for each class and bin, (k, b): p_c against 1[y = c], in one pass over the logits."""
     edges = bin_edges(bins)
     cells = predictions.classes * (len(edges) - 1)
-    weights = predictions.row_weights
+    weights = predictions.example_weights
 
     def of_chunk(part: slice, scaled: Chunk, scale: Scale) -> tuple[PerCell, PerCell, PerClass]:
         rows, code, values = _large_entries(scaled, scale, edges, threshold)

@@ -37,12 +37,12 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
     """
     _refuse_weights_and_groups(predictions)
     if every_class:
-        square = predictions.rows.squared_norm.numpy()
+        square = predictions.example_stats.squared_norm.numpy()
         cubes = predictions.map_scaled(
             lambda _, scaled, total: ((scaled / total[:, None]).astype(np.float64) ** 3).sum(1)
         )
         cube = np.concatenate(list(cubes))
-        surprise = 2 * (square - predictions.rows.label_prob.numpy())
+        surprise = 2 * (square - predictions.example_stats.label_prob.numpy())
         variance = 4 * (cube - square**2).clip(0)
     else:
         confidence, correct = predictions.confidence.numpy(), predictions.correct.numpy()

@@ -16,7 +16,7 @@ Statistic = Callable[[Values], float]
 
 def at_own_weights(predictions: Predictions, statistic: Statistic) -> float:
     """Evaluate the metric on the predictions as they are."""
-    return statistic(predictions.row_weights)
+    return statistic(predictions.example_weights)
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ def mean_statistic(
 
 def nll_values(predictions: Predictions) -> Values:
     """Negative log-likelihood of each label, (n,)."""
-    return -predictions.rows.label_log_prob.numpy()
+    return -predictions.example_stats.label_log_prob.numpy()
 
 
 def brier_values(predictions: Predictions) -> Values:
     """Squared distance of each probability vector from its one-hot label, (n,)."""
-    rows = predictions.rows
-    return np.asarray(rows.squared_norm.numpy() - 2 * rows.label_prob.numpy() + 1)
+    stats = predictions.example_stats
+    return np.asarray(stats.squared_norm.numpy() - 2 * stats.label_prob.numpy() + 1)
 
 
 def correct_values(predictions: Predictions) -> Values:
@@ -117,14 +117,14 @@ def brier_split(predictions: Predictions, *, bins: int = 15) -> BrierSplit:
             Forecasting 2008.
     """
     sums = class_sums(predictions, bins=bins)
-    weights = predictions.row_weights
-    total, rows = weights.sum(), predictions.rows
+    weights = predictions.example_weights
+    total, stats = weights.sum(), predictions.example_stats
     filled = np.where(sums.count > 0, sums.count, 1)
     forecast, frequency = sums.confidence / filled, sums.correct / filled
     base = sums.correct.sum(1, keepdims=True) / total
     share = sums.count / total
-    variance = weights @ rows.squared_norm.numpy() / total - (share * forecast**2).sum()
-    covariance = weights @ rows.label_prob.numpy() / total - (share * forecast * frequency).sum()
+    variance = weights @ stats.squared_norm.numpy() / total - (share * forecast**2).sum()
+    covariance = weights @ stats.label_prob.numpy() / total - (share * forecast * frequency).sum()
     return BrierSplit(
         reliability=float((share * (forecast - frequency) ** 2).sum()),
         resolution=float((share * (frequency - base) ** 2).sum()),

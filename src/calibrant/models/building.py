@@ -1,10 +1,9 @@
 """Networks from names: ours by `build`, a user's by `from_path`."""
 
-import difflib
 import importlib
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import nn
 
 from calibrant.models.network import Network
 from calibrant.models.registry import MODELS, Kind, Model
+from calibrant.setting_errors import did_you_mean
 
 # What a setting may be given as, by the type of its default.
 ACCEPTED: dict[type, tuple[type, ...]] = {
@@ -57,7 +57,7 @@ def build(
         269722
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}{_meant(name, MODELS)}")
+        raise ValueError(f"unknown model {name!r}; {did_you_mean(name, MODELS)}")
     model = MODELS[name]
     _check_task(classes, shape, vocabulary)
     if model.kind not in _kinds(shape, vocabulary):
@@ -144,8 +144,8 @@ def _imported(path: str) -> Any:
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            near = _meant(part, [key for key in vars(found) if not key.startswith("_")])
-            raise ValueError(f"{module!r} has no {name!r}{near}")
+            near = did_you_mean(part, [key for key in vars(found) if not key.startswith("_")])
+            raise ValueError(f"{module!r} has no {name!r}; {near}")
         found = getattr(found, part)
     if not callable(found):
         raise TypeError(f"{path} must be a function or class, got {type(found).__name__}")
@@ -177,16 +177,10 @@ def _misfit(name: str, model: Model, shape: tuple[int, ...], vocabulary: int | N
 
 def _check_setting(name: str, key: str, value: Any, known: Mapping[str, Any]) -> None:
     if key not in known:
-        raise ValueError(f"{name} has no setting {key!r}{_meant(key, known)}")
+        raise ValueError(f"{name} has no setting {key!r}; {did_you_mean(key, known)}")
     kind = type(known[key])
     right = isinstance(value, ACCEPTED[kind]) and not isinstance(value, bool)
     if not right or (kind is tuple and not all(type(each) is int for each in value)):
         raise TypeError(f"{key} of {name} must be {WORDS[kind]}, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{key} of {name} must be finite, got {value}")
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name[:60], list(known), 1)
-    listed = f"; expected one of {', '.join(known)}"
-    return f"; did you mean {close[0]!r}?" if close else listed

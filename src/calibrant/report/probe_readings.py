@@ -8,7 +8,7 @@ from calibrant.curvature.correlation import LEAST, Kind, correlation
 from calibrant.metrics import Interval
 from calibrant.report.readings import Rows, column, has_numbers
 
-ECE = {"train_ece": "ECE, training", "test_ece": "ECE, test"}
+ECE = {"train_ece": "ECE, training", "val_ece": "ECE, validation", "test_ece": "ECE, test"}
 SHARPNESS = {
     "hessian": "Hessian",
     "gauss_newton": "Gauss-Newton",

@@ -1,7 +1,7 @@
-"""One cell of a study: train it, keep its predictions, measure them."""
+"""One run of a study: train it, keep its predictions, measure them."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from calibrant.study.grid import Cell, Study
 from calibrant.study.rows import MEASURED, ROWS, TABLE, Row, measured_rows, read_rows, write_rows
 from calibrant.training import Trained, train
 from calibrant.training.building import built
-from calibrant.training.folder import CONFIG, WEIGHTS, read_json, read_result, sums, write_json
+from calibrant.training.folder import (
+    CONFIG,
+    WEIGHTS,
+    DriftError,
+    read_json,
+    read_result,
+    sums,
+    write_json,
+)
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.results import saved_predictions
@@ -28,46 +36,38 @@ def run_cell(
     *,
     locked: bool = False,
     on_step: Callable[[Loop], None] = lambda loop: None,
-    on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> Trained:
-    """Train a cell in its folder, resumed from its last checkpoint, and write its rows.
+    """Train a run in its folder, resumed from its last checkpoint, and write its rows.
 
     Changed calibrators, metrics or labels of the study change the rows, not the training.
-
-    Args:
-        cell: what is trained.
-        study: what is measured.
-        folder: of the cell.
-        locked: whether the caller holds the lock of the folder.
-        on_step: called after every step.
-        on_epoch: called with the row of every epoch.
+    `locked` says that the caller holds the lock of the folder.
     """
     config = cell.config()
-    splits, model, method = built(
-        config["dataset"], config["model"], config["method"], seed=cell.seed
-    )
-    parts = ("dataset", "model", "method")
-    with _threads_of(folder), _advice(folder):
-        trained = train(
-            model,
-            method,
-            splits,
-            cell.recipe,
-            seed=cell.seed,
-            folder=folder,
-            locked=locked,
-            config={f"{part}.{name}": v for part in parts for name, v in config[part].items()},
-            probe=config.get("probe"),
-            on_step=on_step,
-            on_epoch=on_epoch,
-        )
+    parts = {part: config[part] for part in ("dataset", "model", "method")}
+    splits, model, method = built(**parts, seed=cell.seed)
+    try:
+        with _threads_of(folder):
+            trained = train(
+                model,
+                method,
+                splits,
+                cell.recipe,
+                seed=cell.seed,
+                folder=folder,
+                locked=locked,
+                config={f"{part}.{name}": v for part in parts for name, v in parts[part].items()},
+                probe=config.get("probe"),
+                on_step=on_step,
+            )
+    except DriftError as error:
+        raise ValueError(f"{error.problem}: remove that folder and give --retry") from error
     measure(cell, study, folder)
     return trained
 
 
 @contextmanager
 def _threads_of(folder: Path) -> Iterator[None]:
-    """Go on with the threads that a cell was begun with: others would sum in another order."""
+    """Keep the number of threads that a run was begun with: others sum in another order."""
     ours = torch.get_num_threads()
     torch.set_num_threads((read_json(folder / CONFIG) or {}).get("threads", ours))
     try:
@@ -76,20 +76,8 @@ def _threads_of(folder: Path) -> Iterator[None]:
         torch.set_num_threads(ours)
 
 
-@contextmanager
-def _advice(folder: Path) -> Iterator[None]:
-    """Say what to do in a study about a cell that was begun with other settings or other code."""
-    try:
-        yield
-    except ValueError as error:
-        what, refused, _ = str(error).partition(": choose another folder, or go on with")
-        if not refused:
-            raise
-        raise ValueError(f"{what}: remove that folder and give --retry") from error
-
-
 def measure(cell: Cell, study: Study, folder: Path) -> None:
-    """Write the rows of a trained cell, unless they are there already."""
+    """Write the rows of a trained run, unless they are there already."""
     made_with = _made_with(cell, study, folder)
     # A damaged record is written again.
     with suppress(ValueError):
@@ -97,7 +85,7 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
             return
     result = read_result(folder) or {}
     val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
-    # Small validation sets make calibrators and metrics warn in every cell.
+    # Small validation sets make calibrators and metrics warn in every run.
     with without_warnings():
         rows = measured_rows(
             cell.labels,
@@ -114,7 +102,7 @@ def measure(cell: Cell, study: Study, folder: Path) -> None:
 
 
 def write_measured(folder: Path, rows: Sequence[Row], made_with: Any) -> None:
-    """Write the rows of a cell, then the record that vouches for them."""
+    """Write the rows of a run, then the record with their checksums."""
     write_rows(folder, rows)
     write_json(folder / MEASURED, _record(folder, made_with))
 
@@ -125,7 +113,7 @@ def _record(folder: Path, made_with: Any) -> dict[str, Any]:
 
 
 def rows_of(folder: Path) -> list[Row]:
-    """Rows of a measured cell; an error if they have changed since."""
+    """Rows of a measured run; an error if they have changed since."""
     held: dict[str, Any] = {}
     with suppress(ValueError):
         held = read_json(folder / MEASURED, summed=True) or {}
@@ -138,11 +126,12 @@ def rows_of(folder: Path) -> list[Row]:
 
 
 def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
-    """What the trained network says about test data that were shifted."""
+    """Predictions of the trained network for shifted test data."""
     if not study.shifts:
         return {}
     config = cell.config()
-    splits, model, _ = built(config["dataset"], config["model"], config["method"], seed=cell.seed)
+    parts = {part: config[part] for part in ("dataset", "model", "method")}
+    splits, model, _ = built(**parts, seed=cell.seed)
     model.load_state_dict(torch.load(folder / WEIGHTS, weights_only=True, map_location="cpu"))
     return {
         name: predict(model, shifted(splits.test, name), ignore_index=splits.ignore_index)

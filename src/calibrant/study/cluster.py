@@ -1,8 +1,8 @@
-"""Run a study on a Dask cluster: this process workers out cells, the workers of the cluster train.
+"""Run a study on a Dask cluster: this process distributes runs, the workers of the cluster train.
 
 Dask would run the task of a dead worker again by itself, several times and unseen. So each task is
 bound to one worker, and what happens after its death is decided here. A worker that sees the
-study's folder claims its cell there, as workers of this machine do; for others this process does.
+study's folder claims its run there, as workers of this machine do; for others this process does.
 """
 
 import json
@@ -44,22 +44,22 @@ def run_on_cluster(
 ) -> list[Row]:
     """Run a study as `runner.run` does, with the workers of a Dask cluster.
 
-    Each of them trains one cell at a time, with as many threads as it has. Workers that see the
-    study's folder write there, and resume from checkpoints; from others the files of a cell come
-    back when it has ended, and an interrupted cell starts again.
+    Each of them trains one run at a time, with as many threads as it has. Workers that see the
+    study's folder write there, and resume from checkpoints; from others the files of a run come
+    back when it has ended, and an interrupted run starts again.
 
     Args:
         study: from `read`.
         folder: of the study, on a local disk of this machine.
         address: of the scheduler, such as `tcp://host:8786`.
         allow_code: factories of models that the study may run; workers must have them, too.
-        retry: run cells that failed or diverged once more.
+        retry: try runs that failed or diverged once more.
         watch: called with the state of things a few times a second.
 
     Raises:
         ConnectionError: no scheduler answers, or it has no workers.
         ValueError: no worker has the same calibrant and Python as this process.
-        InterruptedTrainingError: SIGTERM or SIGINT; cells under way are released.
+        InterruptedTrainingError: SIGTERM or SIGINT; runs under way are released.
         DiskFullError: there is no room, here or on a worker.
     """
     distributed = need("distributed", extra="cluster", what="a study on a Dask cluster")
@@ -75,10 +75,7 @@ def run_on_cluster(
         stack.callback(client.close, timeout=2)
         return run_by(
             lambda runs: Cluster(client, address, runs, study, allow_code),
-            study,
-            folder,
-            retry=retry,
-            watch=watch,
+            *(study, folder, retry, watch),
         )
 
 
@@ -104,9 +101,9 @@ class Worker:
     """A worker of the cluster: what it said of itself, and what it does.
 
     Attributes:
-        id: of the cell that it was given; empty while it has none.
-        claim: on that cell, where the worker does not see the folder.
-        task: that trains the cell.
+        id: of the run that it was given; empty while it has none.
+        claim: on that run, where the worker does not see the folder.
+        task: that trains the run.
     """
 
     greeting: Any
@@ -125,7 +122,7 @@ class Worker:
 
 
 class Cluster:
-    """Gives the cells of a study to the workers of a cluster, one each, and records their ends."""
+    """Gives the runs of a study to the workers of a cluster, one each, and records their ends."""
 
     def __init__(
         self, client: Any, address: str, runs: Runs, study: Study, allow_code: Sequence[str]
@@ -139,7 +136,7 @@ class Cluster:
         write(self.token, LIFE.encode())
 
     def poll(self) -> bool:
-        """Meet new workers, record what has ended, worker out what is pending."""
+        """Meet new workers, record what has ended, distribute what is pending."""
         threads = self._threads()
         for address in self.workers.keys() - threads.keys():
             self._lost(self.workers.pop(address), f"the worker {address} was killed or cut off")
@@ -162,7 +159,7 @@ class Cluster:
         return any(state.status in ("pending", "running") for state in states)
 
     def shutdown(self) -> None:
-        """Release all cells; trainings end at their next step, since nobody wants them."""
+        """Release all runs; trainings end at their next step, since nobody wants them."""
         for worker in self.workers.values():
             if worker.id:
                 worker.task.release()
@@ -182,7 +179,7 @@ class Cluster:
         if late > NOBODY:
             raise ConnectionError(
                 f"the Dask scheduler at {self.address} has had no workers for {NOBODY:.0f} s: "
-                f"start some with `dask worker {self.address}` and run the same command again"
+                f"start some with `dask worker {self.address}` and re-run the same command"
             )
         self.seen = time.monotonic() - late
         return self.known
@@ -222,7 +219,7 @@ class Cluster:
                 warnings.warn(f"{worker.refused}; it is not used", stacklevel=2)
 
     def _give(self, address: str, worker: Worker, id: str, threads: int) -> None:
-        """Have a worker train a cell, unless somebody else has taken it."""
+        """Have a worker train a run, unless somebody else has taken it."""
         # No other command, and no other attempt, has this name.
         key = f"calibrant-{id}-{secrets.token_hex(8)}"
         job = {**self.given, "id": id, "key": key, "threads": threads, "life": worker.life}
@@ -235,7 +232,7 @@ class Cluster:
         worker.id, worker.task = id, self._submit(train_cell, job, address=address, key=key)
 
     def _look(self, address: str, worker: Worker) -> None:
-        """Record the end of a cell, if it has ended; after an error `shutdown` releases it."""
+        """Record the end of a run, if it has ended; after an error `shutdown` releases it."""
         if worker.task.status == "pending":
             return
         try:
@@ -243,7 +240,7 @@ class Cluster:
         except Exception as error:
             record = {"status": "lost", "reason": f"{type(error).__name__}: {error}"}
         if record["status"] == "full":
-            raise DiskFullError(f"the Dask worker {address} {record['reason']}")
+            raise DiskFullError(**{**record["error"], "host": f"the Dask worker {address}"})
         if record["status"] == "lost":
             # It is met again, since it may be another process under the same address.
             self._lost(self.workers.pop(address), f"the worker {address}: {record['reason']}")
@@ -257,7 +254,7 @@ class Cluster:
         worker.id, worker.claim, worker.task = "", None, None
 
     def _lost(self, worker: Worker, why: str) -> None:
-        """A worker died: its cell's attempt is over, and the reason is kept."""
+        """A worker died: the attempt at its run is over, and the reason is kept."""
         if not worker.id:
             return
         why = " ".join(why.split())[:500]

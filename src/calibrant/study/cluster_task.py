@@ -1,4 +1,4 @@
-"""What a worker of a Dask cluster does: say what it is, and train one cell."""
+"""What a worker of a Dask cluster does: say what it is, and train one run."""
 
 import json
 import platform
@@ -20,16 +20,9 @@ from calibrant.study.grid import Study
 from calibrant.study.rows import MEASURED, ROWS, TABLE
 from calibrant.study.runs import Runs
 from calibrant.study.spec import parse
-from calibrant.study.worker import ERROR, LostError, end_of, run_claimed
+from calibrant.study.worker import ERROR, LostError, outcome_of, run_claimed
 from calibrant.training import DiskFullError
-from calibrant.training.folder import (
-    CONFIG,
-    DIVERGED,
-    HISTORY,
-    RESULT,
-    WEIGHTS,
-    code_digest,
-)
+from calibrant.training.folder import CONFIG, DIVERGED, HISTORY, RESULT, WEIGHTS, code_digest
 from calibrant.training.loop import Loop
 
 # What comes back from a machine that does not share the folder; each vouches for those before it.
@@ -44,7 +37,7 @@ ALONE = threading.Lock()
 def versions() -> dict[str, str]:
     """What must be the same in all processes."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"calibrant": f"{__version__}+{code_digest()}", "Python": python}
+    return {"calibrant": f"{__version__}+{code_digest(('.',))}", "Python": python}
 
 
 def greet(token: str) -> dict[str, Any]:
@@ -57,7 +50,7 @@ def greet(token: str) -> dict[str, Any]:
 
 
 def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
-    """In a worker: train a cell; returns how it ended, and its files if the folder is not shared.
+    """In a worker: train a run; returns how it ended, and its files if the folder is not shared.
 
     The end is returned and never raised, so that nothing but plain values travels.
     """
@@ -69,7 +62,7 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
         if job["folder"] is None:
             with tempfile.TemporaryDirectory(prefix="calibrant-") as name:
                 folder = Path(name)
-                status, reason = end_of(lambda: _train(job, folder), folder)
+                status, reason = outcome_of(lambda: _train(job, folder), folder)
                 held = [folder / name for name in FILES]
                 files = {path.name: path.read_bytes() for path in held if path.is_file()}
         else:
@@ -77,13 +70,13 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     except LostError:
         status, reason = "lost", "it was asked to stop"
     except DiskFullError as error:
-        status, reason = "full", str(error)
+        return {"status": "full", "error": error.as_dict()}
     seconds = time.monotonic() - start
     return {"status": status, "reason": reason, "seconds": seconds, "files": files}
 
 
 def _train(job: Mapping[str, Any], folder: Path | None) -> None:
-    """Train in a folder of this worker's own, or claim and record the cell in the study's."""
+    """Train in a folder of this worker's own, or claim and record the run in the study's."""
     worker = need("distributed", extra="cluster", what="a study on a Dask cluster").get_worker()
 
     def check_wanted() -> None:
@@ -104,7 +97,7 @@ def _train(job: Mapping[str, Any], folder: Path | None) -> None:
         if folder is not None:
             run_cell(cell, study, folder, on_step=on_step)
             return
-        # An earlier attempt that nobody wants may be about to leave: then the cell is given again.
+        # An earlier attempt that nobody wants may be about to leave: then the run is given again.
         claim = Runs(job["folder"], study.by_id).claim(job["key"], [job["id"]])
         if claim is not None:
             run_claimed(claim, cell, study, on_step=on_step)

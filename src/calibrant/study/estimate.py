@@ -1,4 +1,4 @@
-"""How long a study will take, from a few steps of each kind of cell."""
+"""How long a study will take, from a few steps of each kind of run."""
 
 import time
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ STEPS = 2
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of one cell, and how many cells there are like it, which differ in the seed."""
+    """Seconds of one run, and how many runs there are like it, which differ in the seed."""
 
     label: str
     seconds: float

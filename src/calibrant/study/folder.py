@@ -1,4 +1,4 @@
-"""The folder of a study: its specification, its cells, and the rows of all of them."""
+"""The folder of a study: its specification, its runs, and the rows of all of them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ PATIENCE = 60.0
 
 
 def write_study(folder: Path, study: Study) -> None:
-    """Write the specification and the list of cells, for workers and reports.
+    """Write the specification and the list of runs, for workers and reports.
 
     Which code the study may run is not in it: a folder may come from anybody.
     """
@@ -41,17 +41,17 @@ def read_study(folder: Path, *, allow_code: Sequence[str] = ()) -> Study:
 
 @contextmanager
 def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
-    """Keep the specification of a study unchanged while its cells run.
+    """Keep the specification of a study unchanged while its runs are trained.
 
-    All who run cells share the lock of the study's folder. A new specification is written only by
-    a process that has the lock alone.
+    All who train share the lock of the study's folder. A new specification is written only by a
+    process that has the lock alone.
 
     Args:
         folder: of the study.
         study: to be run there; a worker has none, and takes what is there.
 
     Yields:
-        Whether nobody else ran cells of the study when it began.
+        Whether nobody else trained runs of the study when it began.
 
     Raises:
         ValueError: the folder holds a study of another name, or one that differs is being run.
@@ -82,15 +82,15 @@ def _check_name(folder: Path, study: Study) -> None:
 
 
 def open_runs(study: Study, folder: Path) -> Runs:
-    """The cells of a study in a folder that can hold one, which is made if there is none."""
+    """The runs of a study in a folder that can hold one, which is made if there is none."""
     check_place(folder, create=True)
     return Runs(folder, study.by_id)
 
 
 def saved_runs(folder: Path) -> Runs:
-    """The cells of the study in a folder; nothing is written.
+    """The runs of the study in a folder; nothing is written.
 
-    Which cells there are is what the study wrote when it was run: with other defaults another
+    Which runs there are is what the study wrote when it began: with other defaults another
     version of the package would count other ones.
     """
     return Runs(folder, _cells(folder))
@@ -101,19 +101,19 @@ def _held(folder: Path) -> dict[str, Any]:
     if held is None:
         raise FileNotFoundError(f"no study in {folder}: there is no {STUDY}")
     if not isinstance(held.get("study"), dict):
-        raise ValueError(f"{folder / STUDY} is damaged: run the study again")
+        raise ValueError(f"{folder / STUDY} is damaged: re-run the study")
     return held
 
 
 def _cells(folder: Path) -> dict[str, Any]:
     cells = _held(folder).get("cells")
     if not isinstance(cells, dict) or not all(isinstance(each, dict) for each in cells.values()):
-        raise ValueError(f"{folder / STUDY} does not list its cells: run the study again")
+        raise ValueError(f"{folder / STUDY} does not list its runs: re-run the study")
     return cells
 
 
 def collect(study: Study, runs: Runs) -> list[Row]:
-    """Put the rows of all finished cells together, and say how every cell ended.
+    """Put the rows of all finished runs together, and record how every run ended.
 
     Rows that were made with other calibrators, metrics or labels, or that have changed since, are
     made again.
@@ -125,7 +125,7 @@ def collect(study: Study, runs: Runs) -> list[Row]:
 
 
 def put_together(folder: Path) -> list[Row]:
-    """Write the rows of all measured cells, and how every cell stands."""
+    """Write the rows of all measured runs, and the status of every run."""
     rows, cells = gathered(folder)
     write_rows(folder, rows)
     write_json(folder / CELLS, {"cells": cells})
@@ -133,12 +133,12 @@ def put_together(folder: Path) -> list[Row]:
 
 
 def lists_cells(folder: Path) -> bool:
-    """Whether the folder says what its cells are; those of early versions do not."""
+    """Whether the folder says what its runs are; those of early versions do not."""
     return "cells" in _held(folder)
 
 
 def gathered(folder: Path) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Rows of all measured cells, and how every cell stands; nothing is written."""
+    """Rows of all measured runs, and the status of every run; nothing is written."""
     rows: list[Row] = []
     cells: list[dict[str, Any]] = []
     runs, labels = saved_runs(folder), _cells(folder)

@@ -1,6 +1,10 @@
-"""A study and its cells: every dataset with every model, optimizer, method and seed."""
+"""A study and its grid: every dataset with every model, optimizer, method and seed.
+
+A cell of the grid is one run, a single training with its own folder.
+"""
 
 import hashlib
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,13 +12,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from calibrant.study.cell_id import canonical, cell_id
 from calibrant.study.spec_settings import PARTS, Part, filled, plain
 from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
 from calibrant.training.recipe import Recipe, recipe_from
-
-# Where the choices of a training stand in the file: dataset, model, optimizer, method.
-Places = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,19 @@ class Choice:
         settings: those that the file gives, in their types.
         label: how tables show it.
         recipe: what it changes in the recipe of the study.
+        place: in the file, such as `method[1]`.
     """
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
     label: str = ""
     recipe: dict[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+
+    def config(self, part: Part) -> dict[str, Any]:
+        """What it means for the training, its recipe aside."""
+        settings = filled(part, self.name, self.settings)
+        return {"name": self.name, **{key: plain(each) for key, each in settings.items()}}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as a file holds them."""
@@ -39,9 +46,13 @@ class Choice:
         return {**own, "recipe": dict(self.recipe)} if self.recipe else own
 
 
+# Dataset, model, optimizer and method.
+Choices = tuple[Choice, Choice, Choice, Choice]
+
+
 @dataclass(frozen=True)
 class Cell:
-    """One training of a study."""
+    """One run of a study: a training, and what is measured of it."""
 
     dataset: Choice
     model: Choice
@@ -58,7 +69,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The cell in one line."""
+        """The run in one line."""
         return f"{', '.join(self.labels.values())}, seed {self.seed}"
 
     def config(self) -> dict[str, Any]:
@@ -69,18 +80,25 @@ class Cell:
         """
         probe = {} if self.probe is None else {"probe": plain({**PROBE_DEFAULTS, **self.probe})}
         return {
-            "dataset": chosen_config("dataset", self.dataset),
-            "model": chosen_config("model", self.model),
-            "method": chosen_config("method", self.method),
+            "dataset": self.dataset.config("dataset"),
+            "model": self.model.config("model"),
+            "method": self.method.config("method"),
             "recipe": plain(self.recipe.flat()),
             "seed": self.seed,
             **probe,
         }
 
-    @property
-    def identity(self) -> str:
-        """SHA-256 of `config`: two cells with the same one are the same training."""
-        return hashlib.sha256(canonical(self.config()).encode()).hexdigest()
+    @cached_property
+    def id(self) -> str:
+        """16 hex digits, the start of the SHA-256 of `config`: the same training has the same id.
+
+        It is the name of the run's folder, so that no text of a user becomes a path.
+        """
+        try:
+            text = json.dumps(self.config(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.label}: settings must be plain JSON: {error}") from error
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -119,61 +137,37 @@ class Study:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
-        return math.prod(len(axis) for axis in (*self.axes(), self.seeds))
+        """How many runs there are."""
+        return len(self.seeds) * math.prod(len(getattr(self, part)) for part in PARTS)
 
-    def axes(self) -> list[tuple[Choice, ...]]:
-        """Datasets, models, optimizers and methods, as the grid is ordered."""
-        return [getattr(self, part) for part in PARTS]
+    def combinations(self) -> Iterator[Choices]:
+        """The choices of each training, without its seed, in the order of the grid."""
+        return product(self.dataset, self.model, self.optimizer, self.method)
 
-    def cells(self) -> list[Cell]:
-        """Every training; seeds vary fastest, then methods, optimizers, models and datasets."""
-        found: list[Cell] = []
-        for indices in combinations(self):
-            choices = self.chosen(indices)
-            recipe = recipe_from(self.settings_of(indices))
-            found.extend(Cell(*choices, recipe, seed, self.probe) for seed in self.seeds)
-        return found
-
-    @cached_property
-    def by_id(self) -> dict[str, Cell]:
-        """Every cell by its id in the store, in the order of the grid; worked out once."""
-        return {cell_id(cell.config()): cell for cell in self.cells()}
-
-    def chosen(self, indices: Places) -> tuple[Choice, Choice, Choice, Choice]:
-        """The four choices at their places in the file."""
-        first, second, third, fourth = indices
-        return self.dataset[first], self.model[second], self.optimizer[third], self.method[fourth]
-
-    def settings_of(self, indices: Places) -> dict[str, Any]:
+    def settings_of(self, choices: Choices) -> dict[str, Any]:
         """The settings of a recipe: the study's, then those of its choices, optimizer last."""
-        dataset, model, optimizer, method = self.chosen(indices)
+        dataset, model, optimizer, method = choices
         own = {"optimizer": optimizer.name, **optimizer.settings}
         return {**self.recipe, **dataset.recipe, **model.recipe, **method.recipe, **own}
 
+    def cells(self) -> list[Cell]:
+        """Every run; seeds vary fastest, then methods, optimizers, models and datasets."""
+        return [
+            Cell(*choices, recipe, seed, self.probe)
+            for choices in self.combinations()
+            for recipe in [recipe_from(self.settings_of(choices))]
+            for seed in self.seeds
+        ]
+
+    @cached_property
+    def by_id(self) -> dict[str, Cell]:
+        """Every run by its id, in the order of the grid."""
+        return {cell.id: cell for cell in self.cells()}
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the shape of a file: `parse` makes the same study of them."""
-        return {
-            "name": self.name,
-            "about": self.about,
-            "seeds": list(self.seeds),
-            "calibrators": list(self.calibrators),
-            "metrics": list(self.metrics),
-            "resamples": self.resamples,
-            "recipe": dict(self.recipe),
-            **({} if self.probe is None else {"probe": dict(self.probe)}),
-            **({"shifts": list(self.shifts)} if self.shifts else {}),
-            **{part: [each.as_dict() for each in getattr(self, part)] for part in PARTS},
-        }
-
-
-def combinations(study: Study) -> Iterator[Places]:
-    """Places of the choices of each training, without its seed, in the order of the grid."""
-    first, second, third, fourth = (range(len(axis)) for axis in study.axes())
-    return product(first, second, third, fourth)
-
-
-def chosen_config(part: Part, choice: Choice) -> dict[str, Any]:
-    """What a choice means for the training, its recipe aside."""
-    settings = filled(part, choice.name, choice.settings)
-    return {"name": choice.name, **{key: plain(each) for key, each in settings.items()}}
+        found = {key: list(v) if isinstance(v, tuple) else v for key, v in vars(self).items()}
+        for part in PARTS:
+            found[part] = [each.as_dict() for each in getattr(self, part)]
+        optional = [key for key in ("probe", "shifts") if not found[key] and found[key] != {}]
+        return {key: v for key, v in found.items() if key not in (*optional, "by_id")}

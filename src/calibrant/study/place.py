@@ -19,7 +19,7 @@ NETWORK_PROGRAMS |= {"blobfuse2", "mount-s3", "mountpoint-s3", "hdfs", "fuse_dfs
 
 
 def check_place(folder: Path, *, create: bool = False) -> None:
-    """Refuse a folder in which a study would fail, or run a cell twice."""
+    """Refuse a folder in which a study would fail, or train a run twice."""
     check_locks()
     for each in (folder, *folder.parents):
         if each.exists() and not each.is_dir():

@@ -22,7 +22,7 @@ from calibrant.predictions import Predictions
 from calibrant.training.checkpoint import write
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
-# What the rows of a cell were made with, and their checksum; written after them.
+# What the rows of a run were made with, and their checksum; written after them.
 MEASURED = "measured.json"
 # The predictions as the network makes them.
 NONE = "none"
@@ -62,11 +62,11 @@ def measured_rows(
 ) -> list[Row]:
     """Every metric of both splits as they are, and of test after each calibrator.
 
-    Calibrators are fitted to val, so their readings there would flatter; they are not made.
-    Pixels have a row `group_ece` as well, the mean of the ECE within each image. If training had
-    many more examples of some classes, `counts`, there are rows of "test: head", "test: medium" and
-    "test: tail", the examples of frequent to rare classes, and `classwise_ece: CLASS` of each.
-    Predictions of test data that were shifted have rows "shift: NAME" without intervals.
+    Calibrators are fitted to val: values there would be in-sample and are not made. Pixels have a
+    row `group_ece` as well, the mean of the ECE within each image. If training had many more
+    examples of some classes, `counts`, there are rows of "test: head", "test: medium" and "test:
+    tail", the examples of frequent to rare classes, and `classwise_ece: CLASS` of each.
+    Predictions of shifted test data have rows "shift: NAME" without intervals.
     """
     found = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
@@ -75,7 +75,7 @@ def measured_rows(
         try:
             fitted = CALIBRATORS[name].fit(val)
         except ValueError:
-            # More numbers than examples, or a single class: the rows say that there is no value.
+            # More parameters than examples, or a single class: the rows have no value.
             found += [_row(labels, seed, name, "test", metric, None) for metric in names]
             continue
         parts.append((name, "test", test.map(fitted)))
@@ -100,7 +100,7 @@ def measured_rows(
 
 
 def _alone(value: float) -> Interval:
-    """A reading without an interval."""
+    """A value without an interval."""
     return Interval(float(value), math.nan, math.nan, math.nan)
 
 
@@ -164,4 +164,4 @@ def read_rows(folder: Path) -> list[Row]:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [Row(**json.loads(line)) for line in lines]
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: remove it and run the study again") from error
+        raise ValueError(f"{path} is damaged: remove it and re-run the study") from error

@@ -1,8 +1,8 @@
 """Run a study: on one machine, by workers that are replaced when they die, or by a cluster."""
 
+import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import time
@@ -14,11 +14,11 @@ from typing import Protocol
 
 import torch
 
-from calibrant.child_processes import command_line, environment
+from calibrant.child_processes import command, environment
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
-from calibrant.study.runs import CellState, Runs
+from calibrant.study.runs import Runs, RunState
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.folder import LOCK, read_result
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
@@ -26,28 +26,26 @@ from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
 # Seconds between two looks at the workers, and that they have to end after a signal.
 PAUSE, PATIENCE = 0.2, 7.0
 LOG = "workers.log"
-# Exit code of a worker that found the disk full.
-FULL = 5
-# Workers in a row that die without a cell, after which the study gives up.
+# Workers in a row that die without a run, after which the study gives up.
 USELESS = 5
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A study under way: its cells in order, and how long it has run."""
+    """A study under way: its runs in order, and how long it has taken."""
 
-    cells: tuple[CellState, ...]
+    cells: tuple[RunState, ...]
     seconds: float
 
 
 class Executor(Protocol):
-    """Runs the cells of a study."""
+    """Trains the runs of a study."""
 
     def poll(self) -> bool:
         """Look after the work, without waiting for it; whether there is anything left."""
 
     def shutdown(self) -> None:
-        """End all work, soon; cells under way are released."""
+        """End all work, soon; runs under way are released."""
 
 
 def run(
@@ -59,9 +57,9 @@ def run(
     retry: bool = False,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> list[Row]:
-    """Run every cell that is not finished, and collect the rows of all that are.
+    """Train every run that is not finished, and collect the rows of all that are.
 
-    The same call again resumes: finished cells are not run again, unfinished ones continue from
+    The same call again resumes: finished runs are not trained again, unfinished ones continue from
     their checkpoints, and rows are made again where calibrators or metrics have changed.
 
     Args:
@@ -69,7 +67,7 @@ def run(
         folder: of the study.
         workers: processes that train side by side; they share the cores.
         allow_code: factories of models that the study may run.
-        retry: run cells that failed or diverged once more.
+        retry: try runs that failed or diverged once more.
         watch: called with the state of things a few times a second.
 
     Raises:
@@ -78,11 +76,7 @@ def run(
         ValueError: the folder holds another study, or runs one with other settings.
     """
     return run_by(
-        lambda runs: LocalExecutor(runs, workers, allow_code),
-        study,
-        folder,
-        retry=retry,
-        watch=watch,
+        lambda runs: LocalExecutor(runs, workers, allow_code), study, folder, retry, watch
     )
 
 
@@ -90,7 +84,6 @@ def run_by(
     executor_of: Callable[[Runs], Executor],
     study: Study,
     folder: str | Path,
-    *,
     retry: bool,
     watch: Callable[[Snapshot], None],
 ) -> list[Row]:
@@ -111,9 +104,9 @@ def run_by(
                 looked = time.monotonic()
                 watch(Snapshot(tuple(runs.states()), looked - start))
                 if interrupts.number is not None:
-                    said = f"finished steps are saved in {where}, the same command goes on"
+                    said = f"finished steps are saved in {where}; re-run the same command to resume"
                     raise InterruptedTrainingError(interrupts.number, said)
-                # To look at very many cells takes time that the workers need.
+                # To look at very many runs takes time that the workers need.
                 time.sleep(max(PAUSE, 4 * (time.monotonic() - looked)))
         except InterruptedTrainingError:
             # What is finished can be reported.
@@ -140,7 +133,7 @@ def _check_ours(folder: Path) -> None:
 
 
 def _mend(runs: Runs) -> None:
-    """Put finished cells back whose files have changed or gone; their checkpoints may be there."""
+    """Put finished runs back whose files have changed or gone; their checkpoints may be there."""
     damaged = []
     for state in runs.states():
         ended = state.attempts[-1:] and state.attempts[-1].outcome == "done"
@@ -155,8 +148,8 @@ def _mend(runs: Runs) -> None:
     damaged = runs.retry(damaged)
     if damaged:
         warnings.warn(
-            f"files of {len(damaged)} finished cells have changed or gone, the first is "
-            f"{runs.folder_of(damaged[0])}: they are run again",
+            f"files of {len(damaged)} finished runs have changed or gone, the first is "
+            f"{runs.folder_of(damaged[0])}: they are trained again",
             stacklevel=3,
         )
 
@@ -168,7 +161,6 @@ class LocalExecutor:
         self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
         self.threads = max(1, torch.get_num_threads() // size)
         self.log = runs.folder / LOG
-        self.logged = self.log.stat().st_size if self.log.exists() else 0
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.useless = 0
 
@@ -179,8 +171,8 @@ class LocalExecutor:
             if code is None:
                 continue
             del self.workers[name]
-            if code == FULL:
-                raise self._full()
+            if full := process.communicate()[0]:
+                raise DiskFullError(**json.loads(full))
             if code:
                 self._record(name, code)
         counts = self.runs.counts()
@@ -195,36 +187,28 @@ class LocalExecutor:
         deadline = time.monotonic() + PATIENCE
         for process in self.workers.values():
             try:
-                process.wait(max(0.1, deadline - time.monotonic()))
+                process.communicate(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.communicate()
 
     def _start(self) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        options = ["--owner", name, "--threads", str(self.threads), "--with-parent"]
-        options += [part for each in self.allow_code for part in ("--allow-code", each)]
+        job = {
+            "folder": str(self.runs.folder),
+            "owner": name,
+            "allow_code": self.allow_code,
+            "threads": self.threads,
+        }
         # Their prints would tear the view apart; what matters is in the folder.
         with self.log.open("ab") as log:
             self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
-                command_line(["worker", str(self.runs.folder), *options]),
-                stdout=log,
+                command("calibrant.study.worker", [json.dumps(job)]),
+                stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(),
                 start_new_session=True,
             )
-
-    def _full(self) -> DiskFullError:
-        """What the worker said that found no room, if there was room for that in the log."""
-        with self.log.open("rb") as log:
-            log.seek(self.logged)
-            lines = log.read().decode(errors="replace").splitlines()
-        said = [line for line in lines if line.startswith("calibrant: cannot write ")]
-        free = shutil.disk_usage(self.runs.folder).free
-        unknown = f"cannot write to {self.runs.folder}: {free:,} bytes free; make room"
-        return DiskFullError(
-            said[-1].removeprefix("calibrant: ") if said else f"{unknown} and run it again"
-        )
 
     def _record(self, name: str, code: int) -> None:
         """Keep the reason why a worker died."""
@@ -235,5 +219,5 @@ class LocalExecutor:
         self.useless = 0 if self.runs.crash(name, why) else self.useless + 1
         if self.useless == USELESS:
             raise ChildProcessError(
-                f"{why} before it took a cell, as {USELESS - 1} others before: see {self.log}"
+                f"{why} before it took a run, as {USELESS - 1} others before: see {self.log}"
             )

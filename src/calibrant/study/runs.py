@@ -1,8 +1,8 @@
-"""The cells of a study as its folder holds them: files say what is done, a lock says who runs.
+"""The runs of a study as its folder holds them: files say what is done, a lock says who trains.
 
-A cell is one training of the study, with a folder of its own. Whoever holds the lock of that
-folder runs the cell; the kernel ends the lock with its process. So a suspended worker keeps its
-cell, a dead one loses it at once, and no clock decides.
+Every run has a folder of its own. Whoever holds the lock of that folder trains the run; the kernel
+ends the lock with its process. So a suspended worker keeps its run, a dead one loses it at once,
+and no clock decides.
 """
 
 import time
@@ -16,17 +16,16 @@ from calibrant.study.rows import MEASURED
 from calibrant.training.folder import DIVERGED, LOCK, RESULT, damaged, read_json, write_json
 
 ATTEMPTS = "attempts.json"
-# Of a cell; the last three are ends.
+# Of a run; the last three are final.
 STATUSES = ("pending", "running", "done", "diverged", "failed")
-ENDS = STATUSES[2:]
-# How often a cell is tried whose worker dies.
+# How often a run is tried whose worker dies.
 MAX_ATTEMPTS = 3
 DIED = "the worker died"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a cell.
+    """One attempt at a run.
 
     Attributes:
         owner: name of the worker.
@@ -35,7 +34,7 @@ class Attempt:
             study was killed) or released (its worker was asked to stop). Only crashes count.
         reason: why it did not succeed.
         seconds: how long it took, if its worker said so.
-        retried: whether the cell was put back afterwards, so that this attempt no longer counts.
+        retried: whether the run was put back afterwards, so that this attempt no longer counts.
     """
 
     owner: str
@@ -48,13 +47,8 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class CellState:
-    """A cell as it stands.
-
-    Attributes:
-        status: pending, running, done, diverged or failed.
-        attempts: all of them, the first one first.
-    """
+class RunState:
+    """A run as it stands: one of `STATUSES`, and its attempts, the first one first."""
 
     id: str
     status: str
@@ -74,25 +68,25 @@ class CellState:
 
 @dataclass(frozen=True)
 class Claim:
-    """A cell that this process runs until it ends the claim, or dies."""
+    """A run that this process trains until it ends the claim, or dies."""
 
     id: str
     folder: Path
     lock: FileLock
 
     def end(self, outcome: str, *, reason: str = "", seconds: float | None = None) -> None:
-        """Record how the attempt ended, and let the cell go."""
+        """Record how the attempt ended, and release the run."""
         with self.lock:
             *before, last = _ended(read_attempts(self.folder), outcome, reason)
             _write(self.folder, [*before, replace(last, seconds=seconds)])
 
 
 class Runs:
-    """The cells of a study, shared by all processes of a machine that see its folder.
+    """The runs of a study, shared by all processes of a machine that see its folder.
 
     Args:
         folder: of the study, on a local disk.
-        ids: of its cells, in the order in which they are run.
+        ids: of the runs, in the order in which they are trained.
 
     Examples:
         >>> import tempfile
@@ -109,37 +103,37 @@ class Runs:
         self.folder, self.ids = Path(folder), tuple(ids)
 
     def folder_of(self, id: str) -> Path:
-        """Where the files of a cell are."""
+        """Where the files of a run are."""
         return self.folder / "cells" / id
 
-    def state(self, id: str) -> CellState:
-        """Where a cell stands; nothing is written."""
+    def state(self, id: str) -> RunState:
+        """How a run stands; nothing is written."""
         folder = self.folder_of(id)
         try:
             attempts = read_attempts(folder)
         except ValueError:
-            # How a finished cell came about is not needed.
+            # How a finished run came about is not needed.
             if not _finished(folder):
                 raise
             attempts = []
         status = _status(folder, attempts)
         if status == "pending" and is_locked(folder / LOCK):
             status = "running"
-        return CellState(id, status, tuple(attempts))
+        return RunState(id, status, tuple(attempts))
 
-    def states(self) -> list[CellState]:
-        """All cells, in their order."""
+    def states(self) -> list[RunState]:
+        """All runs, in their order."""
         return [self.state(id) for id in self.ids]
 
     def counts(self) -> dict[str, int]:
-        """How many cells have each status."""
+        """How many runs have each status."""
         found = [state.status for state in self.states()]
         return {status: found.count(status) for status in STATUSES}
 
     def claim(self, owner: str, ids: Iterable[str] | None = None) -> Claim | None:
-        """The first cell that is pending, which now runs; None if there is none.
+        """The first pending run, now this worker's; None if there is none.
 
-        None does not mean that all have ended: others may run them.
+        None does not mean that all have ended: others may train them.
         """
         for id in self.ids if ids is None else ids:
             folder = self.folder_of(id)
@@ -158,14 +152,14 @@ class Runs:
         return None
 
     def crash(self, owner: str, reason: str) -> bool:
-        """Record why a worker died; whether it ever had a cell."""
+        """Record why a worker died; whether it ever had a run."""
         known = False
         for id in self.ids:
             attempts = self.state(id).attempts
             known = known or any(each.owner == owner for each in attempts)
             last = attempts[-1] if attempts else None
             if last and last.owner == owner and last.outcome in ("running", "crashed"):
-                self._change(id, lambda attempts: _ended(attempts, "crashed", reason))
+                self._change(id, lambda attempts: _ended(attempts, "crashed", reason, owner))
         return known
 
     def interrupt(self) -> None:
@@ -175,7 +169,7 @@ class Runs:
                 self._change(id, lambda attempts: _ended(attempts, "interrupted", DIED))
 
     def retry(self, ids: Iterable[str]) -> list[str]:
-        """Put cells back that have ended, with all their attempts; returns those not in use.
+        """Put runs back that have ended, with all their attempts; returns those not in use.
 
         Their checkpoints stay; what says that they are done or diverged goes.
         """
@@ -186,13 +180,9 @@ class Runs:
         return [id for id in ids if self._change(id, put_back, gone=(RESULT, DIVERGED))]
 
     def _change(
-        self,
-        id: str,
-        change: Callable[[list[Attempt]], list[Attempt]],
-        *,
-        gone: Sequence[str] = (),
+        self, id: str, change: Callable[[list[Attempt]], list[Attempt]], gone: Sequence[str] = ()
     ) -> bool:
-        """Change what is recorded of a cell, and remove files, unless somebody runs it."""
+        """Change what is recorded of a run, and remove files, unless somebody trains it."""
         folder = self.folder_of(id)
         if not folder.is_dir():
             return True
@@ -206,7 +196,7 @@ class Runs:
 
 
 def read_attempts(folder: Path) -> list[Attempt]:
-    """All attempts at the cell of a folder, the first one first."""
+    """All attempts at the run of a folder, the first one first."""
     held = read_json(folder / ATTEMPTS)
     try:
         attempts = [] if held is None else [Attempt(**each) for each in held["attempts"]]
@@ -226,14 +216,18 @@ def _write(folder: Path, attempts: Sequence[Attempt]) -> None:
     write_json(folder / ATTEMPTS, {"attempts": [asdict(each) for each in attempts]})
 
 
-def _ended(attempts: list[Attempt], outcome: str, reason: str) -> list[Attempt]:
-    """The same attempts, the last of them ended."""
+def _ended(
+    attempts: list[Attempt], outcome: str, reason: str, owner: str | None = None
+) -> list[Attempt]:
+    """The same attempts, the last of them ended, unless it has ended or is another owner's."""
     *before, last = attempts
+    if last.outcome not in ("running", "crashed") or owner not in (None, last.owner):
+        return attempts
     return [*before, replace(last, ended=time.time(), outcome=outcome, reason=reason)]
 
 
 def _begin(folder: Path, owner: str) -> bool:
-    """Begin an attempt under the lock, if the cell is still pending."""
+    """Begin an attempt under the lock, if the run is still pending."""
     attempts = read_attempts(folder)
     if attempts and attempts[-1].outcome == "running":
         # Its lock was free.
@@ -247,15 +241,15 @@ def _begin(folder: Path, owner: str) -> bool:
 
 
 def _finished(folder: Path) -> bool:
-    """Whether a cell is trained and measured."""
+    """Whether a run is trained and measured."""
     return (folder / RESULT).exists() and (folder / MEASURED).exists()
 
 
 def _status(folder: Path, attempts: Sequence[Attempt]) -> str:
-    """Status of a cell, but for whether it runs."""
+    """Status of a run, but for whether somebody trains it."""
     if _finished(folder):
         return "done"
     counted = [each.outcome for each in attempts if not each.retried]
-    if counted and counted[-1] in ENDS[1:]:
+    if counted and counted[-1] in ("diverged", "failed"):
         return counted[-1]
     return "failed" if counted.count("crashed") >= MAX_ATTEMPTS else "pending"

@@ -19,6 +19,7 @@ from calibrant.models import MODELS
 from calibrant.models.building import settings_of
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
+from calibrant.training.probing import SPLITS
 from calibrant.training.recipe import PRECISIONS, Recipe
 from calibrant.training.schedules import SCHEDULES
 
@@ -30,6 +31,7 @@ NAMES: dict[Part, Mapping[str, Any]] = {
     "optimizer": OPTIMIZERS,
     "method": METHODS,
 }
+LONGEST_LABEL = 80
 # Settings of a recipe that are names.
 NAMED = {"schedule": tuple(SCHEDULES), "precision": PRECISIONS, "stop_on": ("", *METRICS)}
 # What an optimizer may say beside its name, each a setting of the recipe.
@@ -73,9 +75,9 @@ def _fields_of(part: Part, key: str) -> Fields:
     return found
 
 
-def fields_of(part: Part, name: str) -> Fields | None:
-    """The settings of one member of a family; None if they are known to its own code alone."""
-    return None if is_code(name) and part == "model" else _fields_of(part, family_name(part, name))
+def fields_of(part: Part, name: str) -> Fields:
+    """The settings of one member of a family; none if they are known to its own code alone."""
+    return {} if is_code(name) and part == "model" else _fields_of(part, family_name(part, name))
 
 
 @cache
@@ -92,13 +94,13 @@ def recipe_fields() -> Fields:
 @cache
 def probe_fields() -> Fields:
     """The settings of a probe that a file can give."""
-    known = _parameters(Probe)
+    known = {**_parameters(Probe), "split": (Literal[SPLITS], PROBE_DEFAULTS["split"])}
     return {name: known[name] for name in PROBE_DEFAULTS}
 
 
 def filled(part: Part, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting of a member, with the defaults of those that are not given."""
-    known = fields_of(part, name) or {}
+    known = fields_of(part, name)
     return {**{key: default for key, (_, default) in known.items()}, **settings}
 
 

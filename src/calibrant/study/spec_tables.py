@@ -1,110 +1,274 @@
-"""Check one table of a study against the settings it may hold; one line says what is wrong."""
+"""The tables of a study as pydantic models, and what is wrong with one in a line.
 
-import math
-import types
-from collections.abc import Iterable
+Imported only when a study is read: pydantic is an extra.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time
-from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from functools import partial, reduce
+from operator import or_
+from typing import Annotated, Any, Literal, NotRequired
 
-from calibrant.extras import need
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+)
+from typing_extensions import TypedDict
+
+from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.data.options import OPTION_NAMES, Options
+from calibrant.data.shifts import SHIFTS
 from calibrant.files.checks import one_line
-from calibrant.methods.settings import meant
-from calibrant.study.spec_settings import FREE, Fields
+from calibrant.methods import build
+from calibrant.metrics import METRICS
+from calibrant.setting_errors import SettingError, did_you_mean
+from calibrant.study.spec_settings import (
+    LONGEST_LABEL,
+    NAMES,
+    PARTS,
+    Fields,
+    Part,
+    family_name,
+    fields_of,
+    is_code,
+    plain,
+    probe_fields,
+    recipe_fields,
+)
+from calibrant.training.probing import Probing
 
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-MANY = {bool: "truth values", int: "whole numbers", float: "numbers", str: "words"}
-CONFIG = {"extra": "forbid", "strict": True, "frozen": True}
+CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+# A model that is code of the user's, in place of its name.
+CODE = "package.module:factory"
+# Number of classes with which the settings of methods are tried.
+CLASSES = 10
+# Types of pydantic's errors, as a reader says what was expected.
+EXPECTED = {
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "a table",
+    "union_tag_not_found": "a table",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "a string like {pattern}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "too_short": "at least {min_length} of them",
+}
 
 
-def checked(
-    path: str, given: Any, known: Fields, *, required: Iterable[str] = ()
-) -> dict[str, Any]:
-    """The values of a table in their types; refused with the path of the first that is wrong.
+def check_names(what: str, known: Mapping[str, Any], names: list[str]) -> list[str]:
+    """Refuse a name that does not exist, or that is given twice."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {what} {shown(name)}; {did_you_mean(name, known)}")
+    return check_unique(names)
 
-    Args:
-        path: of the table in the file, empty for the whole.
-        given: what the file holds there.
-        known: keys, their types and defaults.
-        required: keys that must be there.
-    """
-    if not isinstance(given, dict):
-        raise ValueError(f"{path}: expected a table, got {shown(given)}")
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{_join(path, key)}: unknown; {meant(one_line(key, 60), known)}")
-    for key in required:
-        if key not in given:
-            raise ValueError(f'{_join(path, key)}: missing; write {key} = "..."')
-    pydantic = need("pydantic", extra="study", what="reading a study")
-    model = table_model(tuple((key, each[0]) for key, each in known.items()))
+
+def check_unique(values: list[Any]) -> list[Any]:
+    """Refuse a value that is given twice."""
+    if len(set(values)) < len(values):
+        again = next(each for at, each in enumerate(values) if each in values[:at])
+        raise ValueError(f"{again} is given twice")
+    return values
+
+
+def check_label(label: str) -> str:
+    """Refuse a label that would not fit into a table."""
+    if not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL:
+        raise ValueError(
+            f"expected one line of 1 to {LONGEST_LABEL} characters, got {shown(label)}"
+        )
+    return label
+
+
+def check_probe(settings: dict[str, Any]) -> dict[str, Any]:
+    """Refuse settings that a probe does not take."""
+    Probing(settings)
+    return settings
+
+
+def check_member(part: Part, given: dict[str, Any]) -> dict[str, Any]:
+    """Try the values as far as that needs neither data nor networks."""
+    name = given["name"]
+    settings = {k: v for k, v in given.items() if k not in ("name", "label", "recipe")}
     try:
-        read = model.model_validate(given)
-    except pydantic.ValidationError as error:
-        place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        raise ValueError(_wrong(path, given, known, place)) from None
-    found: dict[str, Any] = {key: getattr(read, f"of_{key}") for key in given}
-    for key, value in found.items():
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, float) and not math.isfinite(each):
-                expected = words(known[key][0])
-                raise ValueError(
-                    f"{_join(path, key)}: expected {expected}, got {each}, which is no finite one"
-                )
-    return found
+        if part == "dataset":
+            Options(**{key: each for key, each in settings.items() if key in OPTION_NAMES})
+        if part == "method":
+            build(name, classes=CLASSES, **settings)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"{error}") from error
+    return given
 
 
-@cache
-def table_model(known: tuple[tuple[str, Any], ...]) -> Any:
-    """A pydantic model of a table; none of its keys has to be there."""
-    pydantic = need("pydantic", extra="study", what="reading a study")
-    # Through aliases, because a key may be called like a method of pydantic's models.
-    columns: dict[str, Any] = {
-        f"of_{key}": (kind, pydantic.Field(alias=key, default=None)) for key, kind in known
+def _table(title: str, known: Fields, config: ConfigDict = CONFIG, **required: Any) -> Any:
+    """A table of settings that may be left out; a plain dict, as any name may be a setting's."""
+    settings: dict[str, Any] = {
+        key: NotRequired[Annotated[kind, Field(json_schema_extra={"default": plain(default)})]]
+        for key, (kind, default) in known.items()
     }
-    return pydantic.create_model("table", __config__=CONFIG, **columns)
+    table: Any = TypedDict(title, {**required, **settings})  # type: ignore[misc]
+    table.__pydantic_config__ = config  # type: ignore[attr-defined]
+    return table
 
 
-def _wrong(path: str, given: dict[str, Any], known: Fields, place: tuple[Any, ...]) -> str:
-    key, kind, value = place[0], known[place[0]][0], given[place[0]]
-    path = _join(path, key)
-    origin: Any = get_origin(kind)
-    if origin is list and len(place) > 1:
-        path, kind, value = f"{path}[{place[1]}]", get_args(kind)[0], value[place[1]]
-    if origin is Literal and isinstance(value, str):
-        return f"{path}: no {shown(value)}; {meant(value[:60], get_args(kind))}"
-    if origin is list and isinstance(value, dict):
+RecipeTable = _table("recipe", recipe_fields())
+ProbeTable = _table("probe", probe_fields())
+LABEL = (Annotated[str, AfterValidator(check_label)], "")
+RECIPE: tuple[Any, Any] = (RecipeTable, {})
+
+
+def _keys(part: Part, name: str) -> Fields:
+    """Keys of one dataset, model, optimizer or method, beside its name."""
+    frame = {"label": LABEL} if part == "optimizer" else {"label": LABEL, "recipe": RECIPE}
+    return {**fields_of(part, name), **frame}
+
+
+def _members(part: Part) -> Any:
+    """A list of tables, each chosen by its name; a model may also be the user's code."""
+    names = [*NAMES[part], *([CODE] if part == "model" else [])]
+    # The name of a dataset of Hugging Face goes on after a colon.
+    open_names: dict[str, Any] = {"hf": Annotated[str, Field(pattern="^hf:.")], CODE: str}
+    tables = []
+    for name in names:
+        config: ConfigDict = {**CONFIG, "extra": "allow"} if name == CODE else CONFIG
+        own = open_names.get(name, Literal[name])
+        table = _table(f"{part} {name}", _keys(part, name), config, name=own)
+        tables.append(Annotated[table, AfterValidator(partial(check_member, part)), Tag(name)])
+
+    def tag(given: Any) -> str | None:
+        name = given.get("name") if isinstance(given, dict) else None
+        if not isinstance(name, str):
+            return None
+        return CODE if part == "model" and is_code(name) else family_name(part, name)
+
+    return list[Annotated[reduce(or_, tables), Discriminator(tag)]]  # type: ignore[misc]
+
+
+class Head(BaseModel):
+    """What a study says beside the tables of its grid."""
+
+    model_config = {**CONFIG, "frozen": True}
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    about: str = ""
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], AfterValidator(check_unique)] = [
+        0
+    ]
+    calibrators: Annotated[
+        list[str], AfterValidator(partial(check_names, "calibrator", CALIBRATORS))
+    ] = ["temperature", "focal_temperature"]
+    metrics: Annotated[
+        list[str], Field(min_length=1), AfterValidator(partial(check_names, "metric", METRICS))
+    ] = ["accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "sece", "smece"]
+    # More only take time: the ends of an interval are known to three digits long before.
+    resamples: Annotated[int, Field(ge=1, le=100_000)] = 300
+    shifts: Annotated[list[str], AfterValidator(partial(check_names, "shift", SHIFTS))] = []
+
+
+StudyTable: Any = create_model(  # type: ignore[call-overload]
+    "StudyTable",
+    __base__=Head,
+    recipe=(RecipeTable, {}),
+    probe=(Annotated[ProbeTable, AfterValidator(check_probe)] | None, None),
+    **{part: (_members(part), []) for part in PARTS},
+)
+
+
+def validated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a study in their types and with defaults; one line says what is wrong."""
+    try:
+        study = StudyTable.model_validate(dict(given))
+    except ValidationError as error:
+        raise ValueError(message(error, given)) from None
+    return {name: getattr(study, name) for name in StudyTable.model_fields}
+
+
+def message(error: ValidationError, given: Mapping[str, Any]) -> str:
+    """The first error in one line: where it is, what was expected, and what came."""
+    # A key that does not exist often explains one that is missing.
+    found = sorted(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    first, steps = found[0], _steps(given, found[0]["loc"])
+    path, kind, value = _path(steps), first["type"], first["input"]
+    if kind == "extra_forbidden":
+        return f"{path}: unknown; {_hint(given, steps)}"
+    if kind == "missing":
+        return 'name: missing; write name = "..."'
+    if kind == "union_tag_not_found" and isinstance(value, dict):
+        if "name" not in value:
+            return f'{path}.name: missing; write name = "..."'
+        return f"{path}.name: expected a string, got {shown(value['name'])}"
+    if kind == "union_tag_invalid":
+        name = value["name"]
+        return f"{path}.name: no {steps[0]} {shown(name)}; {did_you_mean(name, NAMES[steps[0]])}"
+    if path in PARTS and isinstance(value, dict):
         return f"{path}: expected a list of tables, got one: write [[{path}]], not [{path}]"
-    return f"{path}: expected {words(kind)}, got {shown(value)}"
+    if kind == "value_error":
+        cause = first["ctx"]["error"]
+        if isinstance(cause, SettingError):
+            return f"{path}.{cause.name}: {cause.problem}"
+        return f"{path}: {cause}"
+    # A value that may have several types has an error for each.
+    same = [each for each in found if _steps(given, each["loc"]) == steps]
+    return f"{path}: expected {' or '.join(map(_expected, same))}, got {shown(value)}"
 
 
-def words(kind: Any) -> str:
-    """A type as a person says it.
+def _expected(error: Any) -> str:
+    expected: str = EXPECTED.get(error["type"], error["msg"])
+    return expected.format(**error.get("ctx", {}))
 
-    >>> words(int | list[int])
-    'a whole number or a list of whole numbers'
-    """
-    origin: Any = get_origin(kind)
-    inner = get_args(kind)
-    if kind == FREE:
-        return "a number, a word, true or false, or a list of these"
-    if origin in (Union, types.UnionType):
-        return " or ".join(words(each) for each in inner)
-    if origin is list:
-        return f"a list of {MANY.get(inner[0], 'tables')}"
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    return WORDS.get(kind, "a table")
+
+def _steps(given: Any, place: Sequence[str | int]) -> list[Any]:
+    """The keys and indices of a place that are in the file; pydantic adds the names of types."""
+    steps: list[Any] = []
+    for step in place:
+        inside = isinstance(given, list) and isinstance(step, int)
+        if inside or (isinstance(given, dict) and step in given):
+            steps.append(step)
+            given = given[step]
+    return steps
+
+
+def _path(steps: Iterable[str | int]) -> str:
+    parts = (f"[{each}]" if isinstance(each, int) else f".{one_line(each, 60)}" for each in steps)
+    return "".join(parts).removeprefix(".")
+
+
+def _hint(given: Mapping[str, Any], steps: Sequence[Any]) -> str:
+    """The nearest key of the table that the last step is in."""
+    *before, key = steps
+    if key == "optimizer":
+        return "optimizers have tables of their own, [[optimizer]]"
+    if not before:
+        known: Iterable[str] = StudyTable.model_fields
+    elif before[-1] == "recipe":
+        known = recipe_fields()
+    elif before == ["probe"]:
+        known = probe_fields()
+    else:
+        part, place = before
+        known = ["name", *_keys(part, given[part][place]["name"])]
+    return did_you_mean(one_line(key, 60), known)
 
 
 def shown(value: Any) -> str:
     """A value in a message: one line, and not long."""
-    # Python refuses to print whole numbers of thousands of digits.
+    # Python refuses to print integers of thousands of digits.
     if isinstance(value, int) and value.bit_length() > 1000:
-        return f"a number of {value.bit_length()} bits"
+        return f"an integer of {value.bit_length()} bits"
     if isinstance(value, dict | list) and value:
-        kind = "table" if isinstance(value, dict) else "list"
-        return f"a {kind} of {len(value)}"
+        return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):
@@ -112,6 +276,7 @@ def shown(value: Any) -> str:
     return one_line(repr(value[:200] if isinstance(value, str) else value), 80)
 
 
-def _join(path: str, key: str) -> str:
-    key = one_line(key, 60)
-    return f"{path}.{key}" if path else key
+def schema() -> dict[str, Any]:
+    """The JSON schema of a study, for editors that complete and check while one writes."""
+    found: dict[str, Any] = StudyTable.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

@@ -1,5 +1,6 @@
 """The text of a study: TOML from a file, and single values changed by the caller."""
 
+import copy
 import re
 import tomllib
 from collections.abc import Sequence
@@ -9,10 +10,6 @@ from typing import Any
 from calibrant.files.checks import human, one_line
 
 MAX_BYTES = 2**20
-# Where tomllib stopped, at the end of its messages.
-PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
-# Its wording for a key that is given twice.
-TWICE = "Cannot overwrite a value"
 # Tables in tables; nothing in a study lies deeper than three.
 MAX_DEPTH = 32
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
@@ -29,81 +26,60 @@ def load(path: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: one line that begins with file:line:column.
+        ValueError: one line with the path, what is wrong, and in which line.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
-        raise ValueError(f"{path}: a study must be a file, and this is none")
+        raise ValueError(f"{path}: a study must be a regular file")
     with path.open("rb") as handle:
         content = handle.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         size = max(path.stat().st_size, len(content))
         raise ValueError(f"{path}: a study must have at most 1 MB, got {human(size)}")
     try:
-        text = content.decode("utf-8-sig")
+        return _parsed(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        byte = content[error.start]
+        line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path}:{line}:{column}: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8"
+            f"{path}: byte 0x{content[error.start]:02x} in line {line} is not UTF-8; save the file "
+            "as UTF-8"
         ) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {one_line(error)}") from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Read TOML, with a limit on how deep lists and tables are nested."""
     if key := LONG_KEY.search(text):
         line = text.count("\n", 0, key.start()) + 1
-        raise ValueError(f"{path}:{line}:1: a key has more than {MAX_DEPTH} parts")
+        raise ValueError(f"the key in line {line} has more than {MAX_DEPTH} parts")
     try:
         found = tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"{path}:1:1: lists or tables lie too deep in each other") from None
-    except ValueError as error:
-        raise ValueError(_placed(path, text, str(error))) from None
-    if _too_deep(found):
-        raise ValueError(f"{path}:1:1: lists or tables lie too deep in each other")
+        raise ValueError("lists or tables are nested too deeply") from None
+    level: list[Any] = [found]
+    for _ in range(MAX_DEPTH):
+        held = [each for each in level if isinstance(each, dict | list)]
+        level = [v for each in held for v in (each.values() if isinstance(each, dict) else each)]
+    if level:
+        raise ValueError("lists or tables are nested too deeply")
     return found
 
 
-def _too_deep(given: Any) -> bool:
-    """Whether lists and tables lie deeper in each other than those that read them can follow."""
-    level = [given]
-    for _ in range(MAX_DEPTH):
-        level = [
-            each
-            for one in level
-            if isinstance(one, dict | list)
-            for each in (one.values() if isinstance(one, dict) else one)
-        ]
-    return bool(level)
-
-
-def _placed(path: Path, text: str, message: str) -> str:
-    """What tomllib said, after the place where it stopped."""
-    found = PLACE.match(message)
-    if found is None:
-        return f"{path}:1:1: {one_line(message)}"
-    said, line, column = found.groups()
-    if line is None:
-        line, column = text.count("\n") + 1, len(text) - (text.rfind("\n") + 1) + 1
-    if said == TWICE:
-        said = "this key is given twice"
-    return f"{path}:{line}:{column}: {one_line(said)}"
-
-
 def value(text: str) -> Any:
-    """A number, truth value, list or table as TOML writes it; anything else is a word."""
-    if LONG_KEY.search(text):
-        return text
+    """A number, boolean, list or table as TOML writes it; anything else is a string."""
     try:
-        read = tomllib.loads(f"x = {text}")
-    except (ValueError, RecursionError):
+        read = _parsed(f"x = {text}")
+    except ValueError:
         return text
-    return read["x"] if len(read) == 1 and not _too_deep(read) else text
+    return read["x"] if len(read) == 1 else text
 
 
 def overridden(given: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Put in values such as `recipe.epochs=5` or `dataset[0].limit=500`, each at its place."""
-    changed: dict[str, Any] = _copied(given)
+    changed = copy.deepcopy(given)
     seen: set[str] = set()
     for each in overrides:
         place, equals, text = each.partition("=")
@@ -113,44 +89,32 @@ def overridden(given: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
                 f"an override must be place=value, such as recipe.epochs=5 or "
                 f"dataset[0].limit=500; got {one_line(repr(each))}"
             )
+        steps = [int(s[1:-1]) if s[0] == "[" else s for s in STEP.findall(place)]
+        place = one_line(place, 60)
+        if len(steps) > MAX_DEPTH:
+            raise ValueError(f"override {place}: more than {MAX_DEPTH} parts")
         if place in seen:
             raise ValueError(f"override {place}: given twice")
         seen.add(place)
-        if len(_split(place)) > MAX_DEPTH:
-            raise ValueError(f"override {one_line(place, 60)}: more than {MAX_DEPTH} parts")
-        steps = [int(s[1:-1]) if s[0] == "[" else s for s in _split(place)]
         _put(changed, place, steps, value(text.strip()))
     return changed
 
 
-def _split(place: str) -> list[str]:
-    """`dataset[0].limit` as its three steps."""
-    return STEP.findall(place)
+def _put(given: Any, place: str, steps: Sequence[str | int], new: Any) -> None:
+    """Set a value; tables on the way to it are made, entries of lists must exist."""
+    *before, last = steps
+    for step, following in zip(before, steps[1:], strict=True):
+        _check_step(given, place, step)
+        if isinstance(given, dict) and step not in given:
+            given[step] = [] if isinstance(following, int) else {}
+        given = given[step]
+    _check_step(given, place, last)
+    given[last] = new
 
 
-def _put(given: dict[str, Any], place: str, steps: Sequence[str | int], new: Any) -> None:
-    at: Any = given
-    passed = ""
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if isinstance(step, int):
-            if not isinstance(at, list) or step >= len(at):
-                holds = len(at) if isinstance(at, list) else 0
-                raise ValueError(
-                    f"override {place}: the study has no {passed}[{step}]; {passed} has {holds}"
-                )
-        elif not isinstance(at, dict):
-            raise ValueError(f"override {place}: {passed} is no table")
-        if following is None:
-            at[step] = new
-            return
-        if isinstance(at, dict) and step not in at:
-            at[step] = [] if isinstance(following, int) else {}
-        at = at[step]
-        passed += f"[{step}]" if isinstance(step, int) else f".{step}" if passed else step
-
-
-def _copied(given: Any) -> Any:
-    """A deep copy of tables and lists."""
-    if isinstance(given, dict):
-        return {key: _copied(each) for key, each in given.items()}
-    return [_copied(each) for each in given] if isinstance(given, list) else given
+def _check_step(given: Any, place: str, step: str | int) -> None:
+    if isinstance(step, str) and not isinstance(given, dict):
+        raise ValueError(f"override {place}: {step} is not in a table")
+    if isinstance(step, int) and (not isinstance(given, list) or step >= len(given)):
+        holds = len(given) if isinstance(given, list) else 0
+        raise ValueError(f"override {place}: there is no entry [{step}], only {holds}")

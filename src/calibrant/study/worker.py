@@ -1,13 +1,20 @@
-"""A worker: takes cell after cell of a study, and records how each ended."""
+"""A worker: takes run after run of a study, and records how each ended.
 
+`python -m calibrant.study.worker` is a worker that `calibrant study` started.
+"""
+
+import json
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import torch
 
 from calibrant.study.cell import run_cell
 from calibrant.study.folder import read_study, running
@@ -19,7 +26,7 @@ from calibrant.training.checkpoint import write
 from calibrant.training.interrupts import raising
 from calibrant.training.loop import Loop
 
-# Seconds between two looks for a cell that is free again, and between two for the parent.
+# Seconds between two looks for a run that is free again, and between two for the parent.
 PAUSE, LOOK = 0.5, 1.0
 ERROR = "error.txt"
 
@@ -31,10 +38,10 @@ class LostError(Exception):
 def work(
     folder: str | Path, *, owner: str, allow_code: Sequence[str] = (), with_parent: bool = False
 ) -> int:
-    """Run cells until none is left; returns how many.
+    """Train runs until none is left; returns how many.
 
-    A cell that fails is recorded and the next one is taken. While others still run cells, this
-    one waits: theirs may become free.
+    A run that fails is recorded and the next one is taken. While others still train, this one
+    waits: their runs may become free.
 
     Args:
         folder: of the study.
@@ -43,15 +50,14 @@ def work(
         with_parent: end as soon as the process that started this one has ended.
 
     Raises:
-        InterruptedTrainingError: SIGTERM or SIGINT; the cell is saved and released.
-        DiskFullError: no room; the cell is released.
+        InterruptedTrainingError: SIGTERM or SIGINT; the run is saved and released.
+        DiskFullError: no room; the run is released.
     """
     where, done = Path(folder), 0
     check_place(where)
     read_study(where, allow_code=allow_code)
     parent = os.getppid() if with_parent else None
-    saved = f"finished steps are saved in {where}"
-    with running(where), raising(saved), _parent_watched(parent):
+    with running(where), raising(f"finished steps are saved in {where}"), _parent_watched(parent):
         study = read_study(where, allow_code=allow_code)
         runs = Runs(where, study.by_id)
         while not _left_alone(parent):
@@ -71,16 +77,10 @@ def work(
 def run_claimed(
     claim: Claim, cell: Cell, study: Study, *, on_step: Callable[[Loop], None] = lambda loop: None
 ) -> None:
-    """Run a claimed cell and record how it ended.
-
-    Raises:
-        LostError: from `on_step`; the cell is released.
-        InterruptedTrainingError: a signal came; the cell is saved and released.
-        DiskFullError: no room; the cell is released.
-    """
+    """Train a claimed run and record how it ended; errors as of `outcome_of`, it is released."""
     start = time.monotonic()
     try:
-        status, reason = end_of(
+        status, reason = outcome_of(
             lambda: run_cell(cell, study, claim.folder, locked=True, on_step=on_step), claim.folder
         )
     except BaseException:
@@ -91,22 +91,22 @@ def run_claimed(
     claim.end(status, reason=reason, seconds=time.monotonic() - start)
 
 
-def end_of(run: Callable[[], object], folder: Path) -> tuple[str, str]:
-    """Run a cell; returns its status and, if it did not succeed, why.
+def outcome_of(train: Callable[[], object], folder: Path) -> tuple[str, str]:
+    """Train; returns the status and, if it did not succeed, why.
 
     Raises:
-        LostError: the cell is no longer wanted here.
+        LostError: the run is no longer wanted here.
         InterruptedTrainingError: a signal came.
         DiskFullError: no room.
     """
     try:
-        run()
+        train()
     except (LostError, InterruptedTrainingError, DiskFullError):
         raise
     except DivergedError as error:
         status, reason = "diverged", str(error)
     except Exception as error:
-        # Whatever is wrong with one cell, the others go on; the report shows it.
+        # Whatever is wrong with one run, the others continue; the report shows it.
         status, reason = "failed", f"{type(error).__name__}: {error}"
         write(folder / ERROR, traceback.format_exc().encode())
     else:
@@ -116,7 +116,7 @@ def end_of(run: Callable[[], object], folder: Path) -> tuple[str, str]:
 
 @contextmanager
 def _parent_watched(parent: int | None) -> Iterator[None]:
-    """Act as if asked to stop once the parent has ended: the step is saved, the cell released."""
+    """Act as if asked to stop once the parent has ended: the step is saved, the run released."""
     over = threading.Event()
 
     def watch() -> None:
@@ -125,9 +125,8 @@ def _parent_watched(parent: int | None) -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
-    thread = threading.Thread(target=watch, daemon=True)
     if parent is not None:
-        thread.start()
+        threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
@@ -137,3 +136,27 @@ def _parent_watched(parent: int | None) -> Iterator[None]:
 def _left_alone(parent: int | None) -> bool:
     """Whether the process that started this one is gone."""
     return parent is not None and os.getppid() != parent
+
+
+def main(job: str) -> int:
+    """Work for the process that started this one, and tell it through stdout if the disk is full.
+
+    Args:
+        job: arguments of `work` and the number of threads, as JSON.
+    """
+    given = json.loads(job)
+    # What models print belongs in the log: stdout is read only after the end, and could fill up.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    torch.set_num_threads(given.pop("threads"))
+    try:
+        work(**given, with_parent=True)
+    except InterruptedTrainingError as error:
+        return 128 + error.number
+    except DiskFullError as error:
+        os.write(answers, json.dumps(error.as_dict()).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -25,7 +25,28 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DiskFullError(OSError):
-    """There is no room for a file; what was on the disk before is still good."""
+    """There is no room for a file; what was on the disk before is still good.
+
+    Attributes:
+        path: of the file.
+        needed: its size in bytes.
+        free: bytes that the disk has left.
+        reason: what the system says.
+        host: the machine, if it is another one.
+    """
+
+    def __init__(self, path: str, needed: int, free: int, reason: str, host: str = "") -> None:
+        where = f"{host}: " if host else ""
+        super().__init__(
+            f"{where}cannot write {path}: {needed:,} bytes needed, {free:,} free ({reason}); make "
+            "room and re-run the same command to resume"
+        )
+        self.path, self.needed, self.free = path, needed, free
+        self.reason, self.host = reason, host
+
+    def as_dict(self) -> dict[str, Any]:
+        """The attributes, for another process: `DiskFullError(**record)` is the same error."""
+        return dict(vars(self))
 
 
 @contextmanager
@@ -37,10 +58,7 @@ def room_for(path: Path, needed: int) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         free = shutil.disk_usage(path.parent).free
-        raise DiskFullError(
-            f"cannot write {path}: {needed:,} bytes needed, {free:,} free "
-            f"({os.strerror(error.errno)}); make room and run the same command again"
-        ) from error
+        raise DiskFullError(str(path), needed, free, os.strerror(error.errno)) from error
 
 
 def write(path: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from calibrant.files.atomic import sweep
 from calibrant.files.checks import check_file
 from calibrant.files.locks import GLANCE, BusyError, FileLock
 from calibrant.methods import Method
-from calibrant.methods.settings import meant
+from calibrant.setting_errors import did_you_mean
 from calibrant.training.checkpoint import encoded, write
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
@@ -31,6 +31,12 @@ LOCK = "lock"
 SUM, HEX = "sha256", re.compile("[0-9a-f]{64}")
 
 Identity = dict[str, Any]
+ROOT = Path(__file__).parents[1]
+# Folders and modules whose code decides about the numbers of a training.
+DECISIVE = (
+    *("training", "methods", "curvature", "data", "models", "metrics", "losses", "predictions"),
+    *("score_array", "example_stats", "checks", "shapes", "model_modes", "amx_workaround"),
+)
 
 
 def identity_of(
@@ -52,7 +58,7 @@ def identity_of(
         "data": splits.fingerprint,
         "network": hashlib.sha256(repr(model).encode()).hexdigest(),
         "first_weights": _digest(model),
-        "calibrant": f"{__version__}+{code_digest()}",
+        "calibrant": f"{__version__}+{code_digest(DECISIVE)}",
         "torch": str(torch.__version__),
         "processes": runtime.world_size,
         "threads": torch.get_num_threads(),
@@ -68,13 +74,17 @@ def _described(method: Method) -> str:
 
 
 @cache
-def code_digest() -> str:
-    """Digest of the source of this package: a version number alone misses changes between two."""
+def code_digest(names: tuple[str, ...], root: Path = ROOT) -> str:
+    """Digest of the source of these folders and modules of the package, `.` is all of it.
+
+    A version number alone misses changes between two versions.
+    """
     digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root)} {path.stat().st_size}".encode())
-        digest.update(path.read_bytes())
+        place = path.relative_to(root)
+        if "." in names or place.parts[0].removesuffix(".py") in names:
+            digest.update(f"{place} {path.stat().st_size}".encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -85,6 +95,32 @@ def _digest(model: nn.Module) -> str:
         digest.update(f"{name} {each.dtype} {tuple(each.shape)}".encode())
         digest.update(each.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+class DriftError(ValueError):
+    """An unfinished run in the folder was made with other settings, data or code.
+
+    Attributes:
+        folder: of the run.
+        changes: what differs, as pairs of the value before and the value now.
+    """
+
+    def __init__(self, folder: Path, changes: Mapping[str, Any]) -> None:
+        super().__init__(folder, changes)
+        self.folder, self.changes = folder, changes
+
+    @property
+    def problem(self) -> str:
+        """What differs, in one line without advice."""
+        shown = (
+            f"{name} = {_short(before)}, now {_short(now)}"
+            for name, (before, now) in self.changes.items()
+        )
+        return f"{self.folder} was made with {'; '.join(shown)}"
+
+    def __str__(self) -> str:
+        options = " ".join(f"--allow-drift {name}" for name in self.changes)
+        return f"{self.problem}: choose another folder, or resume with {options}"
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,16 +138,8 @@ def drift(
 ) -> dict[str, Any]:
     """What differs from the run in this folder, if all of it is allowed; an error if not."""
     found = differences(before, now)
-    refused = [name for name in found if name not in allowed]
-    if refused:
-        shown = [
-            f"{name} = {_short(found[name][0])}, now {_short(found[name][1])}" for name in refused
-        ]
-        options = " ".join(f"--allow-drift {name}" for name in refused)
-        raise ValueError(
-            f"{folder} was made with {'; '.join(shown)}: choose another folder, or go on with "
-            f"{options}"
-        )
+    if refused := {name: pair for name, pair in found.items() if name not in allowed}:
+        raise DriftError(folder, refused)
     return found
 
 
@@ -119,7 +147,7 @@ def check_names(allowed: Sequence[str], identity: Mapping[str, Any]) -> None:
     """Refuse a name that could never differ."""
     for name in allowed:
         if name not in identity:
-            raise ValueError(f"nothing of a run is called {name!r}; {meant(name, identity)}")
+            raise ValueError(f"nothing of a run is called {name!r}; {did_you_mean(name, identity)}")
 
 
 def _short(value: Any) -> str:

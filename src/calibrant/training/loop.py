@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -36,8 +36,30 @@ from calibrant.training.schedules import rate
 PART = 1024
 
 
+class Observer:
+    """What a loop tells while it trains; nothing happens unless a method is overridden.
+
+    What a method raises ends the training.
+    """
+
+    def before_step(self, loop: "Loop") -> None:
+        """Before each step and after the last: look at the network, but change nothing."""
+
+    def after_step(self, loop: "Loop") -> None:
+        """After each step, when the state can be saved."""
+
+    def after_part(self, loop: "Loop") -> None:
+        """After each batch of an evaluation, or part of a full batch: nothing can be saved here.
+
+        The weights may be averaged ones.
+        """
+
+    def after_epoch(self, loop: "Loop", metrics: Mapping[str, Any]) -> None:
+        """After each epoch, when the state can be saved; with the metrics of the epoch."""
+
+
 class Loop:
-    """A training that can be left after any step and taken up again from its state.
+    """A training that can be interrupted after any step and resumed from its state.
 
     Args:
         model: trained in place.
@@ -46,11 +68,7 @@ class Loop:
         recipe: how it is trained.
         seed: of the order of the examples and of augmentation.
         runtime: the processes that train together.
-        before: called before each step and after the last; it may look but not touch.
-        between: called after each step; what it raises ends the training with its state intact.
-        evaluating: called after each batch of an evaluation, when the weights may be averaged ones
-            and must not be saved; what it raises ends the training as well.
-        on_epoch: called with the row of each finished epoch.
+        observer: told of steps, parts and epochs.
     """
 
     def __init__(
@@ -62,14 +80,10 @@ class Loop:
         *,
         seed: int,
         runtime: Runtime,
-        before: Callable[["Loop"], None] = lambda loop: None,
-        between: Callable[["Loop"], None] = lambda loop: None,
-        evaluating: Callable[[], None] = lambda: None,
-        on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
+        observer: Observer | None = None,
     ) -> None:
         self.splits, self.recipe, self.seed = splits, recipe, seed
-        self.runtime, self.on_epoch = runtime, on_epoch
-        self.before, self.between, self.evaluating = before, between, evaluating
+        self.runtime, self.observer = runtime, observer or Observer()
         self.batch = len(splits.train) if recipe.optimizer == "gd" else recipe.batch
         self.batch = min(self.batch, len(splits.train))
         if self.batch % runtime.world_size:
@@ -138,7 +152,7 @@ class Loop:
         while not self.finished:
             self.take_steps()
             self._end_epoch()
-        self.before(self)
+        self.observer.before_step(self)
         best = self.progress.best
         if best is not None:
             self.model.load_state_dict(best["weights"])
@@ -153,17 +167,17 @@ class Loop:
         order = epoch_order(len(self.splits.train), seed=self.seed, epoch=progress.epoch)
         self.model.train()
         while progress.at < self.steps:
-            self.before(self)
+            self.observer.before_step(self)
             whole = order[progress.at * self.batch : (progress.at + 1) * self.batch]
             progress.loss += self.take_step(whole[self.runtime.rank :: self.runtime.world_size])
             progress.at += 1
-            self.between(self)
+            self.observer.after_step(self)
 
     def _end_epoch(self) -> None:
-        progress, row = self.progress, self._measured()
-        progress.history.append(row)
+        progress, metrics = self.progress, self._measured()
+        progress.history.append(metrics)
         progress.epoch, progress.at, progress.loss = progress.epoch + 1, 0, 0.0
-        self.on_epoch(row)
+        self.observer.after_epoch(self, metrics)
 
     def take_step(self, index: Tensor) -> float:
         """Move the weights once, by the examples at these positions; returns the loss."""
@@ -222,7 +236,7 @@ class Loop:
         for start in range(0, len(batch), PART):
             part = batch.take(slice(start, start + PART))
             total += self._backward(part, len(part) / len(batch))
-            self.evaluating()
+            self.observer.after_part(self)
         return total
 
     def _backward(self, batch: Batch, weight: float) -> float:
@@ -287,7 +301,7 @@ class Loop:
                     ignore_index=self.splits.ignore_index,
                     class_names=names,
                     runtime=self.runtime,
-                    between=self.evaluating,
+                    after_batch=lambda: self.observer.after_part(self),
                 )
         except FloatingPointError as error:
             raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
@@ -297,7 +311,7 @@ class Loop:
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _measured(self) -> dict[str, Any]:
-        """The row of an epoch; moves what the method learns, and keeps the best weights."""
+        """Metrics of an epoch; updates the state of the method, and keeps the best weights."""
         progress, recipe = self.progress, self.recipe
         val = self.predict("val")
         names = [*WATCHED, *([recipe.stop_on] if recipe.stop_on not in (*WATCHED, "") else [])]
@@ -343,7 +357,7 @@ class Loop:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Load a state, from which training resumes."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:

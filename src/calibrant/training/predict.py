@@ -21,7 +21,7 @@ def predict(
     ignore_index: int | None = None,
     class_names: Sequence[str] | None = None,
     runtime: Runtime | None = None,
-    between: Callable[[], None] = lambda: None,
+    after_batch: Callable[[], None] = lambda: None,
 ) -> Predictions:
     """Logits and labels of every example, in order; of pixels, grouped by image.
 
@@ -31,7 +31,7 @@ def predict(
         ignore_index: label of pixels that are left out.
         class_names: one for each class.
         runtime: processes that share the work; each gets all the answers.
-        between: called after every batch.
+        after_batch: called after every batch.
 
     Examples:
         >>> from calibrant import data, models
@@ -41,7 +41,7 @@ def predict(
         True
     """
     runtime = runtime or Runtime(_like(model).device)
-    logits = runtime.gather(_logits(model, split, runtime, between).to(runtime.device)).cpu()
+    logits = runtime.gather(_logits(model, split, runtime, after_batch).to(runtime.device)).cpu()
     if not logits.isfinite().all():
         raise FloatingPointError("the network's logits are not finite")
     if class_names is not None and logits.shape[1] != len(class_names):
@@ -56,7 +56,7 @@ def predict(
 
 
 def _logits(
-    model: nn.Module, split: Split, runtime: Runtime, between: Callable[[], None]
+    model: nn.Module, split: Split, runtime: Runtime, after_batch: Callable[[], None]
 ) -> Tensor:
     """Logits of this process's share of the split, which is one stretch of it."""
     share = -(-len(split) // runtime.world_size)
@@ -69,7 +69,7 @@ def _logits(
             index = mine[start : start + step]
             inputs = placed(split.batch(index).inputs, runtime.device, dtype)
             found.append(model(inputs).float() if dtype is not torch.float64 else model(inputs))
-            between()
+            after_batch()
     return torch.cat(found)
 
 

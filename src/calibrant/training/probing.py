@@ -9,16 +9,20 @@ from torch import Tensor
 from calibrant.curvature import Probe
 from calibrant.curvature.probe import check, drawn, edge
 from calibrant.data import Split
-from calibrant.methods.settings import meant
+from calibrant.losses.settings import one_of
+from calibrant.setting_errors import did_you_mean
 from calibrant.training.loop import Loop
 from calibrant.training.predict import placed_batch
 
+# Data that are read beside the training data.
+SPLITS = ("val", "test")
 # Settings that a file can give; the others are for own loops.
 DEFAULTS = {
     name: each.default
     for name, each in signature(Probe).parameters.items()
     if each.kind is Parameter.KEYWORD_ONLY and name not in ("loss", "ignore_index")
 }
+DEFAULTS["split"] = SPLITS[0]
 # Optimizers whose steps follow the gradient, so that the edge of stability is known.
 DESCENT = ("gd", "sgd")
 
@@ -26,42 +30,55 @@ DESCENT = ("gd", "sgd")
 class Probing:
     """Reads the network before every so many steps and after the last, into the progress.
 
-    A training that goes on from a checkpoint goes on with the readings in it.
+    A training that is resumed from a checkpoint keeps the readings in it.
 
     Args:
-        settings: of a `Probe`.
+        settings: of a `Probe`, and `split`: the data that are read beside the training data, "val"
+            or "test".
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         for name in settings:
             if name not in DEFAULTS:
-                raise ValueError(f"no setting {name!r} of a probe; {meant(name, DEFAULTS)}")
-        check(**settings)
-        self.settings = dict(settings)
+                raise ValueError(f"no setting {name!r} of a probe; {did_you_mean(name, DEFAULTS)}")
+        self.settings = {key: value for key, value in settings.items() if key != "split"}
+        self.split = settings.get("split", DEFAULTS["split"])
+        one_of("split", self.split, SPLITS)
+        check(**self.settings)
         self.probe: Probe | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
         """The settings, as part of what a run is."""
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in self.settings.items()}
-        return {"probe": plain}
+        return {"probe": {**plain, "split": self.split}}
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """What the splits were used for, where that is another use than without a probe."""
+        said = "read by the probe during training and measured at the end; nothing is chosen by it"
+        return {"test": said} if self.split == "test" else {}
 
     def __call__(self, loop: Loop) -> None:
         """Read if it is time; one process of several is enough."""
-        rows = loop.progress.probed
-        if loop.runtime.rank != 0 or (rows and rows[-1]["step"] == loop.step):
+        readings = loop.progress.probed
+        if loop.runtime.rank != 0 or (readings and readings[-1]["step"] == loop.step):
             return
         if self.probe is None:
             self.probe = self._made(loop)
         if loop.step % self.probe.every == 0 or loop.finished:
             recipe = loop.recipe
-            row: dict[str, float] = {"step": loop.step, "epoch": loop.step / loop.steps}
-            row["lr"] = loop.lr
+            found: dict[str, float] = {"step": loop.step, "epoch": loop.step / loop.steps}
+            found["lr"] = loop.lr
             # Sharpness-aware descent has an edge of its own, below this one.
             if recipe.optimizer in DESCENT and not recipe.sam and loop.lr > 0:
                 momentum = recipe.momentum if recipe.optimizer == "sgd" else 0.0
-                row["edge"] = edge(loop.lr, momentum, nesterov=recipe.nesterov)
-            rows.append({**row, **self.probe.read()})
+                found["edge"] = edge(loop.lr, momentum, nesterov=recipe.nesterov)
+            for key, value in self.probe.read().items():
+                # The probe calls its second data test data, whatever they are.
+                other = key.removeprefix("test_")
+                found[key if other == key else f"{self.split}_{other}"] = value
+            readings.append(found)
 
     def _made(self, loop: Loop) -> Probe:
         splits = loop.splits
@@ -76,7 +93,7 @@ class Probing:
         return Probe(
             loop.model,
             pair(splits.train),
-            pair(splits.test),
+            pair(getattr(splits, self.split)),
             ignore_index=splits.ignore_index,
             **self.settings,
         )

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from calibrant.data import Augmentation
-from calibrant.methods.settings import meant
 from calibrant.metrics import METRICS
+from calibrant.setting_errors import SettingError, did_you_mean
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.schedules import SCHEDULES
 
@@ -66,27 +66,35 @@ class Recipe:
             _check_type(name, getattr(self, name), kind)
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
+                raise SettingError(
+                    name, f"must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )
         if self.stop_on and self.stop_on not in METRICS:
-            raise ValueError(f"stop_on must be one of {', '.join(METRICS)}; got {self.stop_on!r}")
+            raise SettingError(
+                "stop_on", f"must be one of {', '.join(METRICS)}; got {self.stop_on!r}"
+            )
         for name in ("epochs", "batch", "patience"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
         for name in ("lr", "momentum", "weight_decay", "warmup", "decay", "clip", "sam", "average"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+                raise SettingError(
+                    name, f"must be at least 0 and finite, got {getattr(self, name)}"
+                )
         for name in ("momentum", "average", "meta"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise SettingError(name, f"must lie in [0, 1), got {getattr(self, name)}")
         for each in self.milestones:
             if not 0 <= each <= 1:
-                raise ValueError(f"milestones must be parts of the training, in [0, 1]; got {each}")
+                raise SettingError(
+                    "milestones", f"must be parts of the training, in [0, 1]; got {each}"
+                )
         if self.lr == 0:
             object.__setattr__(self, "lr", RATES[self.optimizer])
         if self.warmup > self.epochs:
-            raise ValueError(f"warmup must be at most the {self.epochs} epochs, got {self.warmup}")
+            raise SettingError(
+                "warmup", f"must be at most the {self.epochs} epochs, got {self.warmup}"
+            )
 
     def flat(self) -> dict[str, Any]:
         """Every setting as a plain value, by its name."""
@@ -111,7 +119,7 @@ def recipe_from(given: Mapping[str, Any]) -> Recipe:
     known = {**KINDS, **INNER}
     for name, value in given.items():
         if name not in known:
-            raise ValueError(f"no setting {name!r} of a recipe; {meant(name, known)}")
+            raise ValueError(f"no setting {name!r} of a recipe; {did_you_mean(name, known)}")
         _check_type(name, value, known[name])
     plain = {name: value for name, value in given.items() if name in KINDS}
     if "milestones" in plain:
@@ -120,11 +128,11 @@ def recipe_from(given: Mapping[str, Any]) -> Recipe:
     return Recipe(**plain, augmentation=Augmentation(**changed))
 
 
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:
-    """Refuse a word where a number is meant, and the like."""
+    """Refuse a value of another type."""
     allowed = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} must be {WORDS.get(kind, 'a list of numbers')}, got {value!r}")
+        raise SettingError(name, f"must be {WORDS.get(kind, 'a list of numbers')}, got {value!r}")

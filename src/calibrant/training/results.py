@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from calibrant.data import Split, judged_by
+from calibrant.data import Split, with_soft_labels
 from calibrant.data.splits import JOBS
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
@@ -58,7 +58,7 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
     metrics = {"val": measured(val, REPORTED), "test": measured(test, REPORTED)}
     if splits.test.posterior is not None:
         metrics["test against its posterior"] = measured(
-            judged_by(test, splits.test.posterior), REPORTED
+            with_soft_labels(test, splits.test.posterior), REPORTED
         )
     pixels = pixel_runs(splits.test, splits.ignore_index) if splits.test.labels.ndim == 3 else None
     return {

@@ -1,4 +1,4 @@
-"""Train to the end, whatever happens on the way: the same call again goes on or is done."""
+"""Train to the end, whatever happens on the way: the same call resumes, or reads the result."""
 
 import signal
 import time
@@ -27,7 +27,7 @@ from calibrant.training.folder import (
     write_json,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
-from calibrant.training.loop import Loop
+from calibrant.training.loop import Loop, Observer
 from calibrant.training.probing import Probing
 from calibrant.training.progress import DivergedError
 from calibrant.training.randomness import seeded
@@ -58,7 +58,7 @@ def train(
     locked: bool = False,
     probe: Mapping[str, Any] | None = None,
     on_step: Callable[[Loop], None] = lambda loop: None,
-    on_epoch: Callable[[Mapping[str, Any]], None] = lambda row: None,
+    on_epoch: Callable[[Mapping[str, Any]], None] = lambda metrics: None,
 ) -> Trained:
     """Train a network by a method.
 
@@ -69,17 +69,18 @@ def train(
         recipe: how; the defaults are those of `Recipe`.
         seed: of the order of examples, augmentation and dropout. The weights to start from are the
             model's own.
-        folder: where checkpoints and results go. With one, the same call after a kill goes on
-            where it was and ends with the same bytes; after the end it only reads.
+        folder: where checkpoints and results go. With one, the same call after a kill resumes
+            and ends with the same bytes; after the end it only reads.
         config: what else identifies the run (names and settings of model and method).
         allow_drift: names of what may differ from an unfinished run in the folder.
         runtime: processes that train together; one if not given.
         save_every: seconds between two checkpoints within an epoch.
         locked: whether the caller holds the lock of the folder.
-        probe: settings of a `curvature.Probe` that reads training and test data on the way; {} are
-            its defaults, None is no probe. The weights are the same with it and without.
+        probe: settings of a `curvature.Probe` that reads training and validation data on the way,
+            or test data with `{"split": "test"}`; {} are its defaults, None is no probe. The
+            weights are the same with it and without.
         on_step: called after every step.
-        on_epoch: called with the row of every epoch.
+        on_epoch: called with the metrics of every epoch.
 
     Raises:
         DivergedError: the loss or its gradient was not finite.
@@ -106,38 +107,17 @@ def train(
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
-        run = _Run(
-            where,
-            identity,
-            interrupts,
-            save_every,
-            on_step,
-            on_epoch,
-            allow_drift,
-            alone=runtime.world_size == 1,
-        )
-        loop = Loop(
-            model,
-            method,
-            splits,
-            recipe,
-            seed=seed,
-            runtime=runtime,
-            before=probing or (lambda loop: None),
-            between=run.between,
-            evaluating=run.evaluating,
-            on_epoch=lambda row: run.end_of_epoch(loop, row),
-        )
-        done = run.resume(loop)
-        return done or run.to_the_end(loop)
+        run = _Run(where, identity, interrupts, save_every, on_step, on_epoch, allow_drift, probing)
+        loop = Loop(model, method, splits, recipe, seed=seed, runtime=runtime, observer=run)
+        return run.resume(loop) or run.to_the_end(loop)
 
 
 class _LeaveError(Exception):
     """A signal came during an evaluation."""
 
 
-class _Run:
-    """The folder of a training under way; without one, only signals are watched."""
+class _Run(Observer):
+    """Saves a training in its folder and watches for signals; without a folder, only the latter."""
 
     def __init__(
         self,
@@ -148,18 +128,18 @@ class _Run:
         on_step: Callable[[Loop], None],
         on_epoch: Callable[[Mapping[str, Any]], None],
         allow_drift: Sequence[str],
-        alone: bool,
+        probing: Probing | None,
     ) -> None:
         self.folder, self.identity, self.interrupts = folder, identity, interrupts
         self.save_every, self.on_step, self.on_epoch = save_every, on_step, on_epoch
-        self.allow_drift, self.alone = allow_drift, alone
+        self.allow_drift, self.probing = allow_drift, probing
         self.drift: dict[str, Any] = {}
         self.damaged: list[str] = []
         self.saved = time.monotonic()
         self.checked = False
 
     def resume(self, loop: Loop) -> Trained | None:
-        """Take up what the folder holds; the result itself if it is finished."""
+        """Load what the folder holds; the result itself if it is finished."""
         if self.folder is None:
             return None
         folder, result = self.folder, read_result(self.folder)
@@ -190,8 +170,13 @@ class _Run:
             (folder / name).unlink(missing_ok=True)
         write_json(folder / CONFIG, self.identity)
 
-    def between(self, loop: Loop) -> None:
-        """After a step: save if it is time, and stop if asked to."""
+    def before_step(self, loop: Loop) -> None:
+        """Probe the network if it is time."""
+        if self.probing is not None:
+            self.probing(loop)
+
+    def after_step(self, loop: Loop) -> None:
+        """Save if it is time, and stop if asked to."""
         self.on_step(loop)
         due = self.folder is not None and time.monotonic() - self.saved > self.save_every
         stop, due = loop.runtime.any(self.interrupts.number is not None, due)
@@ -200,24 +185,24 @@ class _Run:
         if stop:
             raise self._interrupted()
 
-    def evaluating(self) -> None:
-        """Between batches of an evaluation: one process can stop here, as no other waits for it."""
-        if self.alone and self.interrupts.number is not None:
+    def after_part(self, loop: Loop) -> None:
+        """Stop if asked to: a single process can, as no other waits for it."""
+        if loop.runtime.world_size == 1 and self.interrupts.number is not None:
             raise _LeaveError
 
     def _interrupted(self) -> InterruptedTrainingError:
         saved = "nothing is saved without a folder"
         if self.folder is not None:
-            saved = f"saved in {self.folder}, the same command goes on from there"
+            saved = f"saved in {self.folder}; re-run the same command to resume"
         return InterruptedTrainingError(self.interrupts.number or signal.SIGTERM, saved)
 
-    def end_of_epoch(self, loop: Loop, row: Mapping[str, Any]) -> None:
-        """Save unless it was done a moment ago, then tell."""
+    def after_epoch(self, loop: Loop, metrics: Mapping[str, Any]) -> None:
+        """Save unless it was done a moment ago."""
         late = time.monotonic() - self.saved > SAVE_LEAST
         (late,) = loop.runtime.any(late or loop.finished)
         if late:
             self.save(loop)
-        self.on_epoch(row)
+        self.on_epoch(metrics)
 
     def save(self, loop: Loop) -> None:
         """Write a checkpoint; every process has its random state in it."""
@@ -266,6 +251,8 @@ class _Run:
             raise
         record = record_of(loop, val, test)
         record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
+        if self.probing is not None:
+            record["jobs"] = record["jobs"] | self.probing.jobs
         if self.folder is not None:
             folder, whole = self.folder, {**record, "identity": self.identity}
             with self.interrupts.held_off():

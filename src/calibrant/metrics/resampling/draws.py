@@ -26,7 +26,7 @@ def resampler(metric: MetricFunction, predictions: Predictions) -> Statistic:
     statistic = known.statistic(predictions, **options)
     if predictions.weights is None:
         return statistic
-    own = predictions.row_weights
+    own = predictions.example_weights
     return lambda counts: statistic(counts * own)
 
 
@@ -38,7 +38,7 @@ def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Va
     for _ in range(resamples):
         counts = np.zeros(len(predictions))
         # Where few examples have a weight, a draw may miss all of them.
-        while not counts @ predictions.row_weights > 0:
+        while not counts @ predictions.example_weights > 0:
             drawn = generator.integers(0, units, units)
             counts = np.bincount(drawn, minlength=units).astype(np.float64)
             counts = counts if groups is None else counts[groups]
@@ -50,6 +50,6 @@ def check_units(predictions: Predictions) -> None:
     groups = predictions.groups
     if groups is not None and int(groups.max()) == 0:
         raise ValueError("resampling draws whole groups and needs at least 2, got 1")
-    if (predictions.row_weights > 0).sum() < 2:
+    if (predictions.example_weights > 0).sum() < 2:
         weighted = "" if predictions.weights is None else " with a weight above 0"
         raise ValueError(f"resampling needs at least 2 examples{weighted}, got 1")

@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 GREEN, PINK, SKY, AMBER = SERIES[2:6]
 DASHES = (0, (4, 2.4))
 HUES = {"train_ece": OVER, "test_ece": AMBER, "train_log_tail": OVER, "test_log_tail": AMBER}
+HUES |= {"val_ece": AMBER, "val_log_tail": AMBER}
 HUES |= {"hessian": SKY, "gauss_newton": UNDER, "batch_sharpness": GREEN}
 HUES |= {"margin_50": UNDER, "margin_0": PINK}
 BAND_HUES = ("#d3e6f1", "#8fc1de")
-TAILS = {"train_log_tail": "log Q, training", "test_log_tail": "log Q, test"}
+TAILS = {
+    "train_log_tail": "log Q, training",
+    "val_log_tail": "log Q, validation",
+    "test_log_tail": "log Q, test",
+}
 ALL_MARGINS = ("margin_0", "margin_5", "margin_25", "margin_50", "margin_75", "margin_95")
 
 

@@ -30,7 +30,7 @@ from calibrant.report.sections.panel import Panel, done_cells, plots
 # Classes of each line.
 ROLES = {"train_ece": "s2 d0", "test_ece": "s7 d0", "margin_50": "s1 d0", "margin_0": "s4 d0"}
 ROLES |= {"gauss_newton": "s1 d0", "hessian": "s5 d0", "batch_sharpness": "s3 d0"}
-ROLES |= {"edge": "ink k2 d1"}
+ROLES |= {"edge": "ink k2 d1", "val_ece": "s7 d0"}
 CURVES = SHARPNESS | {"edge": EDGE}
 AGAINST = "gauss_newton"
 # Points of a scatter, and trainings that are drawn; the table has all of them.

@@ -1,4 +1,4 @@
-"""The cells of a study as its folder holds them: who may run which, and what is recorded."""
+"""The runs of a study as its folder holds them: who may train which, and what is recorded."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from calibrant.files.locks import FileLock
-from calibrant.study.runs import ENDS, MAX_ATTEMPTS, STATUSES, Runs, read_attempts
+from calibrant.study.runs import MAX_ATTEMPTS, STATUSES, Runs
 
 IDS = ("a", "b", "c")
 
@@ -52,7 +52,8 @@ def outcomes(runs, id: str) -> list[str]:
     return [each.outcome for each in runs.state(id).attempts]
 
 
-def test_cells_are_claimed_in_their_order_and_by_one_at_a_time(runs, tmp_path):
+def test_runs_are_claimed_in_their_order_and_by_one_at_a_time(runs, tmp_path):
+    assert runs.counts() == dict.fromkeys(STATUSES, 0) | {"pending": 3}
     claims = [runs.claim("w") for _ in IDS]
     assert [claim.id for claim in claims] == list(IDS)
     assert [claim.folder for claim in claims] == [tmp_path / "cells" / id for id in IDS]
@@ -63,24 +64,24 @@ def test_cells_are_claimed_in_their_order_and_by_one_at_a_time(runs, tmp_path):
     assert runs.claim("other").id == "b"
 
 
-def test_a_new_object_sees_the_same(runs, tmp_path):
-    runs.claim("w").end("failed", reason="no data", seconds=2.0)
-    (state,) = Runs(tmp_path, ["a"]).states()
-    assert (state.status, state.reason, state.seconds) == ("failed", "no data", 2.0)
-    assert [each.owner for each in state.attempts] == ["w"]
-
-
-@pytest.mark.parametrize("status", ENDS)
-def test_a_cell_that_has_ended_is_not_claimed_again(runs, status):
+@pytest.mark.parametrize("status", ["done", "diverged", "failed"])
+def test_a_run_that_has_ended_is_not_claimed_again(runs, tmp_path, status):
     claim = runs.claim("w")
-    finish(claim) if status == "done" else claim.end(status, reason="why")
-    assert runs.state("a").status == status
-    assert runs.state("a").reason == ("" if status == "done" else "why")
+    if status == "done":
+        finish(claim, seconds=2.0)
+    else:
+        claim.end(status, reason="no data", seconds=2.0)
     assert runs.claim("w", ["a"]) is None
+    # Another process sees the same.
+    (state,) = Runs(tmp_path, ["a"]).states()
+    assert (state.status, state.seconds) == (status, 2.0)
+    assert state.reason == ("" if status == "done" else "no data")
+    assert [each.owner for each in state.attempts] == ["w"]
+    assert state.attempts[0].started <= state.attempts[0].ended
 
 
 @pytest.mark.parametrize("name", ["result.json", "measured.json"])
-def test_a_cell_is_done_when_it_is_trained_and_measured(runs, name):
+def test_a_run_is_done_when_it_is_trained_and_measured(runs, name):
     claim = runs.claim("w")
     (claim.folder / name).write_text("{}\n")
     die(claim)
@@ -89,7 +90,7 @@ def test_a_cell_is_done_when_it_is_trained_and_measured(runs, name):
     assert runs.state("a").status == "done"
 
 
-def test_a_cell_whose_worker_keeps_dying_is_given_up(runs):
+def test_a_run_whose_worker_keeps_dying_is_given_up(runs):
     for _ in range(MAX_ATTEMPTS):
         die(runs.claim("w", ["a"]))
         assert runs.state("a").status == "pending"
@@ -104,7 +105,7 @@ def test_the_reason_of_a_death_is_kept_for_the_worker_that_died(runs):
     assert not runs.crash("nobody", "killed")
     (attempt,) = runs.state("a").attempts
     assert (attempt.outcome, attempt.reason) == ("crashed", "killed by SIGKILL")
-    # Of a cell that another has taken meanwhile, nothing changes.
+    # Of a run that another has taken meanwhile, nothing changes.
     die(runs.claim("w2", ["b"]))
     taken = runs.claim("w3", ["b"])
     assert runs.crash("w2", "killed by SIGKILL")
@@ -112,7 +113,7 @@ def test_the_reason_of_a_death_is_kept_for_the_worker_that_died(runs):
     taken.end("released")
 
 
-def test_what_was_stopped_or_killed_with_the_whole_study_does_not_count(runs):
+def test_what_was_stopped_or_killed_with_the_whole_study_does_not_count(runs, monkeypatch):
     for _ in range(MAX_ATTEMPTS + 1):
         die(runs.claim("w", ["a"]))
         runs.interrupt()
@@ -122,10 +123,17 @@ def test_what_was_stopped_or_killed_with_the_whole_study_does_not_count(runs):
     held = runs.claim("w", ["a"])
     runs.interrupt()
     assert outcomes(runs, "a")[-1] == "running"
-    held.end("released")
+    # An attempt that ends between a look at it and the lock keeps its outcome.
+    before = runs.state("a")
+    held.end("failed", reason="no data")
+    monkeypatch.setattr(Runs, "state", lambda *_: before)
+    runs.interrupt()
+    runs.crash("w", "killed")
+    monkeypatch.undo()
+    assert outcomes(runs, "a")[-1] == "failed"
 
 
-def test_retry_puts_cells_back_with_all_their_attempts(runs):
+def test_retry_puts_runs_back_with_all_their_attempts_unless_they_are_trained(runs):
     runs.claim("w", ["a"]).end("diverged", reason="wild")
     (runs.folder_of("a") / "diverged.json").write_text("{}\n")
     for _ in range(MAX_ATTEMPTS):
@@ -139,17 +147,8 @@ def test_retry_puts_cells_back_with_all_their_attempts(runs):
     for _ in range(MAX_ATTEMPTS - 1):
         die(runs.claim("w", ["b"]))
     assert runs.claim("w", ["b"]) is not None
-
-
-def test_a_cell_that_runs_is_not_put_back(runs):
-    claim = runs.claim("w", ["a"])
-    assert runs.retry(["a"]) == []
-    assert runs.state("a").status == "running"
-    claim.end("released")
-
-
-def test_counts_name_every_status(runs):
-    assert runs.counts() == dict.fromkeys(STATUSES, 0) | {"pending": 3}
+    assert runs.retry(["b"]) == []
+    assert runs.state("b").status == "running"
 
 
 def test_looking_writes_nothing_and_works_in_a_folder_that_is_read_only(runs, tmp_path):
@@ -163,28 +162,23 @@ def test_looking_writes_nothing_and_works_in_a_folder_that_is_read_only(runs, tm
     claim.end("released")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_damaged_record_is_refused_in_one_line_unless_the_run_is_finished(runs):
+    runs.claim("w").end("released")
+    record = runs.folder_of("a") / "attempts.json"
+    for text in (
         "{",
         "[]",
         "{}",
         '{"attempts": [{"owner": 1, "who": 2}]}',
         '{"attempts": [{"owner": "w", "started": 1.0, "outcome": "failed", "reason": 5}]}',
         '{"attempts": [{"owner": "w", "started": 1.0, "seconds": "x"}]}',
-    ],
-)
-def test_a_damaged_record_is_refused_in_one_line(runs, text):
-    runs.claim("w").end("released")
-    (runs.folder_of("a") / "attempts.json").write_text(text)
-    with pytest.raises(ValueError, match=r"attempts\.json is damaged") as refused:
-        runs.states()
-    assert "\n" not in str(refused.value)
-
-
-def test_a_finished_cell_does_not_need_the_record_of_its_attempts(runs):
+    ):
+        record.write_text(text)
+        with pytest.raises(ValueError, match=r"attempts\.json is damaged[^\n]*$"):
+            runs.states()
+    record.unlink()
     finish(runs.claim("w"))
-    (runs.folder_of("a") / "attempts.json").write_text("{")
+    record.write_text("{")
     assert statuses(runs) == ["done", "pending", "pending"]
     assert runs.claim("w").id == "b"
 
@@ -211,42 +205,10 @@ def test_an_error_while_claiming_leaves_the_lock_free(runs, monkeypatch):
     assert runs.claim("w").id == "a"
 
 
-def test_threads_exclude_each_other(tmp_path):
-    runs = Runs(tmp_path, [str(number) for number in range(60)])
-    taken = []
-
-    def work() -> None:
-        while (claim := runs.claim(threading.current_thread().name)) is not None:
-            taken.append(claim.id)
-            finish(claim)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(taken) == sorted(runs.ids)
-
-
-def test_a_lock_waits_as_long_as_it_is_told(tmp_path):
-    with FileLock(tmp_path / "lock") as first, FileLock(tmp_path / "lock") as second:
-        assert first.acquire()
-        assert not second.acquire()
-        threading.Timer(0.1, first.close).start()
-        assert second.acquire(seconds=60.0)
-
-
-def test_locks_are_shared_or_exclusive(tmp_path):
+def test_locks_are_shared_or_exclusive_and_wait_as_long_as_they_are_told(tmp_path):
     with FileLock(tmp_path / "lock") as first, FileLock(tmp_path / "lock") as second:
         assert first.acquire(shared=True)
         assert second.acquire(shared=True)
         assert not first.acquire()
-        second.close()
-        assert first.acquire()
-
-
-def test_attempts_are_kept_in_a_file_that_people_can_read(runs):
-    runs.claim("w").end("failed", reason="no data", seconds=1.5)
-    (attempt,) = read_attempts(runs.folder_of("a"))
-    assert attempt.started <= attempt.ended
-    assert '"reason": "no data"' in (runs.folder_of("a") / "attempts.json").read_text()
+        threading.Timer(0.1, second.close).start()
+        assert first.acquire(seconds=60.0)

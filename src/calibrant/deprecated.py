@@ -1,0 +1,64 @@
+"""Public names and options that were renamed: the old ones work for one release, and warn."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+# Old name -> new name. A module finds its old names by `__getattr__ = renamed_in(__name__)`, a
+# class by `old_name = Renamed()`.
+RENAMED = {
+    "calibrant.data.judged_by": "calibrant.data.with_soft_labels",
+    "Predictions.rows": "Predictions.example_stats",
+    "Predictions.row_weights": "Predictions.example_weights",
+    "Calibrator.free_form": "Calibrator.nonparametric",
+    "Candidate.behind": "Candidate.difference_to_best",
+    "Selection.rows": "Selection.candidates",
+}
+# Command and option, and the option that replaces it.
+OPTIONS = {
+    ("fit", "--method"): "--calibrator",
+    ("audit", "--method"): "--interval-type",
+}
+
+
+def current_name(old: str, *, stacklevel: int = 3) -> str:
+    """Warn that a public name is deprecated, and return the last part of the new one."""
+    new = RENAMED[old]
+    warnings.warn(f"{old} is deprecated, use {new}", DeprecationWarning, stacklevel=stacklevel)
+    return new.rpartition(".")[2]
+
+
+def renamed_in(module: str) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a module, which finds its old names."""
+
+    def find(name: str) -> Any:
+        if f"{module}.{name}" not in RENAMED:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(module), current_name(f"{module}.{name}"))
+
+    return find
+
+
+class Renamed:
+    """The old name of an attribute of a class and of its objects."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.old = f"{owner.__name__}.{name}"
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return getattr(owner if instance is None else instance, current_name(self.old))
+
+
+def replace_options(args: Sequence[str]) -> list[str]:
+    """Replace old options of a command line by the new ones."""
+    command = next((each for each in args if not each.startswith("-")), "")
+    found = []
+    for each in args:
+        option, equals, value = each.partition("=")
+        new = OPTIONS.get((command, option))
+        if new is not None:
+            # A UserWarning, which the command line shows.
+            warnings.warn(f"{command} {option} is deprecated: use {new}", stacklevel=2)
+        found.append(f"{new or option}{equals}{value}")
+    return found

@@ -1,0 +1,31 @@
+"""A small study, as plain values and as a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+SMALL = {
+    "name": "small",
+    "seeds": [0, 1],
+    "calibrators": ["temperature"],
+    "metrics": ["accuracy", "nll"],
+    "resamples": 20,
+    "recipe": {"epochs": 2, "batch": 64},
+    "dataset": [{"name": "blobs", "limit": 300}],
+    "model": [{"name": "mlp", "hidden": [16]}],
+    "method": [{"name": "cross_entropy"}],
+}
+
+
+def as_toml(value: Any) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {as_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def write_toml(path: Path, study: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{key} = {as_toml(each)}\n" for key, each in study.items()))
+    return path

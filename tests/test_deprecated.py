@@ -1,0 +1,55 @@
+"""Old public names and options work, and warn with the new one."""
+
+from importlib import import_module
+
+import pytest
+import torch
+
+from calibrant import Predictions, calibrators
+from calibrant.calibrators.selection import select
+from calibrant.deprecated import OPTIONS, RENAMED, replace_options
+
+LOGITS = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 3.0]])
+EXAMPLES = Predictions(LOGITS, torch.tensor([0, 1, 1, 0]))
+
+
+def objects() -> dict[str, object]:
+    """One object of each class that has an old name."""
+    found = select(EXAMPLES, candidates=["identity"], folds=2, resamples=2)
+    return {
+        "Predictions": EXAMPLES,
+        "Calibrator": calibrators.Identity,
+        "Candidate": found.candidates[0],
+        "Selection": found,
+    }
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_the_new_one_and_warns(old):
+    owner, _, name = old.rpartition(".")
+    owned = import_module(owner) if owner.startswith("calibrant") else objects()[owner]
+    new = RENAMED[old]
+    with pytest.warns(DeprecationWarning, match=f"{old} is deprecated, use {new}"):
+        value = getattr(owned, name)
+    expected = getattr(owned, new.rpartition(".")[2])
+    same = torch.equal if isinstance(expected, torch.Tensor) else lambda a, b: a is b
+    assert same(value, expected) or (value == expected).all()
+
+
+def test_other_names_are_still_unknown():
+    from calibrant import data
+
+    with pytest.raises(AttributeError, match=r"module 'calibrant.data' has no attribute 'judge'"):
+        data.judge  # noqa: B018
+
+
+@pytest.mark.parametrize(("command", "old", "new"), [(*key, new) for key, new in OPTIONS.items()])
+def test_an_old_option_becomes_the_new_one(command, old, new):
+    with pytest.warns(UserWarning, match=f"{command} {old} is deprecated: use {new}"):
+        assert replace_options([command, "f.npz", old, "x"]) == [command, "f.npz", new, "x"]
+    with pytest.warns(UserWarning, match=new):
+        assert replace_options(["--debug", command, f"{old}=x"]) == ["--debug", command, f"{new}=x"]
+
+
+def test_the_option_of_another_command_stays():
+    assert replace_options(["train", "--method", "focal"]) == ["train", "--method", "focal"]
