@@ -171,7 +171,7 @@ def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch
     ("make", "said"),
     [
         (lambda where: begun(where / "a"), "is no study but has some, a: name one"),
-        (lambda where: (where / "study.json").write_text("{}"), "run the study again"),
+        (lambda where: (where / "study.json").write_text("{}"), "is damaged: re-run the study"),
         (lambda where: None, "run one with calibrant study"),
     ],
 )
