@@ -14,7 +14,7 @@ from calibrant.metrics import BinSums
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.dots import Dot, dot_rows, scatter
 from calibrant.report.charts.heatmap import surface, table_map
-from calibrant.report.charts.histograms import stacked
+from calibrant.report.charts.histograms import stacked_bars
 from calibrant.report.charts.png import grey_png
 from calibrant.report.charts.reliability import overlay, pair
 from calibrant.report.charts.scales import Scale
@@ -78,7 +78,7 @@ def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
 
 
 def test_right_answers_stand_on_wrong_ones():
-    drawn = stacked([0, 30], [10, 60], highest=1.0, title="t", height=160)
+    drawn = stacked_bars([0, 30], [10, 60], highest=1.0, title="t", height=160)
     first, second = marks(drawn)
     assert [each.get("class") for each in first.findall("path")] == ["wrong"]
     wrong, right = map(corners, second.findall("path"))

@@ -17,7 +17,7 @@ from calibrant.curvature.correlation import correlation
 from calibrant.predictions import Predictions
 from calibrant.report.saved import read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS
-from calibrant.report.sections.settings import said
+from calibrant.report.sections.settings import setting_text
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def test_settings_have_what_failed_and_what_it_was_made_of(saved, panels):
     ],
 )
 def test_settings_have_no_folders_of_the_machine(given, words):
-    assert said(given) == words
+    assert setting_text(given) == words
 
 
 def test_what_is_not_there_is_left_out(plain):

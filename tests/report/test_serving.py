@@ -170,7 +170,7 @@ def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda where: begun(where / "a"), "is no study but has some, a: name one"),
+        (lambda where: begun(where / "a"), "is a folder of studies (a): name one"),
         (lambda where: (where / "study.json").write_text("{}"), "is damaged: re-run the study"),
         (lambda where: None, "run one with calibrant study"),
     ],

@@ -40,14 +40,14 @@ def report(
         return
     if text:
         from calibrant.cli.report_output import show_report
-        from calibrant.cli.snapshot import standing
+        from calibrant.cli.snapshot import read_snapshot
 
-        show_report(standing(folder))
+        show_report(read_snapshot(folder))
         return
-    from calibrant.cli.snapshot import brought_up_to_date
+    from calibrant.cli.snapshot import update_snapshot
     from calibrant.report.study_page import study_page
 
-    brought_up_to_date(folder)
+    update_snapshot(folder)
     say(f"written: {study_page(folder)}")
 
 
