@@ -43,7 +43,7 @@ class Metric:
     best: Literal["lower", "higher", "zero"] = "lower"
     range: tuple[float, float] = (0.0, 1.0)
     proper: bool = False
-    calibration_error: bool = True
+    calibration_error: bool = False
     takes_bins: bool = False
 
     @property

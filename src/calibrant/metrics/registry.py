@@ -47,7 +47,6 @@ METRICS: dict[str, Metric] = {
             label="accuracy",
             meaning="fraction of correct predictions",
             best="higher",
-            calibration_error=False,
         ),
         Metric(
             nll,
@@ -56,7 +55,6 @@ METRICS: dict[str, Metric] = {
             meaning="log loss, in nats",
             range=(0.0, math.inf),
             proper=True,
-            calibration_error=False,
         ),
         Metric(
             brier,
@@ -65,7 +63,6 @@ METRICS: dict[str, Metric] = {
             meaning="squared error, from 0 to 2",
             range=(0.0, 2.0),
             proper=True,
-            calibration_error=False,
         ),
         Metric(
             overconfidence,
@@ -74,13 +71,13 @@ METRICS: dict[str, Metric] = {
             meaning="mean confidence minus accuracy",
             best="zero",
             range=(-1.0, 1.0),
-            calibration_error=False,
         ),
         Metric(
             ece,
             partial(binned_statistic, measure=lambda sums: sums.ece),
             label="ECE",
             meaning="mean gap over equal-width bins",
+            calibration_error=True,
             takes_bins=True,
         ),
         Metric(
@@ -88,6 +85,7 @@ METRICS: dict[str, Metric] = {
             partial(binned_statistic, measure=without_noise_l1),
             label="debiased ECE",
             meaning="ECE minus its sampling bias",
+            calibration_error=True,
             range=(-1.0, 1.0),
             takes_bins=True,
         ),
@@ -96,6 +94,7 @@ METRICS: dict[str, Metric] = {
             adaptive_ece_statistic,
             label="adaptive ECE",
             meaning="mean gap over equal-mass bins",
+            calibration_error=True,
             takes_bins=True,
         ),
         Metric(
@@ -103,6 +102,7 @@ METRICS: dict[str, Metric] = {
             classwise_ece_statistic,
             label="classwise ECE",
             meaning="ECE of each class, averaged",
+            calibration_error=True,
             takes_bins=True,
         ),
         Metric(
@@ -110,6 +110,7 @@ METRICS: dict[str, Metric] = {
             partial(binned_statistic, measure=lambda sums: sums.mce),
             label="MCE",
             meaning="largest gap of any bin; noisy",
+            calibration_error=True,
             takes_bins=True,
         ),
         Metric(
@@ -117,6 +118,7 @@ METRICS: dict[str, Metric] = {
             partial(binned_statistic, measure=lambda sums: sums.rmsce),
             label="RMSCE",
             meaning="root mean square gap over bins",
+            calibration_error=True,
             takes_bins=True,
         ),
         Metric(
@@ -124,23 +126,42 @@ METRICS: dict[str, Metric] = {
             partial(binned_statistic, measure=without_noise_l2),
             label="debiased RMSCE",
             meaning="RMSCE minus its sampling bias",
+            calibration_error=True,
             takes_bins=True,
         ),
-        Metric(sece, sece_statistic, label="SECE", meaning="kernel-smoothed gap, width 0.01"),
-        Metric(smece, smece_statistic, label="smECE", meaning="kernel-smoothed gap, own width"),
-        Metric(ks, ks_statistic, label="KS", meaning="largest cumulative gap, no bins"),
+        Metric(
+            sece,
+            sece_statistic,
+            label="SECE",
+            meaning="kernel-smoothed gap, width 0.01",
+            calibration_error=True,
+        ),
+        Metric(
+            smece,
+            smece_statistic,
+            label="smECE",
+            meaning="kernel-smoothed gap, own width",
+            calibration_error=True,
+        ),
+        Metric(
+            ks,
+            ks_statistic,
+            label="KS",
+            meaning="largest cumulative gap, no bins",
+            calibration_error=True,
+        ),
         Metric(
             simplex_ece,
             simplex_ece_statistic,
             label="simplex ECE",
             meaning="gap of full probability vectors",
+            calibration_error=True,
         ),
         Metric(
             aurc,
             aurc_statistic,
             label="AURC",
             meaning="area under risk-coverage curve",
-            calibration_error=False,
         ),
     )
 }
@@ -151,6 +172,7 @@ UNLISTED = (
         group_ece_statistic,
         label="ECE within groups",
         meaning="ECE of each group, averaged",
+        calibration_error=True,
         takes_bins=True,
     ),
     Metric(
@@ -158,6 +180,7 @@ UNLISTED = (
         calibration_error_statistic,
         label="calibration error",
         meaning="L_p norm of the gap over bins",
+        calibration_error=True,
         takes_bins=True,
     ),
 )

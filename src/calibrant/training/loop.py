@@ -12,13 +12,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.data import Batch, Splits
 from calibrant.methods import Method
+from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
 from calibrant.training import optimizers
 from calibrant.training.averaging import Average
 from calibrant.training.predict import placed_batch, predict
 from calibrant.training.progress import (
-    RISING,
-    SIGNED,
     WATCHED,
     DivergedError,
     Progress,
@@ -331,8 +330,7 @@ class Loop:
 
     def _keep_best(self, value: float) -> None:
         progress = self.progress
-        score = -value if self.recipe.stop_on in RISING else value
-        score = abs(value) if self.recipe.stop_on in SIGNED else score
+        score = METRICS[self.recipe.stop_on].loss(value)
         if progress.best is None or score < progress.best["score"]:
             with self._averaged():
                 weights = {name: each.clone() for name, each in self.model.state_dict().items()}

@@ -1,6 +1,5 @@
 """How far a training is, what it measures on the way, and how it can fail."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +9,10 @@ from scipy import special
 
 from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 
 # Measured on the validation data after every epoch.
 WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
-# Metrics of which more is better.
-RISING = ("accuracy",)
-# Metrics with a sign, of which zero is best.
-SIGNED = ("overconfidence",)
 
 
 class DivergedError(FloatingPointError):
@@ -48,8 +44,7 @@ def diverged(
 
 def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
     """Metrics by name, without their warnings: in training they would come in every epoch."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with without_warnings():
         return {name: METRICS[name](predictions) for name in names}
 
 
