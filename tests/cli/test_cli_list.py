@@ -2,13 +2,13 @@ import pytest
 
 from calibrant.calibrators import CALIBRATORS
 from calibrant.cli.listing import FAMILIES
-from calibrant.cli.wording import TESTS
 from calibrant.curvature import MEASURES
 from calibrant.data import DATASETS, SYNTHETIC
 from calibrant.losses import LOSSES
 from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
+from calibrant.report.audit import TESTS
 
 MEMBERS = {
     "metrics": METRICS,

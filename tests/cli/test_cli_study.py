@@ -208,7 +208,7 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
         (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
         (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),
         (("worker", "nowhere"), "nowhere"),
-        (("report", "nowhere"), "no study with rows in nowhere: run one with calibrant study"),
+        (("report", "nowhere"), "no study in nowhere: run one with calibrant study"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, spec, args, message):
