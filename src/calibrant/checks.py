@@ -166,7 +166,8 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         raise ValueError("weights are all zero: nothing would be measured")
     total = float(weights.sum())
     check_total(total)
-    if total <= 1 < examples:
+    # One example of weight 1 among zeros is a choice, not a normalisation.
+    if total <= 1 + 1e-6 and float(weights.max()) < 1:
         warn(
             f"weights sum to {total:g}, but stand for numbers of examples: rescale them to a mean "
             "of 1, or AURC, bins of equal mass and debiased errors change"

@@ -13,6 +13,7 @@ import torch
 
 from calibrant import Predictions, files
 from calibrant.calibrators import Calibrator, Fit, TemperatureScaling, storage
+from calibrant.calibrators.masks import log_softmax, mask_of
 from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.storage import load, save
@@ -240,7 +241,7 @@ class Table(Calibrator):
         )
 
     def log_probs(self, logits):
-        return torch.log_softmax(logits @ self.scale.to(logits), 1)
+        return log_softmax(logits.nan_to_num(neginf=0) @ self.scale.to(logits), mask_of(logits))
 
 
 @pytest.fixture
