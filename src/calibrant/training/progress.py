@@ -1,4 +1,4 @@
-"""How far a training is, what it measures on the way, and how it can fail."""
+"""Progress of a training, what it measures on the way, and how it can fail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,26 +42,26 @@ def diverged(
     )
 
 
-def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
     """Metrics by name, without their warnings: in training they would come in every epoch."""
     with without_warnings():
         return {name: METRICS[name](predictions) for name in names}
 
 
-def beliefs(predictions: Predictions) -> dict[str, float]:
+def confidence_stats(predictions: Predictions) -> dict[str, float]:
     """Mean confidence, and mean entropy in nats: how sure and how undecided the network is."""
 
-    def of_rows(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
+    def of_part(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
         probs = scores / totals[:, None]
         return float(special.entr(probs.astype(np.float64)).sum())
 
-    entropy = sum(predictions.map_scaled(of_rows)) / len(predictions)
+    entropy = sum(predictions.map_scaled(of_part)) / len(predictions)
     return {"confidence": float(predictions.confidence.mean()), "entropy": entropy}
 
 
 @dataclass
 class Progress:
-    """How far a training is: finished epochs, steps of the one under way, and what was seen."""
+    """Finished epochs, steps of the one under way, and what was measured."""
 
     epoch: int = 0
     at: int = 0

@@ -11,13 +11,13 @@ from torch import nn
 
 from calibrant.data import Splits
 from calibrant.methods import Method
+from calibrant.setting_errors import did_you_mean
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
     CONFIG,
     DIVERGED,
     RESULT,
     Identity,
-    check_names,
     differences,
     drift,
     identity_of,
@@ -32,7 +32,13 @@ from calibrant.training.probing import Probing
 from calibrant.training.progress import DivergedError
 from calibrant.training.randomness import seeded
 from calibrant.training.recipe import Recipe
-from calibrant.training.results import Trained, read_finished, record_of, write_finished, write_rows
+from calibrant.training.results import (
+    Trained,
+    read_finished,
+    record_of,
+    write_finished,
+    write_histories,
+)
 from calibrant.training.runtime import Runtime
 
 # Seconds between two checkpoints within an epoch.
@@ -103,7 +109,10 @@ def train(
     probing = None if probe is None else Probing(probe)
     config = {**(config or {}), **({} if probing is None else probing.identity)}
     identity = identity_of(model, method, splits, recipe, seed, runtime, config)
-    check_names(allow_drift, identity)
+    for name in allow_drift:
+        if name not in identity:
+            hint = did_you_mean(name, identity)
+            raise ValueError(f"nothing of a run is called {name!r}; {hint}")
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
@@ -226,7 +235,7 @@ class _Run(Observer):
             self.checked = True
 
         def put() -> None:
-            write_rows(folder, loop)
+            write_histories(folder, loop)
             checkpoint.save(folder, loop.step, state)
 
         loop.runtime.first(put)
@@ -239,7 +248,7 @@ class _Run(Observer):
         except _LeaveError:
             # Between steps, with the weights of training in place, there is something to save. At
             # the end they may be those of the best epoch, and within a step of full-batch descent
-            # batch norm has moved: then the last checkpoint stands.
+            # BatchNorm statistics have changed: then the last checkpoint stands.
             if not loop.finished and loop.progress.at == loop.steps:
                 self.save(loop)
             raise self._interrupted() from None
