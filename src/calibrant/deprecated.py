@@ -9,6 +9,7 @@ from typing import Any
 # class by `old_name = Renamed()`.
 RENAMED = {
     "calibrant.data.judged_by": "calibrant.data.with_soft_labels",
+    "calibrant.report.price_figure": "calibrant.report.multiplier_figure",
     "Predictions.rows": "Predictions.example_stats",
     "Predictions.row_weights": "Predictions.example_weights",
     "Calibrator.free_form": "Calibrator.nonparametric",

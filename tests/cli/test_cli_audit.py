@@ -75,7 +75,7 @@ def test_options_reach_the_summary(run, file):
 
 
 def test_methods_are_those_of_the_library():
-    assert set(options.Method) == set(METHODS)
+    assert set(options.IntervalType) == set(METHODS)
 
 
 def test_without_intervals_there_are_values_only(run, file):

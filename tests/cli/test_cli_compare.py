@@ -29,7 +29,7 @@ def test_the_better_calibrated_model_is_named(run, pair):
         "B has the better nll and brier",
         last,
     )
-    assert "noise in ece, classwise_ece differs between models: rely on debiased_ece\n" in out
+    assert "ece, classwise_ece: sampling bias differs between models; rely on debiased_ece\n" in out
     assert "\x1b" not in out
     table = [line for line in out.splitlines()[:-1] if not line.startswith(("A:", "B:"))]
     assert max(map(len, table)) <= 80
@@ -61,7 +61,7 @@ def calibrated(tmp_path):
 def test_a_sharper_model_is_not_called_better_calibrated(run, calibrated):
     _, out, _ = run("compare", *calibrated, *QUICK)
     assert out.splitlines()[-1] == (
-        "no difference in debiased_ece that 2,000 examples could show; "
+        "no significant difference in debiased_ece on 2,000 examples; "
         "A has the better nll and brier"
     )
 
@@ -72,8 +72,8 @@ def test_readings_with_noise_read_lower_and_say_so(run, calibrated):
     assert "better calibrated" not in out
     assert re.search(r"^adaptive_ece .* A lower$", out, re.MULTILINE)
     *_, remark, last = out.splitlines()
-    assert remark == "noise in adaptive_ece differs between models: add --metric debiased_ece"
-    assert re.fullmatch(r"A reads lower: adaptive_ece by .*\]; A has the better nll", last)
+    assert remark == "adaptive_ece: sampling bias differs between models; add --metric debiased_ece"
+    assert re.fullmatch(r"A has the lower adaptive_ece, by .*\]; A has the better nll", last)
     _, out, _ = run("compare", *calibrated, *tail, "--json")
     record = json.loads(out)
     assert record["remarks"] == [remark]
@@ -94,7 +94,7 @@ NOISY = {name for name, each in metrics.METRICS.items() if each.calibration_erro
 def test_no_other_error_decides_who_is_better_calibrated(name):
     found = row(name)
     assert found.better is None
-    assert verdict({name: found}, 10) == f"B reads lower: {name} by 0.0300 [0.0200, 0.0400]"
+    assert verdict({name: found}, 10) == f"B has the lower {name}, by 0.0300 [0.0200, 0.0400]"
     assert name in remarks({name: found})[0]
 
 
@@ -121,7 +121,7 @@ def test_values_are_those_of_the_library_corrected_for_their_number(run, pair):
 
 def test_a_model_does_not_differ_from_itself(run, pair):
     _, out, _ = run("compare", pair[0], pair[0], *QUICK, "--metric", "ece")
-    assert out.endswith("no difference in ece that 2,000 examples could show\n")
+    assert out.endswith("no significant difference in ece on 2,000 examples\n")
 
 
 def test_names_of_arrays_are_passed_on(run, tmp_path):
@@ -176,8 +176,8 @@ def test_infinite_scores_of_both_do_not_differ(run, tmp_path):
         (row("accuracy"), "A is better: accuracy higher by 0.0300 [0.0200, 0.0400]"),
         (row("nll"), "B is better: nll lower by 0.0300 [0.0200, 0.0400]"),
         (row("overconfidence"), "overconfidence of A is higher by 0.0300 [0.0200, 0.0400]"),
-        (row(low=-0.01), "no difference in debiased_ece that 1,000 examples could show"),
-        (row(p_value=0.06), "no difference in debiased_ece that 1,000 examples could show"),
+        (row(low=-0.01), "no significant difference in debiased_ece on 1,000 examples"),
+        (row(p_value=0.06), "no significant difference in debiased_ece on 1,000 examples"),
     ],
 )
 def test_the_verdict_is_a_sentence(found, sentence):
@@ -187,7 +187,7 @@ def test_the_verdict_is_a_sentence(found, sentence):
 def test_the_verdict_is_on_the_debiased_ece_where_it_was_asked_for_then_on_proper_scores():
     rows = {name: row(name) for name in ("ece", "nll", "brier", "accuracy")}
     rows["debiased_ece"] = row(low=-0.01)
-    undecided = "no difference in debiased_ece that 10 examples could show"
+    undecided = "no significant difference in debiased_ece on 10 examples"
     assert verdict(rows, 10) == f"{undecided}; B has the better nll and brier"
     rows["brier"] = row("brier", low=-0.04, high=-0.02)
     split = f"{undecided}; B has the better nll; A has the better brier"

@@ -4,17 +4,17 @@ import base64
 import io
 import math
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from markup import parsed
 from matplotlib import image
 
 from calibrant.metrics import BinSums
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.dots import Dot, dot_rows, scatter
 from calibrant.report.charts.heatmap import surface, table_map
-from calibrant.report.charts.histograms import stacked
+from calibrant.report.charts.histograms import stacked_bars
 from calibrant.report.charts.png import grey_png
 from calibrant.report.charts.reliability import overlay, pair
 from calibrant.report.charts.scales import Scale
@@ -22,11 +22,6 @@ from calibrant.report.charts.scales import Scale
 NAN = math.nan
 # 20 examples of confidence 0.75, 10 of them right, and 4 of confidence 0.25, all right.
 SUMS = BinSums.of_confidence([0.75] * 20 + [0.25] * 4, [1.0, 0.0] * 10 + [1.0] * 4, bins=4)
-
-
-def parsed(text):
-    """The text as a tree; it is our own, so nothing in it can be an attack."""
-    return ElementTree.fromstring(text)  # noqa: S314
 
 
 def marks(drawn):
@@ -83,7 +78,7 @@ def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
 
 
 def test_right_answers_stand_on_wrong_ones():
-    drawn = stacked([0, 30], [10, 60], highest=1.0, title="t", height=160)
+    drawn = stacked_bars([0, 30], [10, 60], highest=1.0, title="t", height=160)
     first, second = marks(drawn)
     assert [each.get("class") for each in first.findall("path")] == ["wrong"]
     wrong, right = map(corners, second.findall("path"))

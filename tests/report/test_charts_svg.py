@@ -1,24 +1,19 @@
 """Text, scales and curves of which charts are made."""
 
 import math
-from xml.etree import ElementTree
 
 import pytest
+from markup import parsed
 
 from calibrant.report.charts import svg
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.paths import band, curve, thinned
-from calibrant.report.charts.scales import Scale, fitted, tick_texts
+from calibrant.report.charts.paths import band, curve, thin
+from calibrant.report.charts.scales import Scale, fit_scale, tick_texts
 from calibrant.report.charts.tables import table
 
 NAN = math.nan
 AXES = Axes(Scale(0, 10, 0, 100), Scale(0, 10, 100, 0))
-
-
-def parsed(text):
-    """The text as a tree; it is our own, so nothing in it can be an attack."""
-    return ElementTree.fromstring(text)  # noqa: S314
 
 
 def test_no_name_can_leave_its_place():
@@ -51,7 +46,7 @@ def test_coordinates_take_few_characters(value, words):
      (0.000123, "0.000123"), (2.5, "2.5"), (-0.5, "-0.5000")],
 )  # fmt: skip
 def test_numbers_are_shown_as_readers_want_them(value, words):
-    assert svg.shown(value) == words
+    assert svg.number_text(value) == words
 
 
 def test_a_scale_puts_numbers_at_their_places_and_others_at_its_ends():
@@ -95,18 +90,18 @@ def test_what_is_counted_has_whole_ticks():
     ],
 )
 def test_a_fitted_scale_shows_all_that_is_finite(values, options, expected):
-    scale = fitted(values, 0, 1, **options)
+    scale = fit_scale(values, 0, 1, **options)
     assert (scale.low, scale.high, scale.log) == pytest.approx(expected)
 
 
 def test_a_long_curve_keeps_its_ends_and_its_extremes():
     values = [math.sin(at / 300) for at in range(10_000)]
     values[1234], values[8765], values[5000] = 5.0, -5.0, NAN
-    kept = thinned(values)
+    kept = thin(values)
     assert len(kept) <= 150
     assert {0, 1234, 8765, 9999} <= set(kept)
     assert kept == sorted(kept)
-    assert thinned([NAN] * 400)[0] == 0
+    assert thin([NAN] * 400)[0] == 0
 
 
 def test_a_curve_stops_where_a_number_is_missing():

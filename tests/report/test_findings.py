@@ -12,7 +12,7 @@ from calibrant.metrics import Interval
 from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.comparison import compare
 from calibrant.report.findings import findings, verdict
-from calibrant.report.formatting import said_more
+from calibrant.report.formatting import difference_text
 from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.weak_spots import unfinished, weak_spots
 
@@ -425,6 +425,6 @@ def test_findings_are_made_of_each_group_of_a_study(tmp_path):
 
 
 def test_a_change_too_small_for_its_interval_is_the_same():
-    text = said_more("nll", Interval(0.0001, -0.02, 0.0202))
+    text = difference_text("nll", Interval(0.0001, -0.02, 0.0202))
     assert text == "about the same [-0.020, +0.020]"
-    assert said_more("nll", Interval(0.0, 0.0, 0.0)) == "the same"
+    assert difference_text("nll", Interval(0.0, 0.0, 0.0)) == "the same"

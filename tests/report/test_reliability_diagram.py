@@ -1,5 +1,9 @@
+"""Reliability diagrams of one, of several and of every class; files of figures."""
+
+import struct
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
@@ -8,7 +12,7 @@ from matplotlib.text import Text
 
 from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.report import reliability_diagram, save
+from calibrant.report import classwise_diagrams, reliability_diagram, save
 from calibrant.report.figures import style
 from calibrant.report.reliability_points import points_of, top_label_sums
 
@@ -20,6 +24,13 @@ def drawn(name, n=1500, seed=0):
 @pytest.fixture(scope="module")
 def over():
     return drawn("overconfident")
+
+
+@pytest.fixture(scope="module")
+def many():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(900, 30)) * 3
+    return Predictions(logits, generator.integers(0, 29, 900))
 
 
 def words(figure):
@@ -35,8 +46,12 @@ def bars(axes):
     ]
 
 
+def at_their_means(marks, points):
+    np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
+
+
 def test_bars_points_and_whiskers_are_the_sums_per_bin(over):
-    upper, _ = reliability_diagram(over, bins=10).axes
+    upper, lower = reliability_diagram(over, bins=10).axes
     points = points_of(BinSums.of(over, 10))
     base, gap = bars(upper)
     np.testing.assert_allclose(base[:, 0], points.left)
@@ -45,37 +60,29 @@ def test_bars_points_and_whiskers_are_the_sums_per_bin(over):
     np.testing.assert_allclose(gap[:, 2], base[:, 3])
     np.testing.assert_allclose(gap[:, 3], np.abs(points.accuracy - points.confidence))
     whiskers, marks = upper.collections
-    np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
+    at_their_means(marks, points)
     ends = np.array(whiskers.get_segments())
     np.testing.assert_allclose(ends[:, 0], np.c_[points.confidence, points.low])
     np.testing.assert_allclose(ends[:, 1], np.c_[points.confidence, points.high])
-
-
-def test_gaps_are_coloured_by_their_side():
-    p = drawn("wavy", 3000)
-    upper, _ = reliability_diagram(p).axes
-    points = points_of(BinSums.of(p, 15))
-    hues = [to_hex(patch.get_facecolor()) for patch in upper.containers[1]]
-    expected = [style.OVER if over else style.UNDER for over in points.over]
-    assert hues == expected
-    assert len(set(hues)) == 2
-
-
-def test_bins_with_few_examples_are_faint(over):
-    upper, _ = reliability_diagram(over).axes
-    points = points_of(BinSums.of(over, 15))
-    alphas = np.array([patch.get_facecolor()[3] for patch in upper.containers[0]])
-    assert points.few.any()
-    assert (alphas[points.few] < 0.5).all()
-    assert (alphas[~points.few] == 1).all()
-
-
-def test_the_histogram_shows_shares_and_both_means(over):
-    _, lower = reliability_diagram(over, bins=8).axes
-    np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 8).share)
+    np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 10).share)
     confidence, accuracy = (line.get_xdata()[0] for line in lower.lines)
     assert confidence == pytest.approx(float(over.confidence.mean()))
     assert accuracy == pytest.approx(metrics.accuracy(over))
+
+
+def test_gaps_are_coloured_by_their_side_and_few_examples_are_faint(over):
+    p = drawn("wavy", 3000)
+    upper, _ = reliability_diagram(p).axes
+    hues = [to_hex(patch.get_facecolor()) for patch in upper.containers[1]]
+    sides = points_of(BinSums.of(p, 15)).over
+    assert hues == [style.OVER if over else style.UNDER for over in sides]
+    assert len(set(hues)) == 2
+    upper, _ = reliability_diagram(over).axes
+    few = points_of(BinSums.of(over, 15)).few
+    alphas = np.array([patch.get_facecolor()[3] for patch in upper.containers[0]])
+    assert few.any()
+    assert (alphas[few] < 0.5).all()
+    assert (alphas[~few] == 1).all()
 
 
 def test_the_box_holds_size_accuracy_and_ece(over):
@@ -89,14 +96,17 @@ def test_the_box_holds_size_accuracy_and_ece(over):
         "95% interval",
     ):
         assert part in text
+    assert "resnet" in words(reliability_diagram({"resnet": over}))
+    # Weights count as examples.
+    weighted = {"kind": "probs", "weights": [2.0, 3.0, 1.5]}
+    once = Predictions.from_binary([0.8, 0.7, 0.9], [1, 0, 1], **weighted)
+    assert "n = 6.5 " in words(reliability_diagram(once))
 
 
 def test_adaptive_bins_stand_at_their_mean_confidence(over):
     figure = reliability_diagram(over, adaptive=True, bins=6)
     upper, lower = figure.axes
-    points = points_of(top_label_sums(over, bins=6, adaptive=True))
-    _, marks = upper.collections
-    np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
+    at_their_means(upper.collections[1], points_of(top_label_sums(over, bins=6, adaptive=True)))
     assert f"adaptive ECE {metrics.adaptive_ece(over, bins=6):.4f}" in words(figure)
     np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 6).share)
 
@@ -108,6 +118,11 @@ def test_line_style_joins_the_points(over):
     np.testing.assert_allclose(faint.get_xydata(), np.c_[points.confidence, points.accuracy])
     np.testing.assert_allclose(strong.get_ydata(), np.where(points.few, np.nan, points.accuracy))
     assert not upper.containers
+    # A single bin still has a band.
+    p = Predictions.from_binary([0.8] * 50, [1] * 40 + [0] * 10, kind="probs")
+    upper, _ = reliability_diagram(p, style="line", bins=10).axes
+    boxes = [path.get_extents() for each in upper.collections for path in each.get_paths()]
+    assert max(box.width for box in boxes) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("names", [["overconfident"], ["overconfident", "calibrated", "wavy"]])
@@ -127,13 +142,6 @@ def test_lines_have_a_band_from_the_low_to_the_high_end_of_the_intervals(names):
     assert {type(each).__name__ for each in upper.collections} == {"FillBetweenPolyCollection"}
 
 
-def test_a_single_bin_still_has_a_band():
-    p = Predictions.from_binary([0.8] * 50, [1] * 40 + [0] * 10, kind="probs")
-    upper, _ = reliability_diagram(p, style="line", bins=10).axes
-    boxes = [path.get_extents() for each in upper.collections for path in each.get_paths()]
-    assert max(box.width for box in boxes) == pytest.approx(0.1)
-
-
 def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(over):
     models = {"first": over, "second": drawn("underconfident"), "third": drawn("calibrated")}
     figure = reliability_diagram(models, bins=10)
@@ -150,21 +158,48 @@ def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(
     assert labels == [f"ECE {metrics.ece(p, bins=10):.4f}   {m}" for m, p in models.items()]
 
 
-def test_one_named_prediction_is_titled_by_its_name(over):
-    assert "resnet" in words(reliability_diagram({"resnet": over}))
-
-
 def test_edges_of_ones_own_are_drawn(over):
     upper, lower = reliability_diagram(over, bins=[0.0, 0.5, 0.9, 1.0]).axes
     np.testing.assert_allclose(bars(lower)[0][:, 1], [0.5, 0.4, 0.1])
     np.testing.assert_allclose(bars(upper)[0][:, 0], [0, 0.5, 0.9])
 
 
-def test_weights_count_as_examples():
-    once = Predictions.from_binary(
-        [0.8, 0.7, 0.9], [1, 0, 1], kind="probs", weights=[2.0, 3.0, 1.5]
-    )
-    assert "n = 6.5 " in words(reliability_diagram(once))
+def shown(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def test_every_class_has_a_panel_with_its_ece_size_and_sums():
+    ten = drawn("overconfident", 2000)
+    figure = classwise_diagrams(ten, bins=8)
+    errors, sums = metrics.per_class_ece(ten, bins=8), metrics.class_sums(ten, bins=8)
+    sizes = np.bincount(ten.labels.numpy())
+    assert len(shown(figure)) == 10
+    for c, axes in enumerate(shown(figure)):
+        title = f"class {c}\nECE {errors[c]:.4f}, n = {sizes[c]}"
+        assert axes.get_title(loc="left") == title
+        own = BinSums(sums.count[c], sums.confidence[c], sums.correct[c], sums.edges)
+        at_their_means(axes.collections[1], points_of(own))
+
+
+def test_of_many_classes_the_worst_are_shown_and_the_figure_says_so(many):
+    figure = classwise_diagrams(many, most=5)
+    worst = np.argsort(-np.nan_to_num(metrics.per_class_ece(many), nan=-1))[:5]
+    names = [axes.get_title(loc="left").split("\n")[0] for axes in shown(figure)]
+    assert names == [f"class {c}" for c in worst]
+    said = "the 5 worst calibrated of 29 classes (1 without an example), worst first"
+    assert figure.get_suptitle() == said
+    with pytest.raises(ValueError, match="most must be at least 1"):
+        classwise_diagrams(many, most=0)
+
+
+def test_names_are_not_read_as_mathematics(over):
+    figure = reliability_diagram({"$a_": over, "b$ \\frac{": over}, title="cost in $ or $x^")
+    figure.draw(figure.canvas.get_renderer())
+    assert "cost in $ or $x^" in words(figure)
+    p = Predictions([[2.0, 0.0]] * 20, [0, 1] * 10, class_names=["cat", "$dog$"])
+    figure = classwise_diagrams(p, title="pets")
+    assert "$dog$\n" in words(figure)
+    assert figure.get_suptitle() == "pets\nevery class, 2 in all"
 
 
 @pytest.mark.parametrize(
@@ -173,38 +208,71 @@ def test_weights_count_as_examples():
         (drawn("overconfident"), {"title": "over"}),
         (drawn("overconfident"), {"style": "line"}),
         (drawn("saturated"), {"adaptive": True, "title": "adaptive"}),
-        (drawn("tempered"), {"title": "two classes"}),
         (drawn("overconfident", 20), {"title": "tiny"}),
         (drawn("calibrated", 1), {}),
         (Predictions([[1.0, 1.0]] * 30, [0, 1] * 15), {"adaptive": True}),
         ({name: drawn(name) for name in SYNTHETIC}, {"title": "a very long title " * 6}),
         ({f"runs/some/folder/{i}/$x_{i}$_" * 3: drawn("wavy", 99 + i) for i in range(9)}, {}),
     ],
-    ids=["bars", "line", "adaptive", "two", "tiny", "one", "ties", "overlay", "many"],
+    ids=["bars", "line", "adaptive", "tiny", "one", "ties", "overlay", "many"],
 )
 def test_no_text_is_covered_or_cut(predictions, options, assert_clean_layout):
     assert_clean_layout(reliability_diagram(predictions, **options))
 
 
-def test_names_are_not_read_as_mathematics(over):
-    figure = reliability_diagram({"$a_": over, "b$ \\frac{": over}, title="cost in $ or $x^")
-    figure.draw(figure.canvas.get_renderer())
-    assert "cost in $ or $x^" in words(figure)
+@pytest.mark.parametrize("most", [1, 5, 12])
+def test_no_text_of_classes_is_covered_or_cut(many, most, assert_clean_layout):
+    assert_clean_layout(classwise_diagrams(many, most=most, title="thirty classes"))
 
 
-def test_wrong_style_and_nothing_to_draw_are_refused(over):
+def test_wrong_style_and_nothing_to_draw_are_refused(over, monkeypatch):
     with pytest.raises((ValueError, TypeCheckError), match="style"):
         reliability_diagram(over, style="pie")
     with pytest.raises(ValueError, match="at least one Predictions"):
         reliability_diagram({})
-
-
-def test_pyplot_is_never_touched(over, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    save(reliability_diagram(over), tmp_path / "a.svg")
-
-
-def test_without_matplotlib_one_line_says_what_to_install(over, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"drawing figures needs .*'calibrant\[report\]'"):
         reliability_diagram(over)
+
+
+def test_png_has_160_dots_per_inch(over, tmp_path):
+    figure = reliability_diagram(over)
+    data = save(figure, tmp_path / "a.png").read_bytes()
+    width, height = figure.get_size_inches() * 160
+    assert struct.unpack(">II", data[16:24]) == (round(width), round(height))
+    assert len(data) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("ending", "magic"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
+)
+def test_the_same_figure_gives_the_same_bytes(over, tmp_path, ending, magic, monkeypatch):
+    # Neither pyplot nor the settings of matplotlib are touched.
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    before = matplotlib.rcParams["svg.hashsalt"]
+    files = [save(reliability_diagram(over), tmp_path / f"{i}.{ending}") for i in range(2)]
+    one, two = (path.read_bytes() for path in files)
+    assert one == two
+    assert one.startswith(magic)
+    assert matplotlib.rcParams["svg.hashsalt"] == before
+
+
+def test_a_figure_is_written_whole_or_not_at_all(over, tmp_path, monkeypatch):
+    figure = reliability_diagram(over)
+    assert save(figure, tmp_path / "new" / "a.svg").is_file()
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        save(figure, tmp_path / "x" / "y" / "a.svg")
+    with pytest.raises(ValueError, match=r"must end in .png, .svg, .pdf; got .*a.jpg"):
+        save(figure, tmp_path / "a.jpg")
+    path = tmp_path / "new" / "a.svg"
+    path.write_bytes(b"old")
+
+    def break_down(handle, **_):
+        handle.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(figure, "savefig", break_down)
+    with pytest.raises(OSError, match="disk full"):
+        save(figure, path)
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]

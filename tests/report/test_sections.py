@@ -5,10 +5,10 @@ import re
 import shutil
 from pathlib import Path
 from statistics import mean
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from markup import parsed, tips
 from saved_studies import COUNTS, FOCAL, HOSTILE, PLAIN, REASON, small_study, write_lines
 
 from calibrant import metrics
@@ -17,7 +17,7 @@ from calibrant.curvature.correlation import correlation
 from calibrant.predictions import Predictions
 from calibrant.report.saved import read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS
-from calibrant.report.sections.settings import said
+from calibrant.report.sections.settings import setting_text
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +56,6 @@ def made(group):
 def panel_of(place, key):
     (group,) = read_saved(place).groups()
     return PANELS[key](group)
-
-
-def tree(panel):
-    """The panel as a tree; it is our own, so nothing in it can be an attack."""
-    return ElementTree.fromstring(f"<div>{panel.html}</div>")  # noqa: S314
-
-
-def tips(root):
-    root = root if isinstance(root, ElementTree.Element) else tree(root)
-    return [each.get("data-tip") for each in root.iter() if each.get("data-tip")]
 
 
 def texts(root):
@@ -111,7 +101,7 @@ def test_a_new_panel_is_one_function_and_one_entry(folder, monkeypatch):
 
 def test_panels_hold_no_colour_id_style_or_address_and_no_name_as_code(panels):
     for key, panel in panels.items():
-        for each in tree(panel).iter():
+        for each in parsed(panel).iter():
             assert not {"id", "style", "href", "onclick"} & set(each.attrib)
             fills = {each.get(name) for name in ("fill", "stroke")} - {None}
             assert all(re.fullmatch(r"none|color-mix\(.*var\(--heat\).*", fill) for fill in fills)
@@ -119,13 +109,13 @@ def test_panels_hold_no_colour_id_style_or_address_and_no_name_as_code(panels):
         assert not re.search(r"#[0-9a-f]{6}|rgb\(|://", panel.html)
         assert not re.search(r"\bnan\b(?!</|&lt;)|\binf\b", panel.html.replace(REASON, ""))
         if key not in ("landscape", "settings"):
-            assert HOSTILE in "".join(tree(panel).itertext()).replace("…", ""), key
+            assert HOSTILE in "".join(parsed(panel).itertext()).replace("…", ""), key
         assert HOSTILE not in panel.html
-    assert REASON in "".join(tree(panels["settings"]).itertext())
+    assert REASON in "".join(parsed(panels["settings"]).itertext())
 
 
 def test_every_chart_has_a_name_and_a_size_that_can_shrink(panels):
-    charts = [each for p in panels.values() for each in tree(p).iter("svg")]
+    charts = [each for p in panels.values() for each in parsed(p).iter("svg")]
     charts = [each for each in charts if each.get("class") == "chart"]
     assert len(charts) > 20
     for each in charts:
@@ -144,23 +134,23 @@ def test_every_chart_has_a_name_and_a_size_that_can_shrink(panels):
 def test_reliability_has_the_errors_before_and_after_a_temperature(saved, panels):
     cell = first_cell(saved, PLAIN)
     after = cell.test.map(TemperatureScaling.fit(cell.val))
-    entry = tree(panels["reliability"]).find("ul/li/small").text
+    entry = parsed(panels["reliability"]).find("ul/li/small").text
     assert entry == f"ECE {metrics.ece(cell.test):.4f} → {metrics.ece(after):.4f}"
     assert any(tip.startswith(f"{FOCAL}\nconfidence") for tip in tips(panels["reliability"]))
 
 
 def test_diagrams_and_histograms_count_every_example(saved, panels):
     test = first_cell(saved, PLAIN).test
-    found = tips(tree(panels["diagrams"]).find(".//figure"))
+    found = tips(parsed(panels["diagrams"]).find(".//figure"))
     assert sum(int(re.search(r"(\d+) examples", tip)[1]) for tip in found) == 2 * len(test)
-    found = tips(tree(panels["confidence"]).find(".//figure"))
+    found = tips(parsed(panels["confidence"]).find(".//figure"))
     pairs = [re.search(r"(\d+) correct, (\d+) wrong", tip).groups() for tip in found]
     assert sum(int(number) for pair in pairs for number in pair) == len(test)
     assert sum(int(good) for good, _ in pairs) == int(test.correct.sum())
 
 
 def test_curves_are_means_over_the_seeds_with_a_band_where_they_differ(saved, panels, plain):
-    captions = texts(tree(panels["curves"]).iter("figcaption"))
+    captions = texts(parsed(panels["curves"]).iter("figcaption"))
     assert captions == ["ECE, validation", "NLL, validation", "Training loss"]
     last = next(tip for tip in tips(panels["curves"]) if tip.startswith("epoch 4"))
     assert f"{PLAIN}: {first_cell(saved, PLAIN).history[-1]['val_ece']:.4f}" in last
@@ -179,7 +169,7 @@ def test_classes_are_means_over_the_rows_of_the_seeds(saved, panels):
     values = values_of(saved, PLAIN, "temperature", "test", "classwise_ece: 5")
     assert len(values) == 2
     assert f"{PLAIN}, class 5: {mean(values):.4f}" in tips(panels["classes"])
-    below = texts(tree(panels["classes"]).find(".//svg").iter("text"))[-len(COUNTS) :]
+    below = texts(parsed(panels["classes"]).find(".//svg").iter("text"))[-len(COUNTS) :]
     assert below == [str(count) for count in COUNTS]
 
 
@@ -228,13 +218,13 @@ def test_curvature_has_the_correlation_of_error_and_sharpness(plain):
     held = [row for row in rows if row["train_ece"] is not None]
     bar = correlation([row["gauss_newton"] for row in held], [row["train_ece"] for row in held])
     assert f"Pearson {bar.value:.2f} [{bar.low:.2f}, {bar.high:.2f}]" in panel.html
-    cells = texts(tree(panel).find(".//tbody/tr"))
+    cells = texts(parsed(panel).find(".//tbody/tr"))
     assert cells[:3] == [PLAIN, "1", f"{bar.value:.2f}"]
     assert sum(tip.startswith("step") and "sharpness" in tip for tip in tips(panel)) <= 30 + 40
 
 
 def test_settings_have_what_failed_and_what_it_was_made_of(saved, panels):
-    rows = [texts(row) for row in tree(panels["settings"]).iter("tr")]
+    rows = [texts(row) for row in parsed(panels["settings"]).iter("tr")]
     assert ["runs", "5 done, 1 diverged"] in rows
     assert ["torch", "2.13.0+cpu"] in rows
     (failed,) = [row for row in rows if REASON in row]
@@ -258,7 +248,7 @@ def test_settings_have_what_failed_and_what_it_was_made_of(saved, panels):
     ],
 )
 def test_settings_have_no_folders_of_the_machine(given, words):
-    assert said(given) == words
+    assert setting_text(given) == words
 
 
 def test_what_is_not_there_is_left_out(plain):

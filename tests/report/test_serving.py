@@ -85,27 +85,15 @@ def test_a_study_has_its_page_and_one_that_has_not_begun_has_one_too(server):
     assert "No run has finished yet" in text
 
 
-@pytest.mark.parametrize(
-    "path", ["/nothing", "/../served/waiting", "/waiting/study.json", "/something%20else", "/..%2f"]
-)
-def test_nothing_else_can_be_read(server, path):
-    code, text, _ = asked(server, path)
-    assert (code, text) == (404, "there is no such study")
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1"])
-def test_requests_by_another_name_are_refused(server, host):
-    code, text, _ = asked(server, "/", host=host)
-    assert code == 403
-    assert "only by 127.0.0.1" in text
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_can_be_changed(server, method):
-    assert asked(server, "/", method=method)[0] == 501
-
-
-def test_only_the_address_of_this_machine_is_bound(server):
+def test_nothing_else_can_be_read_or_changed_and_only_from_this_machine(server):
+    for path in ("/nothing", "/../served/waiting", "/waiting/study.json", "/something%20else"):
+        assert asked(server, path)[:2] == (404, "there is no such study"), path
+    for host in ("evil.example", "evil.example:80", "127.0.0.1"):
+        code, text, _ = asked(server, "/", host=host)
+        assert code == 403, host
+        assert "only by 127.0.0.1" in text
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert asked(server, "/", method=method)[0] == 501, method
     assert server.server_address[0] == "127.0.0.1"
 
 
@@ -182,8 +170,8 @@ def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda where: begun(where / "a"), "is no study but has some, a: name one"),
-        (lambda where: (where / "study.json").write_text("{}"), "run the study again"),
+        (lambda where: begun(where / "a"), "is a folder of studies (a): name one"),
+        (lambda where: (where / "study.json").write_text("{}"), "is damaged: re-run the study"),
         (lambda where: None, "run one with calibrant study"),
     ],
 )
@@ -195,13 +183,10 @@ def test_what_is_not_a_study_is_said_in_one_line(tmp_path, capsys, make, said):
     assert error.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(server, runs, capsys):
+def test_a_port_that_is_taken_and_a_missing_folder_are_said_in_one_line(server, runs, capsys):
     assert main(["report", str(runs), "--serve", "--port", str(server.server_port)]) == 2
     assert capsys.readouterr().err.endswith(": try --port 0\n")
-
-
-def test_a_missing_folder_is_said_in_one_line(tmp_path, capsys):
-    assert main(["report", str(tmp_path / "none"), "--serve"]) == 2
+    assert main(["report", str(runs / "none"), "--serve"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -6,11 +6,11 @@ import json
 import math
 import shutil
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
+from markup import parsed, tips
 from matplotlib.image import imread
 from saved_studies import COUNTS, FOCAL, PLAIN, small_study, write_lines
 
@@ -21,11 +21,6 @@ from calibrant.report.sections import PANELS
 from calibrant.training.results import pixel_runs
 
 BINS = 5
-
-
-def parsed(text):
-    """The text as a tree; it is our own, so nothing in it can be an attack."""
-    return ElementTree.fromstring(text)  # noqa: S314
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +38,6 @@ def place(made_once, tmp_path):
 def group_of(place):
     (group,) = read_saved(place).groups()
     return group
-
-
-def tips(panel):
-    root = parsed(f"<div>{panel.html}</div>")
-    return [each.get("data-tip") for each in root.iter() if each.get("data-tip")]
 
 
 def change_history(place, more):
@@ -100,7 +90,7 @@ def test_signs_that_learning_gamma_failed_are_told_with_their_number_and_meaning
         },
     )
     panel = PANELS["gamma"](group_of(place))
-    root = parsed(f"<div>{panel.html}</div>")
+    root = parsed(panel)
     (note,) = [each.text for each in root.iter("small")]
     assert "gamma_collapsed in 2 of 4 epochs: gamma is nearly the same for all examples" in note
     assert "accuracy_fell in 1 of 4 epochs: validation accuracy stays" in note
@@ -151,7 +141,7 @@ def test_shifted_splits_are_lines_over_severity(place):
     assert found[0].startswith(f"severity 0\n{PLAIN}: {like['value']:.4f}")
     assert f"severity 3\n{PLAIN}: 0.3000\n{FOCAL}: 0.3000" in found
     assert "another &lt;set&gt;: ECE, as trained" in panel.html
-    root = parsed(f"<div>{panel.html}</div>")
+    root = parsed(panel)
     lines = [[cell.text for cell in line] for line in root.find(".//tbody")]
     assert lines == [[PLAIN, "0.2500"], [FOCAL, "-"]]
 
@@ -179,7 +169,7 @@ def pixels_of(picture):
 def test_maps_put_every_pixel_that_counts_in_its_place(place):
     right = dense(place, [[30], [2, 2, 26]])
     panel = PANELS["maps"](group_of(place))
-    pictures = parsed(f"<div>{panel.html}</div>").findall(".//img")
+    pictures = parsed(panel).findall(".//img")
     assert [(each.get("width"), each.get("height")) for each in pictures] == [("6", "5")] * 4
     # All of a method stands together.
     assert panel.html.count("<figure") == 1
@@ -214,11 +204,11 @@ def test_many_methods_stay_readable_and_small(place):
     group = group_of(place)
     found = {key: PANELS[key](group) for key in PANELS if key not in ("landscape", "curvature")}
     assert sum(len(panel.html) for panel in found.values() if panel) < 1_000_000
-    entries = parsed(f"<div>{found['reliability'].html}</div>").findall("ul/li")
+    entries = parsed(found["reliability"]).findall("ul/li")
     assert len(entries) == 16
     assert found["reliability"].about.endswith("The first 16 of 18; the next panel has all.")
     for key in ("diagrams", "curves", "confidence"):
-        captions = parsed(f"<div>{found[key].html}</div>").findall(".//figcaption")
+        captions = parsed(found[key]).findall(".//figcaption")
         assert [each.text.strip() for each in captions] == names, key
 
 
@@ -235,5 +225,5 @@ def test_numbers_that_are_not_finite_break_nothing(place):
     found = {key: panel for key, panel in made.items() if panel is not None}
     assert {"reliability", "curves", "curvature"} <= set(found)
     for panel in found.values():
-        parsed(f"<div>{panel.html}</div>")
+        parsed(panel)
         assert "nan" not in panel.html

@@ -94,4 +94,4 @@ def test_a_study_measures_shifted_test_images_after_calibrators_of_plain_ones(al
     assert found["temperature", "shift: noise 5", "ece"] == metrics.ece(noisy.map(warm))
     assert found["none", "shift: noise 5", "nll"] > found["none", "test", "nll"]
     assert {row.low for row in rows if row.split.startswith("shift")} == {None}
-    assert "Under shift" in study_page(tmp_path).read_text()
+    assert "Under distribution shift" in study_page(tmp_path).read_text()

@@ -113,8 +113,8 @@ def audit(
     if max_ece is not None and not max_ece >= 0:
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     source = EXAMPLE if file is None else file
-    figure = output_path("figure", source, figure, wanted=not no_figure)
-    page = output_path("page", source, page, wanted=not no_page)
+    figure = output_path("figure", source, figure, write=not no_figure)
+    page = output_path("page", source, page, write=not no_page)
     if page is not None:
         from calibrant.files.atomic import check_target
 
@@ -165,9 +165,9 @@ def audit(
         raise typer.Exit(1)
 
 
-def output_path(what: str, source: str, named: Path | None, *, wanted: bool) -> Path | None:
+def output_path(what: str, source: str, named: Path | None, *, write: bool) -> Path | None:
     """Where the figure or the page goes; nowhere, with a note, if it cannot be made unasked."""
-    if not wanted:
+    if not write:
         if named is not None:
             raise ValueError(f"give --{what} or --no-{what}, not both")
         return None

@@ -28,19 +28,19 @@ class Row:
 
     @property
     def higher(self) -> str | None:
-        """Whose value is higher beyond doubt: "A", "B", or None."""
+        """Whose value is higher significantly: "A", "B", or None."""
         if not self.p_value < 1 - self.level:
             return None
         return "A" if self.low > 0 else "B" if self.high < 0 else None
 
     @property
     def lower(self) -> str | None:
-        """Whose value is lower beyond doubt."""
+        """Whose value is lower significantly."""
         return None if self.higher is None else "AB".replace(self.higher, "")
 
     @property
     def better(self) -> str | None:
-        """Who is better beyond doubt; None where a metric does not say that."""
+        """Who is better significantly; None where a metric does not say that."""
         best = self._descriptor.best
         if self.noisy or best == "zero":
             return None
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def noisy(self) -> bool:
-        """Whether it is a calibration error whose noise differs between models."""
+        """Whether it is a calibration error whose sampling bias differs between models."""
         return self._descriptor.calibration_error and self.metric != FAIR
 
     @property
@@ -87,12 +87,12 @@ def _cells(row: Row) -> list[str]:
 
 
 def remarks(rows: Mapping[str, Row]) -> list[str]:
-    """Say which rows are no evidence of better calibration, and which one would be."""
+    """Which rows are no evidence of better calibration, and which metric is."""
     noisy = [row.metric for row in rows.values() if row.noisy]
     if not noisy:
         return []
     remedy = "rely on" if FAIR in rows else "add --metric"
-    return [f"noise in {', '.join(noisy)} differs between models: {remedy} {FAIR}"]
+    return [f"{', '.join(noisy)}: sampling bias differs between models; {remedy} {FAIR}"]
 
 
 def verdict(rows: Mapping[str, Row], examples: int) -> str:
@@ -109,11 +109,11 @@ def verdict(rows: Mapping[str, Row], examples: int) -> str:
 
 def _sentence(row: Row, examples: int) -> str:
     if row.higher is None:
-        return f"no difference in {row.metric} that {examples:,} examples could show"
+        return f"no significant difference in {row.metric} on {examples:,} examples"
     size, ends = abs(row.difference), sorted((abs(row.low), abs(row.high)))
     amount = f"by {size:.4f} [{ends[0]:.4f}, {ends[1]:.4f}]"
     if row.noisy:
-        return f"{row.lower} reads lower: {row.metric} {amount}"
+        return f"{row.lower} has the lower {row.metric}, {amount}"
     if row.better is None:
         return f"{row.metric} of {row.higher} is higher {amount}"
     side = "higher" if row.better == row.higher else "lower"

@@ -1,4 +1,4 @@
-"""`calibrant report`: the page of a study, drawn again from its saved files."""
+"""`calibrant report`: the page of a study, from its saved files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,41 +12,42 @@ from calibrant.cli.screen import say
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="STUDY", help="Folder of the study; with --serve, also of several."),
+        typer.Argument(
+            metavar="STUDY", help="Folder of a study; with --serve, also of several studies."
+        ),
     ] = Path("runs"),
     text: Annotated[
-        bool, typer.Option("--text", help="Print the verdict and the table, write nothing.")
+        bool, typer.Option("--text", help="Print the recommendation and the table; write nothing.")
     ] = False,
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve", help="Show it in a browser of this machine; it follows a running study."
-        ),
+        typer.Option("--serve", help="Serve the page on this machine; it follows a running study."),
     ] = False,
     port: Annotated[
         int,
         typer.Option(
-            help="Of --serve; 0 is any that is free.", callback=options.within("--port", 0, 65535)
+            help="Port of --serve; 0 picks a free port.",
+            callback=options.within("--port", 0, 65535),
         ),
     ] = 8765,
 ) -> None:
-    """Write the page of a study from what is finished of it; nothing is trained.
+    """Write the page of a study from its finished runs; nothing is trained.
 
-    The page needs no network: send it to a colleague as it is.
+    The page is a self-contained HTML file.
     """
     if serve:
         _serve(folder, port)
         return
     if text:
         from calibrant.cli.report_output import show_report
-        from calibrant.cli.snapshot import standing
+        from calibrant.cli.snapshot import read_snapshot
 
-        show_report(standing(folder))
+        show_report(read_snapshot(folder))
         return
-    from calibrant.cli.snapshot import brought_up_to_date
+    from calibrant.cli.snapshot import update_snapshot
     from calibrant.report.study_page import study_page
 
-    brought_up_to_date(folder)
+    update_snapshot(folder)
     say(f"written: {study_page(folder)}")
 
 
@@ -58,10 +59,10 @@ def _serve(folder: Path, port: int) -> None:
     try:
         server = Server(folder, port)
     except OSError as error:
-        raise ValueError(f"port {port} cannot be had ({error.strerror}): try --port 0") from error
+        raise ValueError(f"cannot bind port {port} ({error.strerror}): try --port 0") from error
     with server:
-        say(f"{server.url} shows {counted(len(server.studies()))}; end it with Ctrl-C")
+        say(f"{server.url} shows {counted(len(server.studies()))}; stop it with Ctrl-C")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            say("ended")
+            say("stopped")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from calibrant.cli.snapshot import standing
-from calibrant.report.rendering import part, rendered
+from calibrant.cli.snapshot import read_snapshot
+from calibrant.report.rendering import render, web_file
 from calibrant.report.study_page import page
 from calibrant.study.folder import STUDY, saved_runs
 
@@ -43,7 +43,7 @@ class Server(ThreadingHTTPServer):
 
     Args:
         folder: a study, or a folder of studies.
-        port: 0 is any that is free.
+        port: 0 picks a free port.
     """
 
     daemon_threads = True
@@ -124,7 +124,7 @@ class Server(ThreadingHTTPServer):
                 return last
             version = _version(folder)
             if last is None or last.version != version:
-                text = page(standing(folder), scripts=part("live.js"), connects=True)
+                text = page(read_snapshot(folder), scripts=web_file("live.js"), connects=True)
                 done = time.monotonic()
                 last = Made(version, text, until=done + REST * (done - now))
                 self.made[folder] = last
@@ -216,7 +216,7 @@ def _index(server: Server, folders: dict[str, Path]) -> str:
             bad = counts["failed"] + counts["diverged"]
             numbers = (f"{counts['done']} of {sum(counts.values())}", counts["running"], bad)
         studies.append({"name": name, "address": quote(name, safe=""), "numbers": numbers})
-    return rendered(
+    return render(
         "index.html",
         name="Studies",
         where=server.folder.resolve().name,

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from calibrant.metrics import BinSums
 from calibrant.predictions import Predictions
-from calibrant.report.charts.histograms import stacked
+from calibrant.report.charts.histograms import stacked_bars
 from calibrant.report.charts.reliability import overlay, pair
-from calibrant.report.charts.svg import escape, key, plot
+from calibrant.report.charts.svg import escape, plot, shape_legend
 from calibrant.report.charts.tables import html_table, table
-from calibrant.report.rendering import rendered
+from calibrant.report.rendering import render
 from calibrant.report.sections.firsts import FINE
 from calibrant.report.sections.panel import Panel, plots
 from calibrant.report.sections.reliability import KEY
@@ -32,7 +32,7 @@ def audit_page(audit: "Audit") -> str:
         Panel("metrics", "Metrics", about, measured, wide=False),
         _classes(audit.worst_classes),
     ]
-    return rendered(
+    return render(
         "audit.html",
         name=PurePath(audit.name).name,
         facts=audit.facts,
@@ -50,7 +50,7 @@ def _diagrams(predictions: Predictions, bins: int) -> Panel:
     right = fine.correct.tolist()
     wrong = (fine.count - fine.correct).tolist()
     highest = 1.05 * float(fine.share.max())
-    spread = stacked(right, wrong, highest=highest, title="Confidence", width=330, height=210)
+    spread = stacked_bars(right, wrong, highest=highest, title="Confidence", width=330, height=210)
     figures = [
         plot("Reliability", line, note=words),
         plot("Bins", gaps),
@@ -58,7 +58,9 @@ def _diagrams(predictions: Predictions, bins: int) -> Panel:
     ]
     both = {**KEY, "right": "correct", "wrong": "wrong"}
     about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
-    return Panel("reliability", "Reliability and confidence", about, key(both) + plots(figures))
+    return Panel(
+        "reliability", "Reliability and confidence", about, shape_legend(both) + plots(figures)
+    )
 
 
 def _classes(errors: dict[str, float]) -> Panel:

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.differences import SAME, Reading, better, differences, is_worse
-from calibrant.report.formatting import digits, name_of, number, shown, spread
+from calibrant.report.formatting import digits, ends_text, name_of, number, value_with_interval
 from calibrant.tables import Cell, Column, Mark, Table
 
 NONE = "none"
@@ -87,13 +87,13 @@ def _cell(reading: Reading | None) -> Cell:
     if reading is None:
         return Cell("-", mark="unknown")
     interval = reading.interval
-    tips = [f"{name_of(reading.metric)} {shown(interval)}"]
+    tips = [f"{name_of(reading.metric)} {value_with_interval(interval)}"]
     tips += [f"seed {seed}: {each.value:.6g}" for seed, each in sorted(reading.runs.items())]
     if reading.difference is not None and reading.mark != "best":
         gap = reading.difference
         tips.append(f"difference to the best: {gap.value:+.4g} [{gap.low:+.3g}, {gap.high:+.3g}]")
     text = number(interval.value, digits(interval.low, interval.high))
-    return Cell(text, spread(interval), reading.mark, repr(interval.value), "\n".join(tips))
+    return Cell(text, ends_text(interval), reading.mark, repr(interval.value), "\n".join(tips))
 
 
 def compare(

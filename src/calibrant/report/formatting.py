@@ -38,7 +38,7 @@ def number(value: float, places: int) -> str:
     return f"{round(value, places) + 0.0:.{places}f}"
 
 
-def spread(interval: Interval) -> str:
+def ends_text(interval: Interval) -> str:
     """The interval in brackets; empty if there is none."""
     if not math.isfinite(interval.low + interval.high):
         return ""
@@ -46,30 +46,30 @@ def spread(interval: Interval) -> str:
     return f"[{number(interval.low, places)}, {number(interval.high, places)}]"
 
 
-def shown(interval: Interval) -> str:
+def value_with_interval(interval: Interval) -> str:
     """A value with its interval, as tables show it."""
     value = number(interval.value, digits(interval.low, interval.high))
-    return f"{value} {spread(interval)}".strip()
+    return f"{value} {ends_text(interval)}".strip()
 
 
-def said(metric: str, interval: Interval) -> str:
+def value_text(metric: str, interval: Interval) -> str:
     """A value with its interval, as sentences say it."""
     if metric not in PERCENT:
-        return shown(interval)
+        return value_with_interval(interval)
     scaled = _scaled(interval)
     value = number(scaled.value, digits(scaled.low, scaled.high))
-    return f"{value} % {spread(scaled)}".strip()
+    return f"{value} % {ends_text(scaled)}".strip()
 
 
-def said_more(metric: str, change: Interval, *, relative: float | None = None) -> str:
+def difference_text(metric: str, change: Interval, *, relative: float | None = None) -> str:
     """A difference with its interval in words, and as a part of something if that is given.
 
     Examples:
-        >>> said_more("nll", Interval(-0.1, -0.15, -0.05), relative=-0.08)
+        >>> difference_text("nll", Interval(-0.1, -0.15, -0.05), relative=-0.08)
         '0.100 (8.0 %) lower [-0.150, -0.050]'
-        >>> said_more("accuracy", Interval(0.012, -0.01, 0.034))
+        >>> difference_text("accuracy", Interval(0.012, -0.01, 0.034))
         '1.2 points higher [-1.0, +3.4]'
-        >>> said_more("nll", Interval(-0.11, -0.22, 0.003))
+        >>> difference_text("nll", Interval(-0.11, -0.22, 0.003))
         '0.110 lower [-0.220, +0.003]'
     """
     percent = metric in PERCENT

@@ -17,7 +17,7 @@ NUMBERS = 1 << 22
 RESAMPLES = 200
 
 
-def fitted(cell: SavedCell, calibrator: str) -> Calibrator | None:
+def fit_calibrator(cell: SavedCell, calibrator: str) -> Calibrator | None:
     """A calibrator fitted to the validation split; None where that fails or would take long."""
     val = cell.val if calibrator in QUICK else None
     if val is None:
@@ -35,7 +35,7 @@ def calibrated_test(cell: SavedCell, calibrator: str) -> Predictions | None:
     test = cell.test
     if test is None or calibrator == NONE:
         return test
-    found = fitted(cell, calibrator)
+    found = fit_calibrator(cell, calibrator)
     return None if found is None else test.map(found)
 
 
@@ -44,20 +44,20 @@ def class_errors(predictions: Predictions) -> dict[str, float]:
     names = predictions.class_names or [str(each) for each in range(predictions.classes)]
     # Few examples make it warn.
     with without_warnings():
-        errors = per_class_ece(sampled(predictions, NUMBERS)[0])
+        errors = per_class_ece(subsample(predictions, NUMBERS)[0])
     return dict(zip(names, errors.tolist(), strict=True))
 
 
 def excess(predictions: Predictions) -> Interval:
     """Mean confidence minus accuracy; NaN ends where there are too few groups of examples."""
-    part = sampled(predictions, NUMBERS)[0]
+    part = subsample(predictions, NUMBERS)[0]
     try:
         return interval(overconfidence, part, resamples=RESAMPLES)
     except ValueError:
         return Interval(overconfidence(part), math.nan, math.nan)
 
 
-def sampled(predictions: Predictions, numbers: int) -> tuple[Predictions, int]:
+def subsample(predictions: Predictions, numbers: int) -> tuple[Predictions, int]:
     """Every n-th example, to have at most so many logits; and n."""
     step = max(1, -(-len(predictions) * predictions.classes // numbers))
     if step == 1:

@@ -10,20 +10,20 @@ from calibrant import __version__
 from calibrant.extras import need
 
 
-def rendered(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:
+def render(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:
     """A template of `web/` as text; values are escaped unless the template says otherwise.
 
     A served page has more `scripts`, and `connects` to its server.
     """
     jinja = need("jinja2", extra="report", what="the page of a report")
     setting = jinja.Environment(
-        loader=jinja.FunctionLoader(part),
+        loader=jinja.FunctionLoader(web_file),
         autoescape=True,
         undefined=jinja.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style, script = part("page.css"), part("page.js") + scripts
+    style, script = web_file("page.css"), web_file("page.js") + scripts
     text: str = setting.get_template(template).render(
         policy=policy(style, script, connects=connects),
         style=style,
@@ -35,7 +35,7 @@ def rendered(template: str, *, scripts: str = "", connects: bool = False, **valu
 
 
 @cache
-def part(name: str) -> str:
+def web_file(name: str) -> str:
     """A file of `web/`."""
     return (files("calibrant.report") / "web" / name).read_text(encoding="utf-8")
 

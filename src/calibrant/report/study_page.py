@@ -9,7 +9,7 @@ from calibrant.report.charts.tables import sortable_table
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
 from calibrant.report.formatting import name_of
-from calibrant.report.rendering import rendered
+from calibrant.report.rendering import render
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
 from calibrant.report.sections.curves import in_progress
@@ -35,7 +35,7 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
     """
     done = sum(cell.done for cell in saved.cells)
     found = findings(saved)
-    return rendered(
+    return render(
         "page.html",
         scripts=scripts,
         connects=connects,

@@ -7,7 +7,7 @@ from typing import Literal
 from calibrant.metrics import Interval
 from calibrant.report.comparison import Comparison, Line
 from calibrant.report.differences import LEVEL, LineDifference, Reading
-from calibrant.report.formatting import name_of, said, said_more
+from calibrant.report.formatting import difference_text, name_of, value_text
 
 Certainty = Literal["certain", "likely", "open", "unknown"]
 Baseline = Literal["usual", "plain", "first"]
@@ -104,7 +104,7 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     score, comparison = line.readings[proper], verdict.comparison
     count, all_ = len(score.runs), len(comparison.seeds)
     seeds = f"{count} of {all_} seeds" if count < all_ else f"mean of {count} seeds"
-    value = f"{said(proper, score.interval)} ({'one seed' if all_ == 1 else seeds})"
+    value = f"{value_text(proper, score.interval)} ({'one seed' if all_ == 1 else seeds})"
     several = len(comparison.lines) > 1
     first = f"{name_of(proper)} of {line}: {value}"
     if several:
@@ -120,11 +120,11 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     accuracy, ece = line.readings.get("accuracy"), line.readings.get("ece")
     if accuracy is not None:
         beside = _beside_the_highest(comparison, accuracy) if several else ""
-        found.append(f"Accuracy: {said('accuracy', accuracy.interval)}{beside}.")
+        found.append(f"Accuracy: {value_text('accuracy', accuracy.interval)}{beside}.")
     elif several:
         found.append("Accuracy was not measured: it may be lower than that of others.")
     if ece is not None:
-        found.append(f"ECE: {said('ece', ece.interval)}.")
+        found.append(f"ECE: {value_text('ece', ece.interval)}.")
     return found
 
 
@@ -137,7 +137,7 @@ def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
         return ""
     line, value = highest[0]
     words = {"equal": "not significantly below", "worse": "significantly below"}
-    top = f"the highest, {said('accuracy', value.interval)} of {line}"
+    top = f"the highest, {value_text('accuracy', value.interval)} of {line}"
     return f", {words.get(accuracy.mark, 'which cannot be compared with')} {top}"
 
 
@@ -158,7 +158,7 @@ def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
         ]
     changes = [
         f"{name_of(metric)} is "
-        + said_more(
+        + difference_text(
             metric,
             Interval(gap.value, gap.low, gap.high),
             relative=verdict.relative if metric == proper else None,
@@ -197,7 +197,7 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
         found.append(f"{who} {'is' if count == 1 else 'are'} not significantly worse in {what}.")
         simplest = verdict.simplest
         if simplest is not None and simplest is not line:
-            value = said(proper, simplest.readings[proper].interval)
+            value = value_text(proper, simplest.readings[proper].interval)
             found.append(f"The simplest with a similar {score} is {simplest}: {value}.")
         if len(verdict.comparison.seeds) == 2:
             found.append("With two seeds, only large differences can be significant.")

@@ -6,7 +6,7 @@ from statistics import mean
 
 from calibrant.predictions import Predictions
 from calibrant.report.comparison import OF_CLASS, Comparison, Line, compare
-from calibrant.report.formatting import class_name, name_of, number, said, said_more
+from calibrant.report.formatting import class_name, difference_text, name_of, number, value_text
 from calibrant.report.measured import calibrated_test, class_errors, excess
 from calibrant.report.saved import Group, Row, SavedCell
 
@@ -89,7 +89,7 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     found = []
     for metric in ("accuracy", "ece"):
         texts = [
-            f"{said(metric, of[metric].interval)} for {PARTS[name]} classes"
+            f"{value_text(metric, of[metric].interval)} for {PARTS[name]} classes"
             for name, of in parts.items()
             if metric in of
         ]
@@ -107,7 +107,7 @@ def _confidence(group: Group, line: Line) -> list[str]:
     if bias is None or not (bias.low > 0 or bias.high < 0):
         return []
     kind = "over" if bias.value > 0 else "under"
-    change = said_more("overconfidence", bias)
+    change = difference_text("overconfidence", bias)
     return [f"Mean confidence{seed} is {change} than accuracy: the model is {kind}-confident."]
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import curve
-from calibrant.report.charts.scales import Scale, fitted
-from calibrant.report.charts.svg import chart, element, line, mark, shown, text
+from calibrant.report.charts.scales import Scale, fit_scale
+from calibrant.report.charts.svg import chart, element, line, mark, number_text, text
 from calibrant.report.formatting import shorten
 
 ROW = 24.0
@@ -37,7 +37,7 @@ def dot_rows(
     left = 14 + 7.2 * max((len(name) for name in names), default=0)
     top, bottom = 8.0, 8.0 + ROW * len(rows)
     ends = [v for _, dots in rows for dot in dots for v in (dot.value, dot.low, dot.high)]
-    x = fitted(ends, left, width - 14, zero=zero, plain=True)
+    x = fit_scale(ends, left, width - 14, zero=zero, plain=True)
     y = Scale(0, 1, bottom, top)
     drawn = [Axes(x, y).draw(x_name=x_name, y_ticks=(), y_texts=False)]
     for at, ((name, dots), short) in enumerate(zip(rows, names, strict=True)):
@@ -55,9 +55,9 @@ def _dot(x: Scale, y: float, dot: Dot, place: int, name: str) -> str:
     if not math.isfinite(dot.value):
         return ""
     look = f"s{place % 8 + 1}"
-    tip, shapes = f"{name}: {shown(dot.value)}", []
+    tip, shapes = f"{name}: {number_text(dot.value)}", []
     if dot.low < dot.high:
-        tip += f" ({shown(dot.low)} to {shown(dot.high)})"
+        tip += f" ({number_text(dot.low)} to {number_text(dot.high)})"
         shapes.append(line(x(dot.low), y, x(dot.high), y, role=f"line {look}"))
     shapes.append(element("circle", cx=x(dot.value), cy=y, r=4, class_=f"dot {look}"))
     return mark(*shapes, tip=tip)
@@ -85,8 +85,8 @@ def scatter(
     """
     pairs = [at for at in range(len(x)) if math.isfinite(x[at]) and math.isfinite(y[at])]
     axes = Axes(
-        fitted([x[at] for at in pairs], 46, width - 12),
-        fitted([y[at] for at in pairs], height - 38, 24, zero=zero, plain=plain_y),
+        fit_scale([x[at] for at in pairs], 46, width - 12),
+        fit_scale([y[at] for at in pairs], height - 38, 24, zero=zero, plain=plain_y),
     )
     parts = [axes.draw(x_name=x_name, y_name=y_name)]
     if joined:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from calibrant.report.charts.axes import Axes
-from calibrant.report.charts.svg import chart, element, mark, shown, text
+from calibrant.report.charts.svg import chart, element, mark, number_text, text
 from calibrant.report.formatting import class_name, shorten
 
 CELL, HIGH = 40.0, 24.0
@@ -75,7 +75,7 @@ def _field(x: float, y: float, value: float, highest: float, *, tip: str) -> str
         size=11,
     )
     shape = _shaded(x + 1, y + 1, CELL - 2, HIGH - 2, shade)
-    return mark(shape, written, tip=f"{tip}: {shown(value)}", titled=False)
+    return mark(shape, written, tip=f"{tip}: {number_text(value)}", titled=False)
 
 
 def shade_of(value: float, low: float, high: float) -> float:

@@ -9,7 +9,7 @@ from calibrant.report.charts.svg import box, chart, mark
 HALVES = (0.0, 0.5, 1.0)
 
 
-def stacked(
+def stacked_bars(
     right: Sequence[float],
     wrong: Sequence[float],
     *,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.paths import Numbers, band, curve
-from calibrant.report.charts.scales import Scale, fitted
-from calibrant.report.charts.svg import chart, element, hue, line, shown
+from calibrant.report.charts.scales import Scale, fit_scale
+from calibrant.report.charts.svg import chart, element, hue, line, number_text
 
 # Width of the columns that have a tip of their own: as narrow as one can point at.
 COLUMN = 10
@@ -50,7 +50,7 @@ def line_chart(
     top, bottom = (24.0 if y_name else 10.0), height - (38 if x_name else 22)
     across = x_ends or [value for each in series for value in each.x]
     ends = [v for each in series for part in (each.y, each.low, each.high) for v in part or ()]
-    y = y_scale or fitted([*ends, *guides], 0, 1, zero=zero, plain=plain)
+    y = y_scale or fit_scale([*ends, *guides], 0, 1, zero=zero, plain=plain)
     axes = Axes(_across(across, left, right), Scale(y.low, y.high, bottom, top, log=y.log))
     parts = [axes.draw(x_name=x_name, y_name=y_name, whole=whole)]
     parts += [line(left, axes.y(each), right, axes.y(each), role="guide") for each in guides]
@@ -63,7 +63,7 @@ def line_chart(
             bands.append(element("g", shade, **tag) if shade else "")
         drawn = curve(axes, each.x, each.y, role=f"line {look}")
         curves.append(element("g", drawn, **tag) if drawn else "")
-    hits = columns(axes, series, lambda x: f"{x_name} {shown(x)}")
+    hits = columns(axes, series, lambda x: f"{x_name} {number_text(x)}")
     return chart(
         *parts, *bands, *curves, hits, width=width, height=height, title=title, about=about
     )
@@ -75,7 +75,7 @@ def columns(axes: Axes, series: Sequence[Series], head: Callable[[float], str]) 
     for each in series:
         for i, x in enumerate(each.x):
             if math.isfinite(x) and math.isfinite(each.y[i]):
-                by_place.setdefault(x, []).append(_said(each, i))
+                by_place.setdefault(x, []).append(_point_text(each, i))
     places = sorted(by_place)
     most = max(2, int((axes.x.end - axes.x.start) / COLUMN))
     step = max(1, math.ceil(len(places) / most))
@@ -99,11 +99,13 @@ def columns(axes: Axes, series: Sequence[Series], head: Callable[[float], str]) 
     return element("g", *found, fill="none", pointer_events="all") if found else ""
 
 
-def _said(series: Series, at: int) -> str:
-    words = f"{series.name}: {shown(series.y[at])}" if series.name else shown(series.y[at])
+def _point_text(series: Series, at: int) -> str:
+    words = (
+        f"{series.name}: {number_text(series.y[at])}" if series.name else number_text(series.y[at])
+    )
     if series.low is None or series.high is None or series.low[at] == series.high[at]:
         return words
-    return f"{words} ({shown(series.low[at])} to {shown(series.high[at])})"
+    return f"{words} ({number_text(series.low[at])} to {number_text(series.high[at])})"
 
 
 def _across(values: Numbers, start: float, end: float) -> Scale:

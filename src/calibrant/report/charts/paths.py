@@ -11,7 +11,7 @@ POINTS = 150
 Numbers = Sequence[float]
 
 
-def thinned(values: Numbers, most: int = POINTS) -> list[int]:
+def thin(values: Numbers, most: int = POINTS) -> list[int]:
     """Places of at most `most` values, both ends, all extremes of short stretches among them."""
     count = len(values)
     if count <= most:
@@ -31,7 +31,7 @@ def thinned(values: Numbers, most: int = POINTS) -> list[int]:
 def curve(axes: Axes, x: Numbers, y: Numbers, *, role: str, most: int = POINTS) -> str:
     """A line through the points; it stops where a number is missing, a lone point is a dot."""
     stretches: list[list[tuple[float, float]]] = [[]]
-    for at in thinned(y, most):
+    for at in thin(y, most):
         if math.isfinite(x[at]) and math.isfinite(y[at]):
             stretches[-1].append((axes.x(x[at]), axes.y(y[at])))
         elif stretches[-1]:
@@ -50,7 +50,7 @@ def curve(axes: Axes, x: Numbers, y: Numbers, *, role: str, most: int = POINTS) 
 
 def band(axes: Axes, x: Numbers, low: Numbers, high: Numbers, *, role: str) -> str:
     """The area between two curves, wherever both have a number."""
-    places = sorted({*thinned(low), *thinned(high)})
+    places = sorted({*thin(low), *thin(high)})
     stretches: list[list[int]] = [[]]
     for at in places:
         if all(map(math.isfinite, (x[at], low[at], high[at]))):

@@ -76,7 +76,7 @@ def pair(
     return chart(*parts, width=width, height=top + side + LOW + 48, title=title, about=about)
 
 
-def said(points: Points, at: int) -> str:
+def bin_text(points: Points, at: int) -> str:
     """One bin in words."""
     share = points.count[at] / points.count.sum()
     return (
@@ -112,7 +112,7 @@ def _joined(axes: Axes, points: Points, name: str, look: str) -> list[str]:
     for at, (x, y) in enumerate(zip(points.confidence, points.accuracy, strict=True)):
         dot = element("circle", cx=axes.x(x), cy=axes.y(y), r=3, class_=f"dot {look}")
         faint = "faint" if points.few[at] else ""
-        parts.append(mark(dot, tip=f"{name}\n{said(points, at)}", role=faint))
+        parts.append(mark(dot, tip=f"{name}\n{bin_text(points, at)}", role=faint))
     return parts
 
 
@@ -137,7 +137,7 @@ def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
                 box(left, y(accuracy), right, y(confidence), role=kind),
                 line(middle, low, middle, high, role="whisker"),
                 box(left, below(share[at]), right, floor, role="bar"),
-                tip=said(points, at),
+                tip=bin_text(points, at),
                 role="faint" if points.few[at] else "",
                 titled=titled,
             )

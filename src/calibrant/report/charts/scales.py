@@ -66,7 +66,7 @@ def tick_texts(ticks: list[float]) -> list[str]:
     return [f"{each:,.{places}f}" for each in ticks]
 
 
-def fitted(
+def fit_scale(
     values: Iterable[float],
     start: float,
     end: float,

@@ -113,7 +113,7 @@ def legend(names: Sequence[str], notes: Sequence[str] = ()) -> str:
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
-def key(entries: dict[str, str]) -> str:
+def shape_legend(entries: dict[str, str]) -> str:
     """What filled shapes mean, as a list: label by its classes."""
     parts = []
     for role, name in entries.items():
@@ -144,7 +144,7 @@ def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> st
     return f'<figure class="plot">{caption}{inside}</figure>'
 
 
-def shown(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """A number as readers want it: four digits, a dash where there is none."""
     if value is None or value != value or abs(value) == float("inf"):
         return "-"

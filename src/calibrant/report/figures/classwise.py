@@ -48,7 +48,7 @@ def classwise_diagrams(
     figure = look.new_figure(max(SIDE * columns, 5.6), rows * (SIDE + 0.25) + 1.2)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes, c, part, own in zip(grid.flat, shown, parts, points, strict=False):
-        look.dress(axes, small=True)
+        look.style_axes(axes, small=True)
         look.draw_bars(axes, own, small=True)
         look.unit_square(axes, small=True)
         name = f"class {c}" if predictions.class_names is None else predictions.class_names[c]

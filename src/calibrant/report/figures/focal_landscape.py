@@ -7,7 +7,7 @@ import numpy as np
 
 from calibrant.calibrators.focal_temperature import CRITERIA, Criterion, FocalTemperatureScaling
 from calibrant.predictions import Predictions
-from calibrant.report.figures.style import dress, head, new_figure
+from calibrant.report.figures.style import new_figure, style_axes, write_title
 from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, landscape_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def focal_landscape_figure(
     levels = found.lowest + (found.top - found.lowest) * np.linspace(0, 1, LEVELS) ** 2
     figure = new_figure(6.4, 4.6)
     axes = figure.add_subplot()
-    dress(axes)
+    style_axes(axes)
     grid = found.temperatures, found.gammas, found.values.clip(max=found.top)
     drawn = axes.contourf(*grid, levels, cmap="viridis_r")
     axes.contour(*grid, levels[::4], colors="white", linewidths=0.4)
@@ -78,5 +78,5 @@ def focal_landscape_figure(
     )
     where = f"lowest nll at T = {fitted.temperature:.2f}, gamma = {fitted.gamma:.2f}"
     change = f"{criterion} {found.lowest:.4f} at best, {CRITERIA[criterion](predictions):.4f}"
-    head(axes, title, f"{where}; {change} before")
+    write_title(axes, title, f"{where}; {change} before")
     return figure

@@ -9,10 +9,10 @@ from calibrant.report.figures.style import (
     INK,
     OVER,
     UNDER,
-    dress,
-    head,
     legend_below,
     new_figure,
+    style_axes,
+    write_title,
 )
 from calibrant.report.method_state import GAMMA_COLUMNS, gamma_state
 from calibrant.report.readings import Rows
@@ -40,7 +40,7 @@ def gamma_figure(history: Rows, *, title: str = "") -> "matplotlib.figure.Figure
     figure = new_figure(8.6, 4.2)
     left, right = figure.subplots(1, 2)
     for axes in (left, right):
-        dress(axes)
+        style_axes(axes)
         axes.set_ylim(0, 1.08 * max(1e-12, state.highest))
     epochs = np.arange(1, len(history) + 1)
     left.fill_between(epochs, state.low, state.high, color=INK, alpha=BAND, linewidth=0)
@@ -62,7 +62,7 @@ def gamma_figure(history: Rows, *, title: str = "") -> "matplotlib.figure.Figure
     right.set(xlim=(0, 1))
     right.set_xlabel("confidence", color=INK)
     right.set_ylabel("mean gamma", color=INK)
-    head(left, title or None, f"{len(history)} epochs", longest=80)
-    head(right, None, f"last epoch: gamma {state.mean:.3g} ± {state.std:.2g}")
+    write_title(left, title or None, f"{len(history)} epochs", longest=80)
+    write_title(right, None, f"last epoch: gamma {state.mean:.3g} ± {state.std:.2g}")
     legend_below(figure, [*drawn.values()], [*drawn], columns=3)
     return figure

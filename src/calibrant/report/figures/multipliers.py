@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrant.report.figures.style import INK, dress, head, new_figure
+from calibrant.report.figures.style import INK, new_figure, style_axes, write_title
 from calibrant.report.method_state import multiplier_state
 from calibrant.report.readings import Rows
 
@@ -39,20 +39,20 @@ def multiplier_figure(
     colours = [str(0.15 + 0.6 * rank) for rank in ranks]
     for column, colour in zip(values.T, colours, strict=True):
         left.plot(np.arange(1, len(history) + 1), column, color=colour, linewidth=1.2)
-    dress(left)
+    style_axes(left)
     left.set_ylim(0, 1.08 * max(1e-12, values.max()))
     left.locator_params(axis="x", integer=True)
     left.set_xlabel("epoch", color=INK)
     left.set_ylabel(f"{state.name} of each class", color=INK)
-    head(left, title or None, f"{len(history)} epochs, rare classes dark", longest=80)
+    write_title(left, title or None, f"{len(history)} epochs, rare classes dark", longest=80)
     for axes, (name, points) in zip(others, state.last.items(), strict=True):
         axes.scatter(frequency, points, c=colours, s=28, zorder=3)
-        dress(axes)
+        style_axes(axes)
         if frequency.max() > 3 * frequency.min():
             axes.set_xscale("log")
         axes.set_ylim(0, 1.08 * max(1e-12, *points))
         axes.set_xlabel("training examples of the class", color=INK)
-        head(axes, None, f"{name}, last epoch: {min(points):.3g} to {max(points):.3g}")
+        write_title(axes, None, f"{name}, last epoch: {min(points):.3g} to {max(points):.3g}")
     # The multiplier on the scale that it has along training.
     others[0].set_ylim(left.get_ylim())
     return figure

@@ -12,7 +12,7 @@ from calibrant.report.figures.probe_axes import (
     step_axis,
     training_grid,
 )
-from calibrant.report.figures.style import INK, OVER, SERIES, SOFT, UNDER, dress, legend_below
+from calibrant.report.figures.style import INK, OVER, SERIES, SOFT, UNDER, legend_below, style_axes
 from calibrant.report.probe_readings import (
     ECE,
     EDGE,
@@ -110,7 +110,7 @@ def margin_figure(
 def _right_side(axes: "matplotlib.axes.Axes") -> "matplotlib.axes.Axes":
     """A second scale, on the right."""
     side = axes.twinx()
-    dress(side)
+    style_axes(side)
     side.grid(visible=False)
     side.spines[:].set_visible(False)
     side.spines["right"].set(visible=True, color=SOFT, linewidth=0.8)

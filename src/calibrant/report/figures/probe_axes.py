@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.report.charts.scales import LOG_FROM
-from calibrant.report.figures.style import INK, dress, head, name_figure, new_figure, shorten
+from calibrant.report.figures.style import (
+    INK,
+    name_figure,
+    new_figure,
+    shorten,
+    style_axes,
+    write_title,
+)
 from calibrant.report.probe_readings import steps_of
 from calibrant.report.readings import Rows, column, has_numbers
 
@@ -69,12 +76,12 @@ def training_grid(
     grid = figure.subplots(high * lines, columns, squeeze=False, height_ratios=ratios)
     found = grid.reshape(lines, high, columns).swapaxes(1, 2).reshape(-1, high)
     for axes in found.flat:
-        dress(axes)
+        style_axes(axes)
     for axes in found[len(runs) :].flat:
         axes.remove()
     for (axes, *_), (label, rows) in zip(found, runs.items(), strict=False):
         if len(runs) == 1:
-            head(axes, title or label or None, _facts(rows))
+            write_title(axes, title or label or None, _facts(rows))
         else:
             name = shorten(label, 40)
             axes.set_title(name, loc="left", fontsize=9.5, color=INK, parse_math=False)

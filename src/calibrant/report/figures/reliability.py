@@ -57,8 +57,8 @@ def reliability_diagram(
 
     figure = look.new_figure(5.6, 6.4 + 0.18 * max(0, len(named) - 2))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.6, 1))
-    look.dress(upper)
-    look.dress(lower)
+    look.style_axes(upper)
+    look.style_axes(lower)
     if len(named) == 1:
         ((name, own),) = points.items()
         title = title or name or None
@@ -85,7 +85,7 @@ def reliability_diagram(
     lower.locator_params(axis="y", nbins=3)
     lower.yaxis.set_major_formatter("{x:g}")
     figure.align_ylabels([upper, lower])
-    look.head(upper, title, facts)
+    look.write_title(upper, title, facts)
     return figure
 
 

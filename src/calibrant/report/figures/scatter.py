@@ -12,11 +12,11 @@ from calibrant.report.figures.style import (
     MARKERS,
     SERIES,
     SOFT,
-    dress,
-    head,
     legend_below,
     new_figure,
     shorten,
+    style_axes,
+    write_title,
 )
 from calibrant.report.probe_readings import (
     ECE,
@@ -66,14 +66,14 @@ def scatter_figure(
     figure = new_figure(1.2 + 4.8 * len(shown), 4.2 + (0 if alone else 0.2 * len(runs)))
     grid = figure.subplots(1, len(shown), squeeze=False)[0].tolist()
     for axes, (name, both) in zip(grid, shown.items(), strict=True):
-        dress(axes)
+        style_axes(axes)
         draw = _draw_path if alone else _draw_points
         drawn = [draw(axes, each, name, against, at) for at, each in enumerate(runs.values())]
         for which, values in zip("xy", both, strict=True):
             fit_scale(axes, which, values)
         axes.set_xlabel(NAMES.get(against, against), color=INK)
         axes.set_ylabel(ECE[name], color=INK)
-        head(axes, title or None if axes is grid[0] else None, _facts(runs, name, against))
+        write_title(axes, title or None if axes is grid[0] else None, _facts(runs, name, against))
     if alone:
         _step_scale(figure, drawn[0], grid)
     else:

@@ -12,10 +12,10 @@ from calibrant.report.figures.style import (
     OVER,
     SOFT,
     UNDER,
-    dress,
-    head,
     legend_below,
     new_figure,
+    style_axes,
+    write_title,
 )
 
 if TYPE_CHECKING:
@@ -57,16 +57,18 @@ def spectrum_figure(
     figure = new_figure(6.8 if len(panels) == 1 else 9.4, 4.4)
     grid = figure.subplots(1, len(panels), squeeze=False)[0].tolist()
     for axes, (left, right, wide) in zip(grid, panels, strict=True):
-        dress(axes)
+        style_axes(axes)
         handles = _draw(axes, density, torch.linspace(left, right, POINTS).double(), wide)
         axes.locator_params(axis="x", nbins=6)
         axes.set_xlabel("eigenvalue", color=INK)
     line = grid[0].axvline(top, color=INK, linewidth=1.15, linestyle=(0, (4, 2.4)))
     handles["largest"] = line
     grid[0].set_ylabel("density", color=INK)
-    head(grid[0], title or None, f"largest {top:.4g}    smallest {low:.4g}    width {own:.2g}")
+    write_title(
+        grid[0], title or None, f"largest {top:.4g}    smallest {low:.4g}    width {own:.2g}"
+    )
     if len(panels) > 1:
-        head(grid[1], None, f"about zero    width {panels[1][2]:.2g}")
+        write_title(grid[1], None, f"about zero    width {panels[1][2]:.2g}")
     legend_below(figure, [*handles.values()], [*handles], columns=4)
     return figure
 

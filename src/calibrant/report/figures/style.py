@@ -21,7 +21,7 @@ OVER, UNDER = "#d55e00", "#0072b2"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#22262d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FAINT = 0.4
-# How dark the band of intervals is: of one model, and of each of several.
+# Opacity of a band: of one model, and of each of several.
 BAND, LIGHT_BAND = 0.25, 0.14
 LINES = ("-", "--", ":")
 
@@ -38,7 +38,7 @@ def new_figure(width: float, height: float) -> "matplotlib.figure.Figure":
     return figure
 
 
-def dress(axes: "matplotlib.axes.Axes", *, small: bool = False) -> None:
+def style_axes(axes: "matplotlib.axes.Axes", *, small: bool = False) -> None:
     """Give the axes the plain look of all figures: few lines, a faint grid behind the data."""
     axes.set_facecolor("white")
     axes.set_axisbelow(True)
@@ -152,7 +152,9 @@ def name_figure(figure: "matplotlib.figure.Figure", title: str) -> None:
     text.set(fontweight="bold", parse_math=False)
 
 
-def head(axes: "matplotlib.axes.Axes", title: str | None, facts: str, *, longest: int = 46) -> None:
+def write_title(
+    axes: "matplotlib.axes.Axes", title: str | None, facts: str, *, longest: int = 46
+) -> None:
     """Write the title and the facts above the axes, where they can cover nothing."""
     axes.annotate(
         facts,

@@ -4,11 +4,11 @@ import math
 
 from calibrant.report.charts.dots import Dot, dot_rows
 from calibrant.report.charts.heatmap import table_map
-from calibrant.report.charts.svg import key, plot, shown
+from calibrant.report.charts.svg import number_text, plot, shape_legend
 from calibrant.report.charts.tables import table
 from calibrant.report.comparison import OF_CLASS
 from calibrant.report.formatting import class_name
-from calibrant.report.measured import NUMBERS, calibrated_test, class_errors, sampled
+from calibrant.report.measured import NUMBERS, calibrated_test, class_errors, subsample
 from calibrant.report.saved import Group
 from calibrant.report.sections.panel import STAGES, Panel, first_cells, plots, seed_means
 
@@ -46,7 +46,7 @@ def classwise(group: Group) -> Panel | None:
             title=title,
         )
         figures.append(plot(words.capitalize(), chart))
-        texts = [[name, *map(shown, each)] for name, each in zip(errors, lines, strict=True)]
+        texts = [[name, *map(number_text, each)] for name, each in zip(errors, lines, strict=True)]
         heads = [group.axis, *map(class_name, classes)]
         tables.append(table(heads, texts, caption=f"{title}, as numbers", folded=True))
     about = f"Calibration error of the probability of each class on the test split ({many})."
@@ -78,7 +78,7 @@ def _of_files(group: Group) -> tuple[dict[str, Errors], int]:
         for name, cell in first_cells(group).items():
             test = calibrated_test(cell, calibrator)
             if test is not None:
-                part, step = sampled(test, NUMBERS)
+                part, step = subsample(test, NUMBERS)
                 largest = max(largest, step)
                 found.setdefault(words, {})[name] = class_errors(part)
     return found, largest
@@ -129,4 +129,4 @@ def long_tail(group: Group) -> Panel | None:
         "(tail) training examples: mean over the seeds, with a line from lowest to highest."
     )
     colours = {f"dot s{at}": name for at, name in enumerate(PARTS, 1)}
-    return Panel("tail", "Frequent and rare classes", about, key(colours) + plots(figures))
+    return Panel("tail", "Frequent and rare classes", about, shape_legend(colours) + plots(figures))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from calibrant.curvature.correlation import correlations
 from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.paths import thinned
-from calibrant.report.charts.svg import key, plot, shown
+from calibrant.report.charts.paths import thin
+from calibrant.report.charts.svg import number_text, plot, shape_legend
 from calibrant.report.charts.tables import table
 from calibrant.report.probe_readings import (
     ECE,
@@ -58,7 +58,7 @@ def curvature(group: Group) -> Panel | None:
         about += f" The first {DRAWN} of {len(probed)} are drawn."
     colours = {f"line {ROLES[name]}": label for name, label in (ECE | CURVES).items()}
     colours |= {"line s4 d0": MARGINS["margin_0"], "band s1": "25 % to 75 %, 5 % to 95 %"}
-    html = _table(probed, group.axis) + key(colours) + figures
+    html = _table(probed, group.axis) + shape_legend(colours) + figures
     return Panel("curvature", "Calibration and curvature", about, html)
 
 
@@ -99,14 +99,13 @@ def _against(name: str, rows: Rows) -> str:
     if not places:
         return ""
     steps, said = steps_of(rows), correlation_text(rows, AGAINST, "train_ece")
-    kept = thinned(y, POINTS)
+    kept = thin(y, POINTS)
+    texts = {at: [number_text(v) for v in (steps[places[at]], x[at], y[at])] for at in kept}
+    tips = ["step {}: sharpness {}, ECE {}".format(*texts[at]) for at in kept]
     chart = scatter(
         [x[at] for at in kept],
         [y[at] for at in kept],
-        [
-            f"step {shown(steps[places[at]])}: sharpness {shown(x[at])}, ECE {shown(y[at])}"
-            for at in kept
-        ],
+        tips,
         x_name="Gauss-Newton sharpness",
         y_name=ECE["train_ece"],
         title=f"Calibration error of {name} against sharpness",

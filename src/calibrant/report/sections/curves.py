@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.svg import MOST, legend, plot, shown
+from calibrant.report.charts.svg import MOST, legend, number_text, plot
 from calibrant.report.charts.tables import table
 from calibrant.report.readings import has_numbers, number
 from calibrant.report.saved import Group, Saved, SavedCell
@@ -89,7 +89,7 @@ def _alone(series: Sequence[Series]) -> list[str]:
 
 def _ends(series: Sequence[Series]) -> str:
     """The last number of each curve, in words."""
-    said = [f"{each.name} {shown(each.y[-1])}" for each in series if each.y]
+    said = [f"{each.name} {number_text(each.y[-1])}" for each in series if each.y]
     return f"Last epoch: {', '.join(said)}."
 
 
@@ -115,4 +115,4 @@ def in_progress(saved: Saved) -> Panel | None:
 
 def _last(cell: SavedCell) -> list[str]:
     row = cell.history[-1] if cell.history else {}
-    return [shown(number(row.get(column))) for column in LAST]
+    return [number_text(number(row.get(column))) for column in LAST]

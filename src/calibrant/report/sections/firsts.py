@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.metrics import BinSums
-from calibrant.report.measured import fitted
+from calibrant.report.measured import fit_calibrator
 from calibrant.report.saved import Group
 from calibrant.report.sections.panel import first_cells
 
@@ -28,13 +28,13 @@ class First:
 
 
 @lru_cache(maxsize=1)
-def firsts(group: Group) -> dict[str, First]:
+def first_results(group: Group) -> dict[str, First]:
     """The first finished seed of each method; read once for all panels of a group."""
     found = {}
     for name, cell in first_cells(group).items():
         test = cell.test
         if test is not None:
-            scaling = fitted(cell, "temperature")
+            scaling = fit_calibrator(cell, "temperature")
             after = None if scaling is None else BinSums.of(test.map(scaling))
             value = scaling.temperature if isinstance(scaling, TemperatureScaling) else None
             sums = BinSums.of(test), after, value, BinSums.of(test, FINE)

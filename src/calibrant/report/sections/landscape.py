@@ -10,14 +10,14 @@ from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.heatmap import surface
 from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale
-from calibrant.report.charts.svg import chart, element, key, line, mark, plot
+from calibrant.report.charts.svg import chart, element, line, mark, plot, shape_legend
 from calibrant.report.focal_landscape import (
     HIGHEST_GAMMA,
     LOWEST_GAMMA,
     Landscape,
     landscape_of,
 )
-from calibrant.report.measured import sampled
+from calibrant.report.measured import subsample
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells, plots
 from calibrant.scoped_warnings import without_warnings
@@ -42,7 +42,7 @@ def landscape(group: Group) -> Panel | None:
     if chosen is None:
         return None
     name, cell, val = chosen
-    part, step = sampled(val, MANY)
+    part, step = subsample(val, MANY)
     # Small validation sets warn; the picture shows how flat the NLL is.
     with without_warnings():
         try:
@@ -65,7 +65,7 @@ def landscape(group: Group) -> Panel | None:
         "temperature T and gamma; stronger colour is higher. If it is equally low all along the "
         "line of the best T, gamma adds nothing to a temperature."
     )
-    html = plots([plot(name, figure, note=words)]) + key(KEY)
+    html = plots([plot(name, figure, note=words)]) + shape_legend(KEY)
     return Panel("landscape", "Temperature and gamma", about, html, wide=False)
 
 

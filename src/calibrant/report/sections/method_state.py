@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from calibrant.methods.gamma_history import SIGNS
 from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.scales import fitted
-from calibrant.report.charts.svg import key, plot, shown
+from calibrant.report.charts.scales import fit_scale
+from calibrant.report.charts.svg import number_text, plot, shape_legend
 from calibrant.report.method_state import (
     GammaState,
     MultiplierState,
@@ -44,12 +44,12 @@ def gammas(group: Group) -> Panel | None:
     )
     colours = {"line s1": "median"}
     colours |= {f"line {hue}": part for part, hue in HUES.items() if part in drawn}
-    return Panel("gamma", "Gamma of the focal loss", about, key(colours) + plots(figures))
+    return Panel("gamma", "Gamma of the focal loss", about, shape_legend(colours) + plots(figures))
 
 
 def _gamma_notes(rows: Sequence[Row], state: GammaState) -> str:
     """Gamma in the last epoch, which lines are missing and why, and signs of failure."""
-    notes = [f"last epoch {shown(state.mean)} ± {shown(state.std)}"]
+    notes = [f"last epoch {number_text(state.mean)} ± {number_text(state.std)}"]
     notes += [
         f"no line for {part} examples: fewer than {FEW} of them in every bin"
         for part, means in state.by_confidence.items()
@@ -64,8 +64,8 @@ def _gamma_notes(rows: Sequence[Row], state: GammaState) -> str:
 
 def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
     epochs = [float(at) for at in range(1, len(rows) + 1)]
-    y = fitted([0, state.highest], 0, 1, zero=True, plain=True)
-    first, last = shown(state.median[0]), shown(state.median[-1])
+    y = fit_scale([0, state.highest], 0, 1, zero=True, plain=True)
+    first, last = number_text(state.median[0]), number_text(state.median[-1])
     along = line_chart(
         [Series("median", epochs, state.median, state.low, state.high)],
         title=f"Gamma of {name} along training",
@@ -142,13 +142,15 @@ def _multiplier_charts(
     ]
     notes = []
     for word, last in state.last.items():
-        notes.append(f"{word} in the last epoch {shown(min(last))} to {shown(max(last))}")
+        notes.append(
+            f"{word} in the last epoch {number_text(min(last))} to {number_text(max(last))}"
+        )
         if known:
             charts.append(
                 scatter(
                     [float(max(1, count)) for count in known],
                     last,
-                    [f"{names[c]}: {shown(last[c])}, {known[c]:,} examples" for c in classes],
+                    [f"{names[c]}: {number_text(last[c])}, {known[c]:,} examples" for c in classes],
                     x_name="training examples of the class",
                     y_name=word,
                     title=f"{word.capitalize()} by class frequency, {name}",

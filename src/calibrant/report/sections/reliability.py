@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from calibrant.metrics import BinSums
 from calibrant.report.charts.reliability import BANDS, overlay, pair
-from calibrant.report.charts.svg import MOST, key, legend, plot
+from calibrant.report.charts.svg import MOST, legend, plot, shape_legend
 from calibrant.report.reliability_points import FEW
 from calibrant.report.saved import Group
-from calibrant.report.sections.firsts import First, firsts
+from calibrant.report.sections.firsts import First, first_results
 from calibrant.report.sections.panel import Panel, plots
 
 KEY = {
@@ -21,7 +21,7 @@ KEY = {
 
 def reliability(group: Group, *, chosen: str = "") -> Panel | None:
     """All methods over one another; of many, `chosen` has a band."""
-    found = firsts(group)
+    found = first_results(group)
     if not found:
         return None
     shown = dict(list(found.items())[:MOST])
@@ -66,7 +66,7 @@ def _errors(each: First) -> str:
 
 def diagrams(group: Group) -> Panel | None:
     """One pair for each method: before and after."""
-    found = firsts(group)
+    found = first_results(group)
     if not found:
         return None
     figures = []
@@ -80,5 +80,5 @@ def diagrams(group: Group) -> Panel | None:
         "Each bar is the accuracy of a bin; the coloured part is its gap to the mean confidence. "
         "Below: the share of examples in the bin. The ECE is the mean gap, weighted by that share."
     )
-    html = key(KEY) + plots(figures)
+    html = shape_legend(KEY) + plots(figures)
     return Panel("diagrams", "Reliability diagram of each method", about, html)

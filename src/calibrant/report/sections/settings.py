@@ -48,7 +48,7 @@ def _study(saved: Saved) -> str:
     names = ("seeds", "calibrators", "metrics", "resamples")
     ended = Counter(cell.status for cell in saved.cells)
     lines = [["runs", ", ".join(f"{count} {status}" for status, count in ended.items())]]
-    lines += [[name, said(saved.study[name])] for name in names if name in saved.study]
+    lines += [[name, setting_text(saved.study[name])] for name in names if name in saved.study]
     return _table(["setting", "value"], lines, "Study")
 
 
@@ -67,7 +67,8 @@ def _splits(cells: Sequence[SavedCell]) -> str:
     splits = list(dict.fromkeys(split for own in sizes.values() for split in own))
     lines = [[name, *(_range(own.get(s, [])) for s in splits)] for name, own in sizes.items()]
     terms = "".join(
-        f"<dt>{escape(split)}</dt><dd>{escape(said(role))}</dd>" for split, role in roles.items()
+        f"<dt>{escape(split)}</dt><dd>{escape(setting_text(role))}</dd>"
+        for split, role in roles.items()
     )
     examples = table(["dataset", *splits], lines, caption="Examples in each split")
     return examples + (f'<dl class="jobs">{terms}</dl>' if terms else "")
@@ -103,7 +104,7 @@ def _choices(cells: Sequence[SavedCell], part: str) -> str:
 
 
 def _unfinished(saved: Saved) -> str:
-    lines = [[c.label, c.status, said(c.reason) or "-"] for c in saved.cells if not c.done]
+    lines = [[c.label, c.status, setting_text(c.reason) or "-"] for c in saved.cells if not c.done]
     caption = f"Runs without a result: {len(lines)} of {len(saved.cells)}"
     return _table(["run", "status", "reason"], lines, caption)
 
@@ -125,13 +126,13 @@ def _values(held: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     found: dict[str, dict[str, None]] = {}
     for each in held:
         for name, value in each.items():
-            found.setdefault(name, {})[said(value)] = None
+            found.setdefault(name, {})[setting_text(value)] = None
     return [[name, ", ".join(values)] for name, values in found.items()]
 
 
-def said(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting as text, without the folders of the machine."""
     if isinstance(value, list):
-        return ", ".join(map(said, value)) or "none"
+        return ", ".join(map(setting_text, value)) or "none"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return without_folders(text)

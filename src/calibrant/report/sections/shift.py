@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from calibrant.report.charts.dots import Dot
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.svg import MOST, legend, plot, shown
+from calibrant.report.charts.svg import MOST, legend, number_text, plot
 from calibrant.report.charts.tables import table
 from calibrant.report.formatting import name_of
 from calibrant.report.saved import Group
@@ -90,7 +90,7 @@ def _table(splits: Sequence[str], group: Group, means: dict[Key, Dot]) -> str:
     ]
     titles = [f"{split}: {_title(metric, calibrator)}" for split, metric, calibrator in heads]
     lines = [
-        [name, *(shown(means.get((name, c, s, m), NONE).value) for s, m, c in heads)]
+        [name, *(number_text(means.get((name, c, s, m), NONE).value) for s, m, c in heads)]
         for name in group.names
     ]
     caption = "Other splits, mean over the seeds"
