@@ -155,7 +155,7 @@ def test_a_blend_of_all_that_have_a_graph_has_one(classes, kept, fitted, tmp_pat
 
 def test_a_blend_with_a_part_that_has_no_graph_is_refused(fitted, tmp_path):
     blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
-    words = "a blend with isotonic cannot be exported, .* fit with --method auto, or one by name"
+    words = "a blend with isotonic cannot be exported, .* use calibrant fit --method auto, or"
     with pytest.raises(ValueError, match=words) as caught:
         export_onnx(blend, tmp_path / "cal.onnx")
     assert "\n" not in str(caught.value)

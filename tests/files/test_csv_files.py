@@ -9,10 +9,10 @@ def path(tmp_path):
     return tmp_path / "a.csv"
 
 
-def refused(path, text, words, wanted=("logits", "labels")):
+def refused(path, text, words, requested=("logits", "labels")):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted))
+        files.read(path, list(requested))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 

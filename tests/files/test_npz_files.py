@@ -28,9 +28,9 @@ def archive(path, members, compression=zipfile.ZIP_STORED):
     return path
 
 
-def refused(path, words, wanted=("logits",), **limits):
+def refused(path, words, requested=("logits",), **limits):
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted), **limits)
+        files.read(path, list(requested), **limits)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -66,7 +66,7 @@ def test_reads_an_array_of_many_blocks(path, monkeypatch):
 
 def test_a_missing_name_lists_what_is_there(path):
     np.savez(path, logits=np.eye(2), y=np.arange(2))
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["logits", "labels"])
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["logits", "labels"])
 
 
 def test_object_arrays_are_refused_before_they_are_unpickled(path):

@@ -9,9 +9,9 @@ from calibrant import files
 from calibrant.files import parquet_headers
 
 
-def refused(path, words, wanted=("logits",), **limits):
+def refused(path, words, requested=("logits",), **limits):
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted), **limits)
+        files.read(path, list(requested), **limits)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -85,18 +85,18 @@ def test_two_readings_of_a_name_are_refused(path):
 
 def test_names_that_pyarrow_would_read_together_are_refused(path):
     pq.write_table(pa.table({"logits": [1.0], "logits.x": [[1.0] * 9]}), path)
-    refused(path, "'logits' and 'logits.x' cannot be told apart")
-    refused(path, "'logits' and 'logits.x' cannot be told apart", wanted=["logits.x"])
+    refused(path, "'logits' and 'logits.x' are ambiguous")
+    refused(path, "'logits' and 'logits.x' are ambiguous", requested=["logits.x"])
 
 
 def test_a_missing_name_lists_what_is_there(path):
     pq.write_table(pa.table({"logits_0": [1.0], "logits_1": [1.0], "y": [1]}), path)
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["labels"])
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["labels"])
 
 
 def test_nulls_are_counted(path):
     pq.write_table(pa.table({"labels": [1, None, 2, None]}), path, row_group_size=2)
-    refused(path, "column 'labels' has 2 null values; fill them or drop", wanted=["labels"])
+    refused(path, "column 'labels' has 2 null values; fill them or drop", requested=["labels"])
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 2)], ids=str)
@@ -216,7 +216,9 @@ def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
 def test_the_limit_on_bytes_holds_for_all_columns_together(path):
     files.write(path, {"logits": np.zeros((100, 3)), "labels": np.zeros(100)})
     assert files.read(path, ["logits", "labels"], max_bytes=3200)
-    refused(path, "more than 3.1 kB; pass max_bytes", wanted=["logits", "labels"], max_bytes=3199)
+    refused(
+        path, "more than 3.1 kB; pass max_bytes", requested=["logits", "labels"], max_bytes=3199
+    )
     assert files.read(path, ["labels"], max_bytes=800)
 
 

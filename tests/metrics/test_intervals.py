@@ -284,8 +284,8 @@ def test_summary_has_every_metric_and_prints_as_a_table():
     [
         ("overconfident", "over-confident: confidence is 7.9 points above accuracy"),
         ("underconfident", "under-confident: confidence is 4"),
-        ("calibrated", "no miscalibration found that 20,000 examples could show"),
-        ("wavy", "right on average, but not at every level"),
+        ("calibrated", "no miscalibration detected with 20,000 examples"),
+        ("wavy", "calibrated on average, but not at every level"),
     ],
 )
 def test_the_verdict_says_what_is_wrong(name, words):
@@ -299,7 +299,7 @@ def test_summary_says_what_a_reader_should_know():
     assert few.verdict == "20 examples are too few for a verdict"
     assert "too few" not in replace(few, examples=30).verdict
     balanced = few.metrics | {"overconfidence": metrics.Interval(0.0, -0.1, 0.1)}
-    for p_value, words in ((0.049, "right on average"), (0.05, "no miscalibration found")):
+    for p_value, words in ((0.049, "calibrated on average"), (0.05, "no miscalibration detected")):
         tests = {"consistency": metrics.TestResult(1.0, p_value)}
         found = replace(few, examples=30, metrics=balanced, tests=tests)
         assert found.verdict.startswith(words)
