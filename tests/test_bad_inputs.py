@@ -1,7 +1,7 @@
 """Bad inputs: the error or warning, and words of its message.
 
-A message is one line that
-says what is wrong, where, and what to do. Numbers are those of a list of inputs in the docs.
+A message is one line that says what is wrong, where, and what to do. Numbers are those of the
+list of bad inputs of the project.
 """
 
 import warnings
@@ -760,26 +760,26 @@ REPAIRS = [
 CATALOGUE = ARRAYS + REPAIRS + FILES
 
 
-@pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: f"{row.number}-{row.what}")
-def test_the_message_says_what_is_wrong(row, tmp_path):
-    expects = pytest.warns if issubclass(row.kind, Warning) else pytest.raises
-    with expects(row.kind) as caught:
-        row.call(tmp_path)
-    message = str(caught[0].message if issubclass(row.kind, Warning) else caught.value)
-    for words in row.words:
+@pytest.mark.parametrize("case", CATALOGUE, ids=lambda case: f"{case.number}-{case.what}")
+def test_the_message_says_what_is_wrong(case, tmp_path):
+    expects = pytest.warns if issubclass(case.kind, Warning) else pytest.raises
+    with expects(case.kind) as caught:
+        case.call(tmp_path)
+    message = str(caught[0].message if issubclass(case.kind, Warning) else caught.value)
+    for words in case.words:
         assert words in message
     assert "\n" not in message.strip()
 
 
-def test_every_number_of_the_list_is_here():
+def test_every_number_of_the_list_has_a_case():
     # 11, 21, 23 and 30 are accepted, not refused: the tests below.
     # 37, a search cut short: tests/calibrators/test_temperature.py. 41, the same examples for
     # fitting and measuring, is refused by a command: tests/cli/test_cli_apply.py.
     listed = {*range(1, 52)} - {11, 21, 23, 30, 37, 41}
-    assert {row.number for row in CATALOGUE} == listed
+    assert {case.number for case in CATALOGUE} == listed
 
 
-def test_11_whole_floats_are_accepted_as_labels():
+def test_11_integral_floats_are_accepted_as_labels():
     assert Predictions(LOGITS, [0.0, 1.0, 1.0]).labels.dtype == torch.int64
 
 

@@ -19,7 +19,7 @@ SHOWN = "\n".join([*SHELL, *re.findall(r"`([^`\n]+)`", README)])
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_python_example_runs_as_it_stands(example, tmp_path, monkeypatch, capsys):
+def test_the_python_example_runs(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(example, names)  # noqa: S102, our own README
@@ -28,7 +28,7 @@ def test_the_python_example_runs_as_it_stands(example, tmp_path, monkeypatch, ca
     assert "over-confident" in capsys.readouterr().out
 
 
-def test_numbers_in_the_comments_are_what_comes_out():
+def test_values_in_the_comments_are_correct():
     (example,) = EXAMPLES
     setup = "\n".join(line for line in example.splitlines() if re.match(r"from|p =", line))
     names = {}
@@ -46,13 +46,13 @@ def test_every_make_target_is_in_the_makefile():
     assert named <= targets
 
 
-def test_every_command_is_one_of_ours():
+def test_every_command_exists():
     named = set(re.findall(r"\bcalibrant ([a-z]+)", SHOWN))
     assert {"audit", "compare"} <= named
     assert named <= set(COMMANDS)
 
 
-def test_every_file_linked_to_is_there():
+def test_every_linked_file_exists():
     linked = re.findall(r"\]\(([^)#:]+)\)|src=\"([^\"]+)\"", README)
     assert linked
     for path in map("".join, linked):
