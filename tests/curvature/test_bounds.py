@@ -44,7 +44,7 @@ class TestABound:
         assert not Bound("a <= b", 1e-20, 1e-21).holds
         assert not Bound("a <= b", 1e-20, 0.0).holds
 
-    def test_says_what_it_is(self):
+    def test_repr_names_the_calibrator(self):
         bound = Bound("ECE <= E[1 - p_y]", 0.5, 0.25)
         assert bound.slack == -0.25
         assert str(bound) == "ECE <= E[1 - p_y]: 0.5 <= 0.25 FAILS"
