@@ -113,7 +113,7 @@ def test_json_says_how_the_cells_ended(run, spec):
 def test_a_worker_joins_and_finds_nothing_left(run, spec):
     run("study", spec, "--set", "seeds=[0]")
     code, out, _ = run("worker", "runs/tiny")
-    assert (code, out) == (0, "runs finished: 0; none is left to take\n")
+    assert (code, out) == (0, "0 runs trained, 0 of them failed; no runs left\n")
 
 
 def states_of(study, *statuses, reason=""):
@@ -208,7 +208,7 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
         (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
         (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),
         (("worker", "nowhere"), "nowhere"),
-        (("report", "nowhere"), "no study with rows in nowhere: run one with calibrant study"),
+        (("report", "nowhere"), "no study in nowhere: run one with calibrant study"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, spec, args, message):

@@ -20,6 +20,26 @@ class BusyError(ValueError):
     """Another process holds the lock."""
 
 
+def open_regular(path: Path, *, append: bool) -> FileIO:
+    """Open a regular file to append to it, creating it if needed, or to read it.
+
+    Links and pipes are refused: another user may own what they lead to, and a pipe could block.
+    """
+    flags = os.O_APPEND | os.O_WRONLY | os.O_CREAT if append else os.O_RDONLY
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    refusal = ValueError(f"{path} must be a regular file: remove it and run the command again")
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise refusal from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refusal
+    return FileIO(descriptor, "ab" if append else "rb")
+
+
 class FileLock:
     """An advisory lock of the kernel (flock) on an open file.
 
@@ -39,20 +59,7 @@ class FileLock:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        # Do not follow links, and do not block on a pipe.
-        flags = os.O_APPEND | os.O_WRONLY | os.O_CREAT if create else os.O_RDONLY
-        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        refusal = ValueError(f"{path} must be a regular file: remove it and run the command again")
-        try:
-            descriptor = os.open(path, flags, 0o666)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise refusal from error
-            raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise refusal
-        self._handle = FileIO(descriptor, "ab" if create else "rb")
+        self._handle = open_regular(path, append=create)
 
     def acquire(self, *, shared: bool = False, seconds: float = 0.0) -> bool:
         """Acquire the lock, exclusive or shared; return whether that succeeded.
