@@ -798,3 +798,9 @@ def test_23_gradients_are_dropped():
 def test_30_confidence_on_an_edge_follows_the_rule():
     p = Predictions.from_binary([1.0, 0.6, 0.8], [1, 1, 1], kind="probs")
     assert metrics.BinSums.of(p, 5).count.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_labels_beyond_64_bits_are_named():
+    labels = np.array([2**63, 0], dtype=np.uint64)
+    with pytest.raises(ValueError, match="labels: 9223372036854775808 is too large"):
+        Predictions(np.eye(2), labels)

@@ -46,6 +46,8 @@ def as_tensor(name: str, value: Any) -> Tensor:
         array = as_numbers(name, value)
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            if array.size and array.max() > np.iinfo(np.int64).max:
+                raise ValueError(f"{name}: {array.max()} is too large for a 64-bit integer")
             native = native.astype(np.int64)
         elif array.dtype == np.longdouble:
             native = native.astype(np.float64)

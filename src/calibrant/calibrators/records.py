@@ -43,7 +43,7 @@ def parsed(path: Path, *, max_bytes: int) -> Any:
     if len(content) > max_bytes:
         raise ValueError(f"more than {human(max_bytes)}: not a calibrator file")
     try:
-        return json.loads(content.decode(), object_pairs_hook=_without_duplicates)
+        return json.loads(content.decode(), object_pairs_hook=without_duplicates)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"not valid JSON: {error.msg} at {where}") from None
@@ -53,7 +53,8 @@ def parsed(path: Path, *, max_bytes: int) -> Any:
         raise ValueError("not valid JSON: nested too deeply") from None
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict of the pairs of a JSON object; refuse duplicate keys."""
     record = dict(pairs)
     if len(record) < len(pairs):
         raise ValueError(f"duplicate keys among {listed([key for key, _ in pairs])}")

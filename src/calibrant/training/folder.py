@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from calibrant import __version__
+from calibrant.calibrators.records import without_duplicates
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
 from calibrant.files.checks import check_file
@@ -177,7 +178,7 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
         return None
     check_file(path)
     try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
+        found = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise damaged(path) from error
     if not isinstance(found, dict):
@@ -189,13 +190,6 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
         raise damaged(path)
     if (summed or expected is not None) and expected != _sum_of(found):
         raise damaged(path)
-    return found
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key comes twice")
     return found
 
 
