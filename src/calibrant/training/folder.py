@@ -125,12 +125,8 @@ class DriftError(ValueError):
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What differs between two runs, as pairs; settings first, what follows from them after."""
-    names = {name: None for name in (*now, *before)}
-    return {
-        name: [before.get(name), now.get(name)]
-        for name in names
-        if before.get(name) != now.get(name)
-    }
+    pairs = {name: [before.get(name), now.get(name)] for name in (*now, *before)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def drift(

@@ -22,7 +22,6 @@ from calibrant.training.progress import (
     DivergedError,
     Progress,
     confidence_stats,
-    diverged,
     measure_all,
 )
 from calibrant.training.randomness import epoch_order, random_state, restore
@@ -282,7 +281,9 @@ class Loop:
 
     def _diverged(self, loss: float, norm: float, lr: float, index: Tensor) -> DivergedError:
         examples = [each for part in self.runtime.states(index.tolist()) for each in part]
-        return diverged(self.step, self.progress.epoch, loss, norm, lr, examples)
+        # As text, because JSON has no infinity.
+        values = {"loss": str(loss), "gradient_norm": str(norm), "lr": lr, "examples": examples}
+        return DivergedError({"step": self.step, "epoch": self.progress.epoch, **values})
 
     def predict(self, split_name: str) -> Predictions:
         """Predictions of the network, averaged if asked for, for a split."""

@@ -16,30 +16,19 @@ WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
 
 
 class DivergedError(FloatingPointError):
-    """The loss or the gradient is no longer finite; the weights are those before that step."""
+    """The loss or the gradient is no longer finite; the weights are those before that step.
 
-    def __init__(self, message: str, record: Mapping[str, Any]) -> None:
-        super().__init__(message)
+    Attributes:
+        record: step, epoch, loss, gradient_norm, lr, and the examples of the step.
+    """
+
+    def __init__(self, record: Mapping[str, Any], *, before: bool = False) -> None:
+        super().__init__(
+            "loss {loss}, gradient norm {gradient_norm} at step {step} (epoch {epoch}, learning "
+            "rate {lr:g}): lower the rate, or clip the gradient".format(**record)
+            + ("; it diverged before" if before else "")
+        )
         self.record = dict(record)
-
-
-def diverged(
-    step: int, epoch: int, loss: float, norm: float, lr: float, examples: list[int]
-) -> DivergedError:
-    """What is known about a step whose loss or gradient is not finite."""
-    record = {
-        "step": step,
-        "epoch": epoch,
-        "loss": str(loss),
-        "gradient_norm": str(norm),
-        "lr": lr,
-        "examples": examples,
-    }
-    return DivergedError(
-        f"loss {loss}, gradient norm {norm} at step {step} (epoch {epoch}, learning rate {lr:g}): "
-        "lower the rate, or clip the gradient",
-        record,
-    )
 
 
 def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,27 +126,22 @@ class _LeaveError(Exception):
     """A signal came during an evaluation."""
 
 
+@dataclass
 class _Run(Observer):
     """Saves a training in its folder and watches for signals; without a folder, only the latter."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        identity: Identity,
-        interrupts: Interrupts,
-        save_every: float,
-        on_step: Callable[[Loop], None],
-        on_epoch: Callable[[Mapping[str, Any]], None],
-        allow_drift: Sequence[str],
-        probing: Probing | None,
-    ) -> None:
-        self.folder, self.identity, self.interrupts = folder, identity, interrupts
-        self.save_every, self.on_step, self.on_epoch = save_every, on_step, on_epoch
-        self.allow_drift, self.probing = allow_drift, probing
-        self.drift: dict[str, Any] = {}
-        self.damaged: list[str] = []
-        self.saved = time.monotonic()
-        self.checked = False
+    folder: Path | None
+    identity: Identity
+    interrupts: Interrupts
+    save_every: float
+    on_step: Callable[[Loop], None]
+    on_epoch: Callable[[Mapping[str, Any]], None]
+    allow_drift: Sequence[str]
+    probing: Probing | None
+    drift: dict[str, Any] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    saved: float = field(default_factory=time.monotonic)
+    checked: bool = False
 
     def resume(self, loop: Loop) -> Trained | None:
         """Load what the folder holds; the result itself if it is finished."""
@@ -161,7 +157,7 @@ class _Run(Observer):
             self.drift = drift(folder, before, self.identity, self.allow_drift)
         diverged = read_json(folder / DIVERGED)
         if diverged is not None and diverged["identity"] == self.identity:
-            raise DivergedError(f"{diverged['message']}; it diverged before", diverged)
+            raise DivergedError(diverged, before=True)
         if state is None:
             self.drift = {}
         else:
