@@ -8,13 +8,7 @@ import torch
 
 from calibrant.curvature.correlation import correlation
 from calibrant.curvature.spectrum import Density
-from calibrant.report import (
-    margin_figure,
-    save,
-    scatter_figure,
-    sharpness_figure,
-    spectrum_figure,
-)
+from calibrant.report import margin_figure, save, scatter_figure, sharpness_figure, spectrum_figure
 
 FIGURES = [sharpness_figure, margin_figure, scatter_figure]
 

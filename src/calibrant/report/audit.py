@@ -91,7 +91,7 @@ class Audit:
             for name, found in self.metrics.items()
         ]
         heads = ["metric", "value", *interval, "meaning"]
-        return Table.of(heads, rows, numbers=["value"], caption="All metrics")
+        return Table.of(heads, rows, numbers=["value", *interval], caption="All metrics")
 
     def tests_table(self) -> Table:
         """Each test with its p-value and null hypothesis."""

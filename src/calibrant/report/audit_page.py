@@ -66,7 +66,7 @@ def _diagrams(predictions: Predictions, bins: int) -> Panel:
 def _classes(errors: dict[str, float]) -> Panel:
     """The classes with the largest calibration error."""
     lines = [[name, f"{error:.4f}"] for name, error in list(errors.items())[:LISTED]]
-    about = "Calibration error of the probability of each class, the worst first"
-    about += f"; {LISTED} of {len(errors)}." if len(errors) > LISTED else "."
+    about = "Calibration error of the probability of each class, the worst first."
+    about += f" {LISTED} of {len(errors)} classes." if len(errors) > LISTED else ""
     html = table(("class", "ECE"), lines, caption="Classes")
-    return Panel("classes", "Class by class", about, html, wide=False)
+    return Panel("classes", "Calibration error by class", about, html, wide=False)

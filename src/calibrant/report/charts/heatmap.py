@@ -66,14 +66,7 @@ def _field(x: float, y: float, value: float, highest: float, *, tip: str) -> str
         words = text(x + CELL / 2, y + 16, "-", role="note", anchor="middle", size=11)
         return mark(words, tip=f"{tip}: no value", titled=False)
     shade = shade_of(value, 0, highest)
-    written = text(
-        x + CELL / 2,
-        y + 16,
-        f"{value:.3f}",
-        role="value",
-        anchor="middle",
-        size=11,
-    )
+    written = text(x + CELL / 2, y + 16, f"{value:.3f}", role="value", anchor="middle", size=11)
     shape = _shaded(x + 1, y + 1, CELL - 2, HIGH - 2, shade)
     return mark(shape, written, tip=f"{tip}: {number_text(value)}", titled=False)
 

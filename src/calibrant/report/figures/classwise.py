@@ -68,12 +68,7 @@ def classwise_diagrams(
         axes.set_ylabel("frequency", fontsize=8, color=look.INK)
     heading = facts if title is None else f"{look.shorten(title, 70)}\n{facts}"
     figure.suptitle(
-        heading,
-        x=0.02,
-        horizontalalignment="left",
-        fontsize=10.5,
-        color=look.INK,
-        parse_math=False,
+        heading, x=0.02, horizontalalignment="left", fontsize=10.5, color=look.INK, parse_math=False
     )
     look.legend_below(figure, *look.gap_legend(points, level=level), columns=4)
     return figure

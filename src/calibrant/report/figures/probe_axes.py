@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant.report.charts.scales import LOG_FROM
+from calibrant.report.charts import scales as charts
 from calibrant.report.figures.style import (
     INK,
     name_figure,
@@ -49,20 +49,11 @@ def fit_scale(
     zero: bool = False,
     linear: bool = False,
 ) -> None:
-    """Set the scale of the "x" or "y" axis so that all values are seen.
-
-    It is logarithmic where values span powers of ten, unless `linear`. With `zero`, a linear scale
-    of positive values starts there.
-    """
-    if not values:
-        return
-    low, high = min(values), max(values)
-    if not linear and low > 0 and high > LOG_FROM * low:
-        axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.3, 1.3 * high)})
-        return
-    from_zero = zero and low >= 0
-    room = 0.06 * (high if from_zero else high - low) or 0.06 * abs(high) or 1.0
-    axes.set(**{f"{which}lim": (0 if from_zero else low - room, high + room)})
+    """Set the scale of the "x" or "y" axis as the charts of the page do: see `charts.scales`."""
+    if values:
+        scale = charts.fit_scale(values, 0, 1, zero=zero, plain=linear)
+        kind = "log" if scale.log else "linear"
+        axes.set(**{f"{which}scale": kind, f"{which}lim": (scale.low, scale.high)})
 
 
 def training_grid(

@@ -18,13 +18,7 @@ from calibrant.report.figures.style import (
     style_axes,
     write_title,
 )
-from calibrant.report.probe_readings import (
-    ECE,
-    correlation_text,
-    interval_text,
-    pairs_of,
-    steps_of,
-)
+from calibrant.report.probe_readings import ECE, correlation_text, interval_text, pairs_of, steps_of
 from calibrant.report.readings import Rows, column
 
 if TYPE_CHECKING:

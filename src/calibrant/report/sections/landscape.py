@@ -11,12 +11,7 @@ from calibrant.report.charts.heatmap import surface
 from calibrant.report.charts.paths import curve
 from calibrant.report.charts.scales import Scale
 from calibrant.report.charts.svg import chart, element, line, mark, plot, shape_legend
-from calibrant.report.focal_landscape import (
-    HIGHEST_GAMMA,
-    LOWEST_GAMMA,
-    Landscape,
-    landscape_of,
-)
+from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, Landscape, landscape_of
 from calibrant.report.measured import subsample
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells, plots

@@ -8,12 +8,7 @@ from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.scales import fit_scale
 from calibrant.report.charts.svg import number_text, plot, shape_legend
-from calibrant.report.method_state import (
-    GammaState,
-    MultiplierState,
-    gamma_state,
-    multiplier_state,
-)
+from calibrant.report.method_state import GammaState, MultiplierState, gamma_state, multiplier_state
 from calibrant.report.readings import column, has_numbers
 from calibrant.report.reliability_points import FEW
 from calibrant.report.saved import Group, Row
