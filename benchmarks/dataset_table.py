@@ -130,7 +130,7 @@ CIFAR-10H has about fifty people's answers for each test image (`human=True`). A
 distribution the same network has accuracy {people["accuracy"]:.4f} (one label:
 {label["accuracy"]:.4f}), NLL {people["nll"]:.4f} ({label["nll"]:.4f}) and ECE {people["ece"]:.4f}
 ({label["ece"]:.4f}): the true probability of a prediction counts, not one draw from it.
-`data.judged_by(predictions, posterior)` does this for any metric."""
+`data.with_soft_labels(predictions, posterior)` does this for any metric."""
 
 
 if __name__ == "__main__":

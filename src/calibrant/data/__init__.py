@@ -1,10 +1,10 @@
-"""Datasets: real ones cut into splits, and synthetic predictions whose true error is known."""
+"""Datasets: real ones in splits, and synthetic predictions with known calibration error."""
 
 from calibrant.data.augment import Augmentation
-from calibrant.data.judged import judged_by
 from calibrant.data.long_tail import frequency_groups, tail_groups
 from calibrant.data.registry import DATASETS, Dataset, load
 from calibrant.data.shifts import SHIFTS, shifted
+from calibrant.data.soft_labels import with_soft_labels
 from calibrant.data.splits import Batch, Scale, Split, Splits
 from calibrant.data.synthetic import SYNTHETIC, Sample, Synthetic
 
@@ -21,8 +21,8 @@ __all__ = [
     "Splits",
     "Synthetic",
     "frequency_groups",
-    "judged_by",
     "load",
     "shifted",
     "tail_groups",
+    "with_soft_labels",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.curvature import Probe
-from calibrant.curvature.probe import check, drawn, edge
+from calibrant.curvature.probe import check, draw_examples, edge
 from calibrant.data import Split
 from calibrant.methods.settings import meant
 from calibrant.training.loop import Loop
@@ -69,7 +69,7 @@ class Probing:
 
         def pair(split: Split) -> tuple[Tensor, Tensor]:
             # Drawn before they are scaled: all of them might not fit.
-            batch = split.batch(drawn(len(split), count, seed))
+            batch = split.batch(draw_examples(len(split), count, seed))
             held = placed_batch(batch, loop.runtime.device, loop.dtype)
             return held.inputs, held.labels
 
