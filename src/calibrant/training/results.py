@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from calibrant.data import Split, with_soft_labels
-from calibrant.data.splits import JOBS
+from calibrant.data.splits import ROLES
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
@@ -67,8 +67,8 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "best_epoch": None if progress.best is None else progress.best["epoch"],
         "class_counts": splits.class_counts.tolist(),
         "class_names": list(splits.class_names) or None,
-        "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
-        "jobs": JOBS,
+        "examples": {role: len(getattr(splits, role) or ()) for role in ROLES},
+        "jobs": ROLES,
         "metrics": metrics,
     }
 
