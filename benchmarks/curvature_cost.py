@@ -24,7 +24,7 @@ from calibrant import models
 from calibrant.curvature.eigen import BASIS
 from calibrant.curvature.products import Matrix, operator
 from calibrant.curvature.spectrum import top_eigenvalues
-from calibrant.curvature.weights import unit
+from calibrant.curvature.weights import random_direction
 from calibrant.losses import cross_entropy
 
 with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def rival_operator(model: nn.Module, matrix: Matrix, batch: int):
 def rival(model: nn.Module, matrix: Matrix, batch: int) -> float:
     """The largest eigenvalue by curvlinops."""
     found = rival_operator(model, matrix, batch)
-    start = unit(found.shape[0], SEED).numpy().astype(found.dtype)
+    start = random_direction(found.shape[0], SEED).numpy().astype(found.dtype)
     (value,) = eigsh(
         found, 1, which="LA", v0=start, ncv=BASIS, tol=TOLERANCE, return_eigenvectors=False
     )
@@ -101,7 +101,7 @@ def fastest_batch(model: nn.Module, matrix: Matrix) -> int:
 def product(model: nn.Module, n: int) -> Callable[[], Tensor]:
     """One product with the Hessian over n images."""
     curvature = operator(model, cross_entropy, images(n))
-    vector = unit(curvature.size, SEED)
+    vector = random_direction(curvature.size, SEED)
     return lambda: curvature.product(vector)
 
 

@@ -51,8 +51,10 @@ HEAD = ("dataset", "inputs", "classes", "train", "val", "test", "model", "epochs
 HEAD += ("accuracy", "NLL", "ECE")
 ABOUT = f"""# Datasets
 
-`calibrant list datasets` shows every dataset with its kind; a missing one says where to get it
-and where to put it. `data.load(name, seed, root=None, **options)` gives four disjoint splits
+`calibrant list datasets` shows every dataset with its kind; a missing one says where to get it.
+Data are read from `root`, else from the folder in the environment variable `CALIBRANT_DATA`, else
+from `~/.cache/calibrant/data` (`$XDG_CACHE_HOME/calibrant/data` if that is set).
+`data.load(name, seed, root=None, **options)` gives four disjoint splits
 (what each is for is in [training.md](training.md)); options: `val` (part of the training data cut
 off for validation), `limit`, `size` (resample images), `long_tail` (imbalance of an exponential
 profile), `label_noise`, and `length`, `vocabulary` for text. Validation and test stay clean and
@@ -124,7 +126,7 @@ def _trained(name: str, plan: Plan, splits: data.Splits):
 
 def _human(metrics: dict[str, dict[str, float]]) -> str:
     label, people = metrics["test"], metrics["test against its posterior"]
-    return f"""## Judged by people instead of one label
+    return f"""## Evaluated against soft labels
 
 CIFAR-10H has about fifty people's answers for each test image (`human=True`). Against their
 distribution the same network has accuracy {people["accuracy"]:.4f} (one label:

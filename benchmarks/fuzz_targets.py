@@ -23,7 +23,7 @@ from calibrant.study.rows import Row
 from calibrant.study.runs import Runs, read_attempts
 from calibrant.study.spec import read
 from calibrant.training import checkpoint
-from calibrant.training.folder import read_result, write_result
+from calibrant.training.folder import read_result, write_json
 
 SPEC = """# A comment.
 name = "fuzzed"
@@ -148,7 +148,8 @@ def _write_checkpoint(folder: Path, seed: int) -> Path:
 def _write_result(folder: Path, seed: int) -> Path:
     (folder / "history.jsonl").write_text('{"epoch": 0}\n')
     metrics = {"test": {"nll": 0.1 + seed, "ece": 1 / 3}, "val": {"nll": 0.25, "ece": 1e-3}}
-    write_result(folder, {"epochs": 3 + seed, "metrics": metrics, "class_names": ["a", "b"]})
+    held = {"epochs": 3 + seed, "metrics": metrics, "class_names": ["a", "b"]}
+    write_json(folder / "result.json", held)
     return folder / "result.json"
 
 

@@ -33,7 +33,7 @@ def on(monkeypatch, tmp_path):
     return said
 
 
-def test_tiles_without_a_size_are_left_out(on):
+def test_tiles_without_a_size_are_disabled(on):
     assert on(cpuinfo()) == "AVX512_CORE_FP16"
 
 
@@ -50,21 +50,21 @@ def test_tiles_without_a_size_are_left_out(on):
         "",
     ],
 )
-def test_other_processors_are_left_as_they_are(on, text):
+def test_other_processors_are_not_limited(on, text):
     assert not tiles_without_size(text)
     assert on(text) is None
 
 
-def test_a_limit_of_ones_own_stays(on):
+def test_a_limit_of_the_user_is_respected(on):
     assert on(cpuinfo(), limit="AVX2") == "AVX2"
 
 
-def test_where_there_is_no_such_file_nothing_happens(monkeypatch, tmp_path):
+def test_without_cpuinfo_nothing_is_limited(monkeypatch, tmp_path):
     monkeypatch.setattr(amx_workaround, "CPUINFO", tmp_path / "none")
     assert amx_workaround.read_cpuinfo() == ""
 
 
-def test_the_doctor_says_so_only_where_it_is(on):
+def test_the_doctor_reports_broken_tiles_only(on):
     on(cpuinfo())
     assert tile_state(cpuinfo()) == [
         (

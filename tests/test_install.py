@@ -92,7 +92,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_every_extra_brings_what_it_promises(extra):
+def test_every_extra_installs_its_packages(extra):
     for module in PROMISES[extra]:
         importlib.import_module(module)
 
@@ -109,18 +109,18 @@ def declared(extra):
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_every_extra_declares_what_it_promises(extra):
+def test_every_extra_declares_its_packages(extra):
     # The imports above prove nothing about this: here every package is installed anyway.
     assert BRINGS[extra] <= declared(extra)
 
 
 @pytest.mark.parametrize("extra", DOCTOR_EXTRAS)
-def test_every_remedy_of_the_doctor_would_help(extra):
+def test_every_advice_of_the_doctor_names_an_extra(extra):
     assert set(DOCTOR_EXTRAS[extra]) <= declared(extra)
 
 
 @pytest.mark.parametrize(("package", "remedy"), MISSING.values())
-def test_every_remedy_of_a_message_would_help(package, remedy):
+def test_every_advice_of_a_message_names_an_extra(package, remedy):
     (extra,) = Requirement(remedy).extras
     assert package in declared(extra)
 
@@ -203,6 +203,6 @@ def test_the_command_line_says_what_it_needs(bare_python, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_wheel_carries_its_types(bare_python, tmp_path):
+def test_the_wheel_is_typed(bare_python, tmp_path):
     code = "import calibrant, pathlib; print(*pathlib.Path(calibrant.__file__).parent.iterdir())"
     assert "py.typed" in run(bare_python, tmp_path, "-c", code).stdout

@@ -21,7 +21,7 @@ def random_predictions(n=50, k=4, seed=0, **fields):
     return Predictions(logits, torch.randint(k, (n,), generator=generator), **fields)
 
 
-def test_rows_agree_with_a_loop_over_examples():
+def test_example_stats_equal_a_loop():
     p = random_predictions()
     for i, (z, y) in enumerate(zip(p.logits.tolist(), p.labels.tolist(), strict=True)):
         e = np.exp(np.array(z) - max(z))
@@ -34,7 +34,7 @@ def test_rows_agree_with_a_loop_over_examples():
     assert_close(p.log_probs, p.probs.log())
 
 
-def test_rows_are_the_same_across_chunks_and_threads():
+def test_example_stats_do_not_depend_on_chunks_and_threads():
     k = 7
     whole = random_predictions(3 * CHUNK // k, k)
     parts = [
@@ -46,7 +46,7 @@ def test_rows_are_the_same_across_chunks_and_threads():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_row_does_not_depend_on_the_rows_around_it(dtype):
+def test_an_example_does_not_depend_on_other_examples(dtype):
     logits = (random_predictions(40, 6).logits * torch.logspace(-2, 3, 40)[:, None]).to(dtype)
     whole = Predictions(logits, torch.arange(40) % 6)
     for i in range(40):
@@ -60,7 +60,7 @@ def test_a_row_does_not_depend_on_the_rows_around_it(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_raised_to_float32(dtype):
+def test_half_precision_is_promoted_to_float32(dtype):
     p = Predictions(torch.tensor([[2.0, 0.5]], dtype=dtype), [0])
     assert p.logits.dtype == torch.float32
     probs = torch.tensor([[0.7, 0.3], [0.55, 0.45]], dtype=dtype)
@@ -79,7 +79,7 @@ def test_half_precision_is_raised_to_float32(dtype):
     ],
     ids=["lists", "big-endian", "unsigned", "fortran", "reversed", "with gradient"],
 )
-def test_many_kinds_of_numbers_are_accepted(logits):
+def test_many_dtypes_are_accepted(logits):
     p = Predictions(logits, np.array([0.0, 1.0]))
     assert p.predicted.tolist() == [0, 1]
     assert not p.logits.requires_grad
@@ -101,7 +101,7 @@ def test_is_immutable():
     assert len(p) == 50
 
 
-def test_probabilities_are_kept_to_the_last_bit():
+def test_probabilities_are_stored_exactly():
     probs = np.array([[0.6, 0.4], [1 / 3, 2 / 3], [1.0, 0.0]])
     p = Predictions.from_probs(probs, [0, 1, 0])
     assert p.probs.numpy().tolist() == probs.tolist()
@@ -109,7 +109,7 @@ def test_probabilities_are_kept_to_the_last_bit():
     assert p.log_probs[2].tolist() == [0.0, -np.inf]
 
 
-def test_probabilities_and_their_logs_give_the_same_rows():
+def test_probabilities_and_their_logs_give_the_same_stats():
     p = random_predictions()
     q = Predictions.from_probs(p.probs, p.labels)
     assert_close(q.example_stats.confidence, p.example_stats.confidence)
@@ -142,7 +142,7 @@ def test_binary_scores_are_the_second_column(kind):
     assert p.predicted.tolist() == [1, 0, 0]
 
 
-def test_dense_logits_become_one_row_for_each_pixel_that_counts():
+def test_dense_logits_become_one_example_for_each_valid_pixel():
     logits = torch.randn(2, 3, 4, 5)
     labels = torch.randint(3, (2, 4, 5))
     labels[0, :2] = 255
@@ -165,7 +165,7 @@ def test_labels_may_be_names():
 
 
 @given(fraction=st.floats(0.1, 0.9), seed=st.integers(0, 1000))
-def test_split_is_a_partition_that_the_seed_repeats(fraction, seed):
+def test_split_is_a_reproducible_partition(fraction, seed):
     p = Predictions(torch.arange(60.0)[:, None] + torch.tensor([0.0, 1.0]), torch.zeros(60).int())
     first, second = p.split(fraction, seed=seed)
     assert len(first) == round(60 * fraction)
@@ -173,7 +173,7 @@ def test_split_is_a_partition_that_the_seed_repeats(fraction, seed):
     assert torch.equal(first.logits, p.split(fraction, seed=seed)[0].logits)
 
 
-def test_split_keeps_groups_whole():
+def test_split_does_not_split_groups():
     groups = np.repeat(np.arange(12), 5)
     p = Predictions(torch.randn(60, 3), torch.zeros(60).int(), groups=groups)
     first, second = p.split(0.5, seed=3)
@@ -184,7 +184,7 @@ def test_split_keeps_groups_whole():
     assert all(rows <= kept or not rows & kept for rows in rows_of_groups)
 
 
-def test_take_keeps_everything_that_belongs_to_an_example():
+def test_take_selects_weights_groups_and_names():
     p = random_predictions(6, weights=[1, 2, 3, 4, 5, 6], groups=list("aabbcc"))
     q = p.take([4, 4, 0])
     assert torch.equal(q.logits, p.logits[[4, 4, 0]])
@@ -194,7 +194,7 @@ def test_take_keeps_everything_that_belongs_to_an_example():
     assert len(p.take(p.correct.bool())) == int(p.correct.sum())
 
 
-def test_take_counts_from_the_end_and_accepts_any_whole_numbers():
+def test_take_accepts_negative_and_any_integer_indices():
     p = random_predictions(6)
     assert torch.equal(p.take([-1, 0]).logits, p.logits[[5, 0]])
     # torch would take a tensor of uint8 for a mask.
@@ -202,11 +202,11 @@ def test_take_counts_from_the_end_and_accepts_any_whole_numbers():
         assert torch.equal(p.take(index).logits, p.logits[[1, 0, 1]])
 
 
-def test_masked_arrays_without_a_masked_value_lose_nothing():
+def test_masked_arrays_without_masked_values_are_accepted():
     assert Predictions(np.ma.array([[1.0, 0.0]]), [0]).predicted.tolist() == [0]
 
 
-def test_concat_undoes_a_cut():
+def test_concat_inverts_a_split():
     p = random_predictions(20, weights=np.arange(1.0, 21), groups=np.arange(20) // 2)
     joined = Predictions.concat([p.take(range(8)), p.take(range(8, 20))])
     for name in ("logits", "labels", "weights", "groups"):
@@ -225,13 +225,13 @@ def test_concat_refuses_groups_in_some_parts_only():
         Predictions.concat([random_predictions(), p])
 
 
-def test_concat_takes_the_names_of_the_parts_that_have_them():
+def test_concat_uses_class_names_of_any_part():
     named = random_predictions(class_names="abcd")
     for parts in ([named, random_predictions()], [random_predictions(), named], [named, named]):
         assert Predictions.concat(parts).class_names == tuple("abcd")
 
 
-def test_map_sees_logits_and_keeps_labels():
+def test_map_applies_to_logits_and_preserves_labels():
     p = random_predictions(class_names="abcd")
     q = p.map(lambda logits: logits / 2)
     assert_close(q.logits, p.logits / 2)
@@ -251,7 +251,7 @@ def test_save_and_load_round_trip(tmp_path, suffix, kind):
         assert torch.equal(getattr(q, name), getattr(p, name)), name
 
 
-def test_load_reads_the_names_it_is_told(tmp_path):
+def test_load_reads_the_given_names(tmp_path):
     p = random_predictions()
     np.savez(tmp_path / "x.npz", z=p.logits.numpy(), y=p.labels.numpy(), p=p.probs.numpy())
     read = partial(Predictions.load, tmp_path / "x.npz", labels="y")
@@ -259,7 +259,7 @@ def test_load_reads_the_names_it_is_told(tmp_path):
     assert torch.equal(read(probs="p", ignore=["*"]).probs, p.probs)
 
 
-def test_load_leaves_out_what_it_is_told(tmp_path):
+def test_load_skips_ignored_names(tmp_path):
     p = random_predictions(weights=np.arange(1.0, 51), groups=np.arange(50) // 5)
     for path in (tmp_path / "p.npz", tmp_path / "p.csv"):
         p.save(path)
@@ -270,7 +270,7 @@ def test_load_leaves_out_what_it_is_told(tmp_path):
             Predictions.load(path, ignore=["labels"])
 
 
-def test_parts_have_weights_all_or_none(tmp_path):
+def test_weights_are_required_in_all_parts_or_none(tmp_path):
     p = random_predictions(30)
     p.take(range(10)).save(tmp_path / "part-0.npz")
     p.take(range(10, 30)).reweighted(np.ones(20)).save(tmp_path / "part-1.npz")
@@ -311,12 +311,12 @@ def test_the_scale_of_weights_does_not_change_an_error(size):
         assert metric(scaled) == pytest.approx(metric(p), rel=1e-9)
 
 
-def test_load_takes_one_score_for_two_classes(tmp_path):
+def test_load_accepts_one_score_for_two_classes(tmp_path):
     np.savez(tmp_path / "x.npz", probs=np.array([0.9, 0.2]), labels=np.array([1, 0]))
     assert Predictions.load(tmp_path / "x.npz").probs[:, 1].tolist() == [0.9, 0.2]
 
 
-def test_load_joins_the_parts_of_a_pattern(tmp_path):
+def test_load_concatenates_the_files_of_a_pattern(tmp_path):
     p = random_predictions(30)
     p.take(range(10)).save(tmp_path / "part-0.parquet")
     p.take(range(10, 30)).save(tmp_path / "part-1.parquet")

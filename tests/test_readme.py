@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""The examples of the README and of pages of the docs work."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,16 @@ from calibrant.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of the code blocks of a page."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = blocks(README)
 EXAMPLES = [text for language, text in BLOCKS if language == "python"]
-# Commands stand in blocks or between backquotes; prose may say "make" and mean the word.
+# Commands are in blocks or between backquotes.
 SHELL = [text for language, text in BLOCKS if language != "python"]
 SHOWN = "\n".join([*SHELL, *re.findall(r"`([^`\n]+)`", README)])
 
@@ -29,6 +36,16 @@ def test_the_python_example_prints_what_its_comments_say(capsys):
         assert next(values) == pytest.approx(next(values), abs=2e-4)
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("page", ["calibrators", "metrics"])
+def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, text in blocks((ROOT / "docs" / f"{page}.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+
+
 def test_every_make_target_is_in_the_makefile():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)", SHOWN))
@@ -36,13 +53,13 @@ def test_every_make_target_is_in_the_makefile():
     assert named <= targets
 
 
-def test_every_command_is_one_of_ours():
+def test_every_command_exists():
     named = set(re.findall(r"\bcalibrant ([a-z]+)", SHOWN))
     assert {"audit", "compare"} <= named
     assert named <= set(COMMANDS)
 
 
-def test_every_file_linked_to_is_there():
+def test_every_linked_file_exists():
     linked = re.findall(r"\]\(([^)#:]+)\)|src=\"([^\"]+)\"", README)
     assert linked
     for path in map("".join, linked):

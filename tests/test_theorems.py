@@ -43,7 +43,7 @@ def parts(z, q, gamma):
 class TestScalingTheLogits:
     """Theorem 1."""
 
-    def test_by_more_than_one_raises_the_confidence(self, k):
+    def test_by_more_than_one_increases_the_confidence(self, k):
         z = draws(k=k, spread=1.0)
         for t in (1.001, 1.5, 4):
             gain = log_softmax(t * z, 1).max(1) - log_softmax(z, 1).max(1)
@@ -52,7 +52,7 @@ class TestScalingTheLogits:
             assert unequal.sum() > 500
             assert (gain > 0)[unequal].all()
 
-    def test_by_less_than_one_lowers_it(self, k):
+    def test_by_less_than_one_decreases_it(self, k):
         z = draws(k=k, spread=1.0)
         for t in (0.999, 0.5, 0.01):
             gain = log_softmax(t * z, 1).max(1) - log_softmax(z, 1).max(1)

@@ -1,23 +1,22 @@
-"""What torch is told to leave alone on virtual machines that promise more than they have."""
+"""Disable AMX on virtual machines that report it but do not support it."""
 
 import os
 from pathlib import Path
 
-# The CPUID leaf that says how large the tiles of AMX are, in bytes and rows.
+# CPUID leaf with the size of AMX tiles.
 TILE_LEAF = 0x1D
 LIMIT, BELOW_TILES = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
 CPUINFO = Path("/proc/cpuinfo")
 
 
 def tiles_without_size(cpuinfo: str) -> bool:
-    """Whether a processor claims AMX and cannot say how large its tiles are.
+    """Whether a processor reports AMX without the CPUID leaf of its tile size.
 
-    Some virtual machines hand on the flag and end their leaves before that of the tiles. The
-    library below torch then takes their size for zero, and products in bfloat16, those of Muon
-    among them, fail or kill the process with an illegal instruction.
+    Some virtual machines pass on the flag but not the leaf. oneDNN then assumes a size of zero,
+    and products in bfloat16, such as those of Muon, fail or crash with an illegal instruction.
 
     Args:
-        cpuinfo: what Linux says of the processors; empty elsewhere.
+        cpuinfo: content of /proc/cpuinfo; empty on other systems than Linux.
     """
     lines = (line.partition(":") for line in cpuinfo.partition("\n\n")[0].splitlines())
     first = {name.strip(): value for name, _, value in lines}
@@ -30,16 +29,16 @@ def tiles_without_size(cpuinfo: str) -> bool:
 
 
 def leave_out_broken_tiles() -> None:
-    """Tell the library below torch to leave such tiles out; a limit of your own stays.
+    """Limit oneDNN to instruction sets without AMX; a limit set by the user is respected.
 
-    It looks once, at its first product: one before the import of calibrant is beyond help.
+    oneDNN reads the limit at its first product, so calibrant must be imported before that.
     """
     if LIMIT not in os.environ and tiles_without_size(read_cpuinfo()):
         os.environ[LIMIT] = BELOW_TILES
 
 
 def read_cpuinfo() -> str:
-    """What Linux says of the processors; nothing elsewhere."""
+    """Read /proc/cpuinfo; empty on other systems than Linux."""
     try:
         return CPUINFO.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Which arrays of a file are predictions: by name, never by value, and none is lost unseen."""
+"""Find the arrays of predictions in a file, by name."""
 
 import difflib
 import re
@@ -11,7 +11,7 @@ from calibrant.checks import Kind
 from calibrant.files import is_table
 from calibrant.files.checks import listed
 
-# Read wherever a file has them; every other array has to be named.
+# Read if present.
 OPTIONAL = ("weights", "groups")
 IGNORE = "(ignore=[...] in Python; --ignore NAME, which may be a pattern, on the command line)"
 OPTIONS = "(logits=, probs=, labels= in Python; --logits, --probs, --labels on the command line)"
@@ -20,7 +20,7 @@ OPTIONS = "(logits=, probs=, labels= in Python; --logits, --probs, --labels on t
 def which_scores(
     path: Path, held: Sequence[str], logits: str | None, probs: str | None, labels: str
 ) -> tuple[Kind, str]:
-    """Decide which array of a file holds the scores, and what they are."""
+    """Find the array of scores in a file, and their kind."""
     if logits and probs:
         raise ValueError("pass logits=... or probs=..., not both")
     if logits or probs:
@@ -28,10 +28,10 @@ def which_scores(
     both = "logits" in held and "probs" in held
     if both or labels not in held or not {"logits", "probs"} & set(held):
         what = (
-            "holds both 'logits' and 'probs': say which one to read"
+            "has both 'logits' and 'probs'; name the one to read"
             if both
             else f"has {listed(held)}; need {labels!r} and one of 'logits' or 'probs', "
-            "or say which names to read"
+            "or name the arrays to read"
         )
         raise ValueError(f"{path} {what} {OPTIONS}")
     return ("logits", "logits") if "logits" in held else ("probs", "probs")
@@ -44,15 +44,14 @@ def optional_names(
     labels: str,
     ignore: Sequence[str] = (),
 ) -> list[str]:
-    """Which of weights and groups the parts have, after all their other names were checked.
+    """Check all names of the parts, and return which of weights and groups they have.
 
-    One flipped bit in a name would drop an array without a word. So archives may hold known names
-    only. Tables often have more columns: those are noted, and refused where they look like
-    a known name.
+    A damaged name must not silently drop an array, so archives may hold known names only. Other
+    columns of tables give a warning, or an error if they resemble a known name.
     """
     for name in ignore:
         if name in (scores, labels):
-            raise ValueError(f"cannot ignore {name!r}: it is to be read")
+            raise ValueError(f"cannot ignore {name!r}: it is read")
     found = []
     for path, names in zip(paths, held, strict=True):
         _check_others(path, names, scores, labels, ignore)
@@ -76,17 +75,17 @@ def _check_others(
     ]
     if others and not is_table(path):
         raise ValueError(
-            f"{path} holds {listed(others)}, which would not be read; known are "
-            f"{listed([*known])}: say which names to read {OPTIONS}, "
-            f"and which to leave out {IGNORE}"
+            f"{path} has unknown arrays {listed(others)}; known are "
+            f"{listed([*known])}: name the arrays to read {OPTIONS}, "
+            f"and those to ignore {IGNORE}"
         )
     for name in others:
         absent = [each for each in (labels, *OPTIONAL) if each not in held]
         bare = re.sub(r"_[0-9]+$", "", name).strip().lower()
         if near := difflib.get_close_matches(bare, [scores, *absent], 1, cutoff=0.8):
             raise ValueError(
-                f"{path} has a column {name!r}: rename it if it means {near[0]!r}, or leave it out "
+                f"{path} has a column {name!r}: rename it if it means {near[0]!r}, or ignore it "
                 f"{IGNORE}"
             )
     if others:
-        warnings.warn(f"{path}: columns that are not read: {listed(others, 5)}", stacklevel=4)
+        warnings.warn(f"{path}: unknown columns are not read: {listed(others, 5)}", stacklevel=4)

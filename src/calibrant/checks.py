@@ -1,4 +1,4 @@
-"""The edge of the package: what a user hands in is checked here, once, and trusted afterwards."""
+"""Validation of user input; values that passed are not checked again."""
 
 import math
 import sys
@@ -14,14 +14,14 @@ from calibrant.shapes import Values, shape
 
 Kind = Literal["probs", "logits"]
 
-# How far a row of probabilities may be from summing to one, by the type it came in.
+# Tolerance of the sum of probabilities, by dtype.
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# Weights are counts: beyond these, sums and their squares lose digits beside 1 or beside the data.
+# Outside this range sums of weights and of their squares lose precision.
 SUM_OF_WEIGHTS = (1e-10, 1e15)
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """Take an array or nested lists of anything; nothing may be lost on the way."""
+    """Convert an array or nested lists of any type."""
     if np.ma.is_masked(value):
         raise TypeError(f"{name} is a masked array: fill or drop the masked rows first")
     try:
@@ -33,7 +33,7 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 
 def as_numbers(name: str, value: Any) -> np.ndarray:
-    """Take an array or nested lists of real numbers."""
+    """Convert an array or nested lists of real numbers."""
     array = as_array(name, value)
     if array.dtype.kind in "OSUcMmV":
         raise TypeError(f"{name}: dtype {array.dtype} is not supported, pass numbers")
@@ -41,15 +41,17 @@ def as_numbers(name: str, value: Any) -> np.ndarray:
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
-    """Take a tensor, an array or nested lists; give a dense tensor without gradient."""
+    """Convert a tensor, an array or nested lists to a dense tensor without gradient."""
     if not isinstance(value, Tensor):
         array = as_numbers(name, value)
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            if array.size and array.max() > np.iinfo(np.int64).max:
+                raise ValueError(f"{name}: {array.max()} is too large for a 64-bit integer")
             native = native.astype(np.int64)
         elif array.dtype == np.longdouble:
             native = native.astype(np.float64)
-        # torch warns about arrays it may not write to, and refuses negative strides.
+        # torch warns about read-only arrays, and refuses negative strides.
         plain = native.flags.writeable and min(native.strides, default=0) >= 0
         value = torch.from_numpy(native if plain else native.copy())
     if value.is_complex():
@@ -57,7 +59,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
     if value.layout != torch.strided:
         raise TypeError(f"{name} is a sparse tensor: pass {name}.to_dense()")
     if value.device.type == "meta":
-        raise ValueError(f"{name} is on the meta device and holds no values")
+        raise ValueError(f"{name} is on the meta device and has no values")
     tensor: Tensor = value.detach()
     return tensor
 
@@ -82,7 +84,7 @@ def as_scores(name: str, value: Any) -> Tensor:
 
 
 def refuse_bool(name: str, scores: Tensor) -> Tensor:
-    """Return scores that are numbers: decisions are no scores."""
+    """Refuse boolean scores."""
     if scores.dtype == torch.bool:
         raise TypeError(f"{name}: dtype bool is not supported, pass numbers")
     return scores
@@ -98,7 +100,7 @@ def promote_dtype(scores: Tensor) -> Tensor:
 def as_labels(
     value: Any, *, examples: int, classes: int, name: str, class_names: Sequence[str] | None = None
 ) -> Tensor:
-    """Check that labels are n class indices in [0, k - 1]; floats that are whole are cast."""
+    """Check that labels are n class indices in [0, k - 1]; integral floats are cast."""
     labels = as_tensor("labels", _named(value, class_names))
     if labels.ndim == 2 and shape(labels) == (examples, classes):
         raise ValueError(
@@ -152,7 +154,7 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
 
 
 def as_weights(value: Any, *, examples: int) -> Tensor:
-    """Check that weights are n finite numbers, none negative, with a sum of usable size."""
+    """Check that weights are n finite nonnegative numbers, with a sum in range."""
     weights = as_tensor("weights", value).double()
     if shape(weights) != (examples,):
         raise ValueError(f"weights must be ({examples},), got {shape(weights)}")
@@ -163,19 +165,20 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         row = int(weights.argmin())
         raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
     if not weights.any():
-        raise ValueError("weights are all zero: nothing would be measured")
+        raise ValueError("weights are all zero; at least one must be positive")
     total = float(weights.sum())
     check_total(total)
-    if total <= 1 < examples:
+    # One example of weight 1 among zeros is a choice, not a normalisation.
+    if total <= 1 + 1e-6 and float(weights.max()) < 1:
         warn(
-            f"weights sum to {total:g}, but stand for numbers of examples: rescale them to a mean "
+            f"weights sum to {total:g}, but are counts of examples: rescale them to a mean "
             "of 1, or AURC, bins of equal mass and debiased errors change"
         )
     return weights
 
 
 def check_total(total: float) -> None:
-    """Refuse a sum of weights that leaves no room for squares and quotients."""
+    """Refuse a sum of weights whose squares and quotients would lose precision."""
     low, high = SUM_OF_WEIGHTS
     if not low <= total <= high:
         raise ValueError(
@@ -185,7 +188,7 @@ def check_total(total: float) -> None:
 
 
 def as_groups(value: Any, *, examples: int) -> Tensor:
-    """Number the groups 0, 1, ... in order of their names; any hashable numbers or strings."""
+    """Encode groups, numbers or strings, as 0, 1, ... in sorted order."""
     if isinstance(value, Tensor):
         value = as_tensor("groups", value).cpu().numpy()
     array = as_array("groups", value)
@@ -200,7 +203,7 @@ def as_groups(value: Any, *, examples: int) -> Tensor:
 
 
 def as_index(value: Any, *, examples: int) -> Tensor:
-    """Check positions in n examples, or a mask of n booleans; give positions, at least one."""
+    """Check positions in n examples, or a mask of n booleans; return at least one position."""
     index = as_tensor("index", value).cpu()
     if index.ndim != 1:
         raise ValueError(f"index must be 1-D, got shape {shape(index)}")
@@ -211,7 +214,7 @@ def as_index(value: Any, *, examples: int) -> Tensor:
     if not len(index):
         raise ValueError("need at least 1 example, the index selects none")
     if index.is_floating_point():
-        raise TypeError(f"index must be whole numbers or booleans, got dtype {index.dtype}")
+        raise TypeError(f"index must be integers or booleans, got dtype {index.dtype}")
     index = index.long()
     outside = (index < -examples) | (index >= examples)
     if outside.any():
@@ -229,7 +232,7 @@ def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
     if values.ndim != 1:
         raise ValueError(f"{name} must be (n,), got {values.shape}")
     top = min(high, sys.float_info.max)
-    # Written so that NaN fails; which row it is is only looked for then.
+    # Written so that NaN fails.
     if len(values) and not (values.min() >= 0 and values.max() <= top):
         row = int(np.flatnonzero(~((values >= 0) & (values <= top)))[0])
         bad = float(values[row])
@@ -239,16 +242,16 @@ def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
 
 
 def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
-    """Say which value is NaN or inf; `rows` marks the examples that hold one.
+    """Name the first NaN or inf; `rows` marks the invalid examples.
 
-    A single -inf among logits masks a class and is not marked; a row of nothing else is.
+    A -inf among logits masks a class and is valid; a row of -inf only is not.
     """
     for kind, found in (("NaN", scores.isnan()), ("inf", scores.isposinf())):
         if found.any():
             row, column = (int(i) for i in found.nonzero()[0])
             raise ValueError(
                 f"{name} contains {int(found.sum())} {kind} (first at row {row}, class {column}); "
-                "mend or drop those rows first"
+                "fix or drop those rows first"
             )
     if rows.any():
         row = int(rows.nonzero()[0])
@@ -256,7 +259,7 @@ def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
 
 
 def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> None:
-    """Refuse what cannot be probabilities, and say what it looks like instead."""
+    """Refuse invalid probabilities, with a hint at what they look like."""
     low, high = (float(extreme) for extreme in probs.aminmax())
     if math.isnan(low) or high == math.inf:
         refuse_non_finite("probs", probs, rows=torch.zeros(0))

@@ -1,4 +1,4 @@
-"""Import the optional dependencies, and say how to install one that is absent."""
+"""Import optional dependencies, with an error that says how to install them."""
 
 from importlib import import_module
 from types import ModuleType
@@ -10,10 +10,10 @@ def need(module: str, *, extra: str, what: str) -> ModuleType:
     Args:
         module: dotted name, such as `pyarrow.parquet`.
         extra: the extra of calibrant that installs it.
-        what: the work that needs it, such as `reading parquet files`; it opens the message.
+        what: the feature that needs it, such as `reading parquet files`, for the message.
 
     Raises:
-        ImportError: the module is absent or fails to import; one line that says what to do.
+        ImportError: the module is not installed or fails to import.
     """
     package = module.partition(".")[0]
     try:

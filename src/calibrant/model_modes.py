@@ -1,4 +1,4 @@
-"""A network inside its wrappers, and in another mode for a while."""
+"""Unwrap a network, and switch it to evaluation mode temporarily."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 WRAPPERS = (DataParallel, DistributedDataParallel)
-# Other wrappers, and what they call the network.
+# Other wrappers, and their attribute for the network.
 INSIDE = {"_FabricModule": "module", "OptimizedModule": "_orig_mod"}
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The network inside what averages its gradients over processes, or compiles it.
+    """Return the network inside DistributedDataParallel, Fabric or compiled wrappers.
 
-    A network of a user may have a part called `module`: only wrappers are opened.
+    Only wrappers are unwrapped: a network of a user may have a submodule called `module`.
     """
     while isinstance(model, WRAPPERS) or type(model).__name__ in INSIDE:
         model = model.get_submodule(INSIDE.get(type(model).__name__, "module"))
@@ -23,7 +23,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards each part is in the mode it was in."""
+    """Set evaluation mode; afterwards restore the mode of each submodule."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:

@@ -1,7 +1,6 @@
-"""Warnings that a caller can silence in its own thread alone.
+"""Warnings that can be silenced in one thread.
 
-`warnings.catch_warnings` changes the filters of the whole process: of two threads inside it, the
-one that leaves last restores what the other had set. A context variable belongs to one thread.
+`warnings.catch_warnings` changes the filters of the process, which is not thread-safe.
 """
 
 import warnings
@@ -13,14 +12,14 @@ _silenced: ContextVar[bool] = ContextVar("calibrant_silenced", default=False)
 
 
 def warn(message: str, *, stacklevel: int = 1) -> None:
-    """Issue a `UserWarning`, unless the caller asked for none; levels count as in `warnings`."""
+    """Issue a `UserWarning`, unless warnings are silenced; `stacklevel` as in `warnings`."""
     if not _silenced.get():
         warnings.warn(message, stacklevel=stacklevel + 1)
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Drop the warnings of calibrant in this thread; filters of the process stay as they are."""
+    """Silence the warnings of calibrant in this thread."""
     before = _silenced.set(True)
     try:
         yield

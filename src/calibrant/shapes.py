@@ -1,4 +1,4 @@
-"""Names for the arrays that flow through the package: n examples, k classes, b bins."""
+"""Array types of the package: n examples, k classes, b bins."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ Labels = Int[Tensor, " n"]
 PerExample = Float[Tensor, " n"]
 Scalar = Float[Tensor, ""]
 
-# Right of Predictions there is no autograd, and sums per bin are faster in numpy.
+# Metrics need no autograd, and sums per bin are faster in numpy.
 Values = Float64[np.ndarray, " n"]
 Index = Int64[np.ndarray, " n"]
 PerBin = Float64[np.ndarray, "... b"]
@@ -20,10 +20,10 @@ PerClass = Float64[np.ndarray, " k"]
 def flatten_dense(
     logits: Float[Tensor, "n k ..."], labels: Int[Tensor, "n ..."], *, ignore_index: int | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"], Int[Tensor, " m"]]:
-    """Turn images of pixels, or sentences of tokens, into rows: (n, k, ...) -> (m, k).
+    """Flatten pixels or tokens to examples: (n, k, ...) -> (m, k).
 
-    Positions whose label is `ignore_index` are left out. The third result says which of the n
-    images each row came from, so that resampling can keep an image's pixels together.
+    Positions whose label is `ignore_index` are dropped. The third result is the index of the image
+    of each example, for resampling by image.
     """
     if logits.ndim < 3:
         raise ValueError(
@@ -45,5 +45,5 @@ def flatten_dense(
 
 
 def shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return a tensor's shape as a plain tuple, for messages."""
+    """Return the shape of a tensor as a tuple, for messages."""
     return tuple(tensor.shape)

@@ -19,7 +19,7 @@ from calibrant.calibrators import (
     VectorScaling,
 )
 from calibrant.calibrators.affine import Data, Ridge, fit_diagonal, fit_full
-from calibrant.calibrators.structured import mixed
+from calibrant.calibrators.structured import mix_uniform
 
 
 def drawn(n: int, k: int, seed: int = 0) -> Predictions:
@@ -59,11 +59,11 @@ def test_the_solver_finds_the_minimum_of_the_objective(full, ridge):
     found = (fit_full if full else fit_diagonal)(held, ridge)
     loss = penalised(data, scores, ridge, full=full)
     weight = found.weight - (np.eye(4) if full else 1)
-    ours, slope = loss(np.concatenate([weight.ravel(), found.bias]))
+    ours, gradient = loss(np.concatenate([weight.ravel(), found.bias]))
     size = (16 if full else 4) + 4
     slow = minimize(loss, np.zeros(size), jac=True, method="BFGS", options={"gtol": 1e-9})
     assert ours <= slow.fun + 1e-10
-    assert np.abs(slope).max() < 1e-5
+    assert np.abs(gradient).max() < 1e-5
     assert found.converged
 
 
@@ -104,7 +104,7 @@ def test_vector_scaling_recovers_planted_factors_and_biases():
         (FocalStructuredMatrixScaling, FocalTemperatureScaling),
     ],
 )
-def test_a_heavy_penalty_leaves_the_first_step(kind, first):
+def test_a_large_penalty_gives_the_first_step_alone(kind, first):
     data = drawn(1000, 4)
     strong = {"diagonal": 1e9, "bias": 1e9}
     if issubclass(kind, StructuredMatrixScaling):
@@ -113,11 +113,11 @@ def test_a_heavy_penalty_leaves_the_first_step(kind, first):
     plain = first.fit(data)
     assert found.temperature == pytest.approx(plain.temperature)
     assert getattr(found, "gamma", 0) == getattr(plain, "gamma", 0)
-    mixed_plain = mixed(plain(data.logits), 1 / 1001)
+    mixed_plain = mix_uniform(plain(data.logits), 1 / 1001)
     torch.testing.assert_close(found(data.logits), mixed_plain, atol=1e-5, rtol=0)
 
 
-def test_a_vanishing_penalty_leaves_matrix_scaling_of_log_probabilities():
+def test_without_penalty_it_is_matrix_scaling_of_log_probabilities():
     data = drawn(3000, 3)
     free = StructuredMatrixScaling.fit(data, diagonal=0.0, off_diagonal=0.0, bias=0.0)
     matrix = MatrixScaling.fit(Predictions(data.log_probs, data.labels))
@@ -127,7 +127,7 @@ def test_a_vanishing_penalty_leaves_matrix_scaling_of_log_probabilities():
     assert abs(gap) < 2e-4
 
 
-def test_structure_pays_where_examples_are_few():
+def test_regularisation_helps_with_few_examples():
     both = drawn(10_000, 12)
     data, test = both.take(np.arange(300)), both.take(np.arange(300, 10_000))
     scores = {
@@ -145,17 +145,17 @@ def test_dirichlet_penalties_are_means_over_entries_of_its_own_matrix():
     assert float(strong.bias.abs().max()) < 1e-4
     weak = DirichletCalibration.fit(data, off_diagonal=0.3, bias=0.2)
     loss = penalised(data, data.log_probs.numpy(), Ridge(0.2 / 3, 0.0, 0.3 / 6), full=True)
-    _, slope = loss(np.concatenate([(weak.weight - torch.eye(3)).numpy().ravel(), weak.bias]))
-    assert np.abs(slope).max() < 1e-5
+    _, gradient = loss(np.concatenate([(weak.weight - torch.eye(3)).numpy().ravel(), weak.bias]))
+    assert np.abs(gradient).max() < 1e-5
 
 
 @pytest.mark.parametrize("kind", [MatrixScaling, DirichletCalibration])
-def test_more_numbers_than_examples_are_refused_with_a_way_out(kind):
+def test_more_parameters_than_examples_are_refused(kind):
     with pytest.raises(ValueError, match=r"a 12 x 12 .* at least 156 examples, got 100; structur"):
         kind.fit(drawn(100, 12))
 
 
-def test_a_search_cut_short_is_told(monkeypatch):
+def test_a_search_without_convergence_warns(monkeypatch):
     monkeypatch.setattr("calibrant.calibrators.affine.STEPS", 1)
     with pytest.warns(UserWarning, match="no convergence, gradient norm"):
         found = VectorScaling.fit(drawn(500, 4))
@@ -170,9 +170,11 @@ def test_negative_penalties_are_refused(name):
 
 def test_wrong_shapes_and_values_are_refused(as_a_user_runs_it):
     one = torch.ones(3, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"bias must have shape \(2,\), got \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"bias must be float64 of shape \(2,\), got float64 \(3,\)"
+    ):
         VectorScaling(classes=2, scale=one[:2], bias=one)
     with pytest.raises(ValueError, match="weight must be finite"):
-        MatrixScaling(classes=3, weight=torch.full((3, 3), torch.nan), bias=one)
+        MatrixScaling(classes=3, weight=one[:, None] * one / 0, bias=one)
     with pytest.raises(ValueError, match=r"mix must lie in \[0, 1\), got 1"):
         StructuredVectorScaling(classes=3, temperature=1.0, mix=1.0, scale=one, bias=one)

@@ -1,4 +1,4 @@
-"""Changed files: every character counts, and parameters without meaning are refused."""
+"""Changed calibrator files are detected, and parameters that overflow are refused."""
 
 import json
 import warnings
@@ -32,7 +32,7 @@ def fitted(name):
 
 
 def flat(calibrator):
-    """All that a calibrator is, in plain values."""
+    """A calibrator as plain values."""
     parts = calibrator.parts if isinstance(calibrator, Blend) else [calibrator]
     return [type(calibrator), calibrator.classes, calibrator.origin] + [
         (type(part), part.origin, key, value.tolist() if isinstance(value, torch.Tensor) else value)
@@ -42,13 +42,13 @@ def flat(calibrator):
 
 
 def same(one, two):
-    """Whether both say the same: other whitespace, or another last digit of the same number."""
+    """Whether both hold the same values: other whitespace, or other digits of the same number."""
     return json.loads(one) == json.loads(two)
 
 
 def accepted(path, content, expected):
     """Whether a changed file is read; then its parameters must be those of the original."""
-    # In place: thousands of new files would take longer than all the rest.
+    # In place: thousands of new files would be slow.
     with open(path, "r+b") as handle:
         handle.write(content)
         handle.truncate()
@@ -62,7 +62,7 @@ def accepted(path, content, expected):
 
 @pytest.fixture
 def unprobed(monkeypatch):
-    """Refusals must come from the digest, not from parameters that happen to make no sense."""
+    """Only the digest may refuse, not invalid parameters."""
     monkeypatch.setattr(storage, "check_probabilities", lambda calibrator: None)
 
 
@@ -94,25 +94,12 @@ def test_every_lost_or_doubled_character_is_refused_or_changes_nothing(tmp_path)
             assert not accepted(path, changed, expected) or same(changed, content)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("unprobed")
-def test_every_other_character_is_refused_or_changes_nothing(tmp_path):
-    path = tmp_path / "cal.json"
-    bare = TemperatureScaling(classes=2, temperature=1.5)
-    save(bare, path)
-    content, expected = path.read_bytes(), flat(bare)
-    for at, byte in enumerate(content):
-        for other in set(range(9, 128)) - {byte}:
-            changed = content[:at] + bytes([other]) + content[at + 1 :]
-            assert not accepted(path, changed, expected) or same(changed, content)
-
-
 def record_of(tmp_path, calibrator):
     save(calibrator, tmp_path / "cal.json")
     return json.loads((tmp_path / "cal.json").read_text())
 
 
-def test_a_changed_file_says_what_happened_and_what_to_do(tmp_path):
+def test_a_changed_file_is_explained(tmp_path):
     record = record_of(tmp_path, TemperatureScaling(classes=3, temperature=1.5))
     record["parameters"]["temperature"] = 9.5
     (tmp_path / "cal.json").write_text(json.dumps(record))
@@ -132,7 +119,7 @@ def test_a_file_of_schema_1_is_read_with_a_warning(tmp_path):
     record = record_of(tmp_path, given) | {"schema": 1}
     digest = record.pop("sha256")
     (tmp_path / "cal.json").write_text(json.dumps(record))
-    with pytest.warns(UserWarning, match="cal.json: of schema 1, without a digest.*load and save"):
+    with pytest.warns(UserWarning, match="cal.json: schema 1 has no digest.*load and save"):
         assert flat(load(tmp_path / "cal.json")) == flat(given)
     (tmp_path / "cal.json").write_text(json.dumps(record | {"sha256": digest}))
     with pytest.raises(ValueError, match="unknown key 'sha256'"):
@@ -152,7 +139,7 @@ def test_a_file_of_schema_2_without_digest_is_refused(tmp_path):
 
 
 def extreme(name, key, number):
-    """A record of a fitted calibrator with its first number of that name replaced."""
+    """A record of a fitted calibrator with the first value of a parameter replaced."""
     record = {"method": name, "parameters": {}, "fit": None}
     for each, value in fitted(name).parameters.items():
         changed = value
@@ -182,14 +169,14 @@ def extreme(name, key, number):
     ],
 )
 @pytest.mark.parametrize("schema", [1, 2])
-@pytest.mark.filterwarnings("ignore:.*without a digest")
+@pytest.mark.filterwarnings("ignore:.*has no digest")
 def test_parameters_that_overflow_are_refused(tmp_path, name, key, number, schema):
     head = {"format": storage.FORMAT, "schema": schema, "calibrant": "0.1.0", "classes": 2}
     record = head | extreme(name, key, number)
     if schema == storage.SCHEMA:
         record["sha256"] = digest_of(record)
     (tmp_path / "cal.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match=r"they give no probabilities for float(32|64) logits of"):
+    with pytest.raises(ValueError, match=r"no probabilities for float(32|64) logits of"):
         load(tmp_path / "cal.json")
 
 

@@ -1,4 +1,4 @@
-"""The focal calibration map: exact, stable, and what is true of it."""
+"""The focal calibration map: exact, stable, and its published properties."""
 
 import math
 
@@ -38,7 +38,7 @@ def naive(logits: torch.Tensor, gamma: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("gamma", [-0.5, *GAMMAS])
-def test_equals_one_over_the_slope_of_focal_loss(gamma):
+def test_equals_one_over_the_derivative_of_focal_loss(gamma):
     logits = draws(500, 6)
     torch.testing.assert_close(focal_map(logits, gamma).exp(), naive(logits, gamma))
 
@@ -70,20 +70,17 @@ def test_turns_the_minimiser_of_focal_risk_into_the_true_posterior(gamma):
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_the_inverse_inverts(gamma):
     logits = torch.cat([draws(100, 7, scale) for scale in (0.1, 3.0, 300.0, 1e4)])
-    wanted = torch.log_softmax(logits, 1)
+    expected = torch.log_softmax(logits, 1)
     back = focal_map(inverse_focal_map(logits, gamma), gamma)
-    torch.testing.assert_close(back, wanted, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(back, expected, atol=1e-12, rtol=1e-12)
     again = inverse_focal_map(focal_map(logits, gamma), gamma)
-    torch.testing.assert_close(again.exp(), wanted.exp(), atol=1e-11, rtol=0)
-
-
-def test_the_inverse_of_two_equal_classes_is_even():
-    found = inverse_focal_map(torch.zeros(1, 2, dtype=torch.float64), 3.0).exp()
-    torch.testing.assert_close(found, torch.full((1, 2), 0.5, dtype=torch.float64))
+    torch.testing.assert_close(again.exp(), expected.exp(), atol=1e-11, rtol=0)
+    even = inverse_focal_map(torch.zeros(1, 2, dtype=torch.float64), gamma).exp()
+    torch.testing.assert_close(even, torch.full((1, 2), 0.5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_keeps_the_order_of_all_classes_and_follows_a_permutation(gamma):
+def test_preserves_the_order_of_all_classes_and_commutes_with_permutations(gamma):
     logits = draws(2000, 8, scale=3)
     mapped = focal_map(logits, gamma)
     assert bool((mapped.argsort(1) == logits.argsort(1)).all())
@@ -92,14 +89,14 @@ def test_keeps_the_order_of_all_classes_and_follows_a_permutation(gamma):
 
 
 @pytest.mark.parametrize("gamma", [-0.9, -0.5, -0.1])
-def test_keeps_the_predicted_class_below_zero_too(gamma):
+def test_preserves_the_predicted_class_for_negative_gamma(gamma):
     logits = draws(200_000, 5, scale=3) * torch.logspace(-2, 1, 200_000)[:, None]
     assert bool((focal_map(logits, gamma).argmax(1) == logits.argmax(1)).all())
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
-class TestWhenConfidenceIsRaised:
-    def test_above_the_threshold_it_always_is(self, gamma):
+class TestConfidence:
+    def test_increases_above_the_threshold(self, gamma):
         limit = raising_threshold(gamma)
         assert limit < 0.5
         for classes in (2, 3, 4, 10, 50):
@@ -111,7 +108,7 @@ class TestWhenConfidenceIsRaised:
             if classes <= 3:
                 assert bool((after >= top - 1e-12).all())
 
-    def test_where_the_factor_still_rises_it_never_is(self, gamma):
+    def test_decreases_below_the_maximum_of_the_factor(self, gamma):
         # The factor u is unimodal with its maximum at v; below v it only grows with p.
         grid = np.linspace(1e-6, 0.5, 100_001)
         factor = (1 - grid) ** gamma * (1 - gamma * grid * np.log(grid) / (1 - grid))
@@ -128,7 +125,7 @@ class TestWhenConfidenceIsRaised:
     ("classes", "top", "gamma", "after"),
     [(100, 0.1, 1.0, 0.0922402), (200, 0.03, 5.0, 0.0251134), (10, 0.12, 1.0, 0.1195464)],
 )
-def test_with_many_classes_low_confidence_is_lowered(classes, top, gamma, after):
+def test_with_many_classes_low_confidence_decreases(classes, top, gamma, after):
     found = float(focal_map(with_top(classes, top), gamma).exp().max())
     assert found == pytest.approx(after, abs=1e-6)
     assert found < top
@@ -145,7 +142,7 @@ def test_with_many_classes_low_confidence_is_lowered(classes, top, gamma, after)
         (10, 0.1307),
     ],
 )
-def test_thresholds_above_which_confidence_is_raised(gamma, threshold):
+def test_thresholds_above_which_confidence_increases(gamma, threshold):
     assert raising_threshold(gamma) == pytest.approx(threshold, abs=6e-5)
 
 
@@ -166,17 +163,17 @@ class TestTwoClasses:
         assert slope >= looser
         assert float(after[0] / self.odds[0]) == pytest.approx(slope, abs=1e-5)
 
-    def test_far_out_they_run_along_a_line(self, gamma):
+    def test_log_odds_are_asymptotically_linear(self, gamma):
         after = self.log_odds(gamma)
         line = (gamma + 1) * self.odds - math.log(1 + gamma)
         assert float((after - line)[-1].abs()) < 1e-9
 
 
-def test_slopes_at_even_odds_as_worked_out():
-    for gamma, slope in ((0.5, 1.35656), (1.0, 1.77185), (2.0, 2.67624), (5.0, 5.56749)):
+def test_derivatives_at_even_odds():
+    for gamma, derivative in ((0.5, 1.35656), (1.0, 1.77185), (2.0, 2.67624), (5.0, 5.56749)):
         logits = torch.tensor([[0.0, 1e-4]], dtype=torch.float64)
         mapped = focal_map(logits, gamma)[0]
-        assert float(mapped[1] - mapped[0]) / 1e-4 == pytest.approx(slope, abs=1e-5)
+        assert float(mapped[1] - mapped[0]) / 1e-4 == pytest.approx(derivative, abs=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.3, 1.0, 5.0])
@@ -213,7 +210,7 @@ class TestProperLoss:
         composed = focal_proper_loss(focal_map(logits, gamma), labels, gamma=gamma)
         torch.testing.assert_close(composed, focal(logits, labels, gamma=gamma))
 
-    def test_is_least_at_the_truth_where_focal_loss_is_not(self, gamma):
+    def test_is_minimal_at_the_truth_where_focal_loss_is_not(self, gamma):
         def risk(logits: torch.Tensor, loss) -> torch.Tensor:
             every = torch.stack(
                 [loss(logits, torch.full((len(logits),), y), gamma=gamma) for y in range(4)], 1
@@ -229,13 +226,10 @@ class TestProperLoss:
         assert bool((risk(minimiser, focal) < risk(truth.log(), focal)).all())
 
 
-@pytest.mark.parametrize("gamma", [-1.0, -2.0, float("nan"), float("inf")])
-def test_refuses_a_gamma_without_a_map(gamma):
-    with pytest.raises(ValueError, match="gamma must be above -1 and finite"):
-        focal_map(torch.zeros(1, 3), gamma)
-
-
-def test_refuses_to_invert_below_zero():
+def test_invalid_gammas_are_refused():
+    for gamma in (-1.0, -2.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="gamma must be above -1 and finite"):
+            focal_map(torch.zeros(1, 3), gamma)
     with pytest.raises(ValueError, match=r"gamma must be at least 0 to be inverted, got -0\.5"):
         inverse_focal_map(torch.zeros(1, 3), -0.5)
     with pytest.raises(ValueError, match="gamma must be above 0, got 0"):

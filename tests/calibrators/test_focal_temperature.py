@@ -11,7 +11,7 @@ from calibrant.calibrators import (
     focal_landscape,
     focal_map,
 )
-from calibrant.calibrators.focal_gradients import focal_slopes
+from calibrant.calibrators.focal_gradients import focal_objective
 from calibrant.calibrators.focal_temperature import CRITERIA, GRID_GAMMAS, GRID_TEMPERATURES
 
 
@@ -26,23 +26,23 @@ def drawn(n: int, k: int, temperature: float, gamma: float, seed: int = 0) -> Pr
 @pytest.mark.parametrize(("inverse", "gamma"), [(1.0, 0.0), (0.5, 2.0), (2.0, -0.3), (0.7, 7.0)])
 def test_the_written_out_derivatives_are_those_of_the_map(inverse, gamma):
     data = drawn(200, 6, 1.0, 0.0)
-    # Confidence one to rounding, right and wrong, and a sum that underflows.
+    # Confidences that round to one, correct and wrong, and a sum that underflows.
     logits = data.logits.clone()
     logits[0, 2] += 60
     logits[1, int(data.labels[1])] += 60
     logits[2, int(data.labels[2])] += 5000
     weights = np.random.default_rng(0).random(200)
-    loss, slope = focal_slopes(logits.numpy(), data.labels.numpy(), weights)(inverse, gamma)
+    loss, gradient = focal_objective(logits.numpy(), data.labels.numpy(), weights)(inverse, gamma)
     b, g = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (inverse, gamma))
     mapped = focal_map(logits * b, g)[torch.arange(200), data.labels]
     exact = -(mapped * torch.from_numpy(weights / weights.sum())).sum()
     exact.backward()
     assert loss == pytest.approx(float(exact.detach()), rel=1e-12)
-    np.testing.assert_allclose(slope, [float(b.grad), float(g.grad)], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(gradient, [float(b.grad), float(g.grad)], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("temperature", "gamma"), [(1.5, 2.0), (2.0, -0.4), (1.0, 0.0)])
-def test_recovers_planted_numbers(temperature, gamma):
+def test_recovers_planted_parameters(temperature, gamma):
     data = drawn(20_000, 10, temperature, gamma)
     found = FocalTemperatureScaling.fit(data)
     planted = FocalTemperatureScaling(classes=10, temperature=temperature, gamma=gamma)
@@ -105,12 +105,12 @@ def test_the_large_path_equals_the_small_one(monkeypatch):
     assert metrics.nll(data.map(parts)) == pytest.approx(metrics.nll(data.map(whole)), abs=1e-9)
 
 
-def test_two_classes_are_warned_of():
-    with pytest.warns(UserWarning, match="two classes gamma and temperature cannot be told apart"):
+def test_two_classes_give_a_warning():
+    with pytest.warns(UserWarning, match="two classes gamma and temperature are not identifiable"):
         FocalTemperatureScaling.fit(drawn(500, 2, 2.0, 0.0))
 
 
-def test_separable_examples_are_told_as_temperature_scaling_tells_them():
+def test_separable_examples_warn_as_temperature_scaling_does():
     data = Predictions(torch.eye(3) * 4, [0, 1, 2])
     with pytest.warns(UserWarning, match="T hit the lower bound"):
         found = FocalTemperatureScaling.fit(data)
@@ -129,7 +129,7 @@ def test_the_landscape_holds_the_criterion_at_every_point():
         assert found[1, 2] == pytest.approx(CRITERIA[criterion](mapped), rel=1e-9)
 
 
-def test_wrong_settings_list_the_right_ones(as_a_user_runs_it):
+def test_invalid_settings_are_refused(as_a_user_runs_it):
     data = drawn(50, 3, 1.0, 0.0)
     with pytest.raises(ValueError, match="criterion must be one of"):
         FocalTemperatureScaling.fit(data, criterion="accuracy")

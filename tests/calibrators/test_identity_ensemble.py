@@ -1,4 +1,4 @@
-"""The identity and the mixture of tempered, plain and uniform."""
+"""The identity, and the mixture of tempered, plain and uniform probabilities."""
 
 import math
 
@@ -11,12 +11,12 @@ from calibrant import Predictions
 from calibrant.calibrators.ensemble import EnsembleTemperature, best_weights
 from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.calibrators.top_class import with_top_of
+from calibrant.calibrators.top_class import restore_top_class
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import nll
 
 
-def mixed(n, k, *, temperature, weights, seed=0):
+def drawn(n, k, *, temperature, weights, seed=0):
     """Labels drawn from a known mixture."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(n, k, generator=generator, dtype=torch.float64)
@@ -28,14 +28,11 @@ def mixed(n, k, *, temperature, weights, seed=0):
     return Predictions(logits, torch.multinomial(truth, 1, generator=generator)[:, 0])
 
 
-def test_identity_is_the_softmax_and_has_no_numbers():
+def test_identity_is_the_softmax_without_parameters():
     logits = torch.randn(5, 3)
     calibrator = Identity(classes=3)
     assert torch.equal(calibrator(logits), torch.log_softmax(logits, 1))
     assert (calibrator.size, dict(calibrator.parameters)) == (0, {})
-
-
-def test_identity_takes_examples_of_one_class():
     examples = Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))
     assert Identity.fit(examples).origin.examples == 4
 
@@ -50,8 +47,8 @@ def test_a_mixture_worked_by_hand():
 
 
 @pytest.mark.parametrize("weights", [(0.6, 0.25, 0.15), (0.7, 0.0, 0.3)])
-def test_ensemble_recovers_planted_numbers(weights):
-    found = EnsembleTemperature.fit(mixed(200_000, 4, temperature=3.0, weights=weights))
+def test_ensemble_recovers_planted_parameters(weights):
+    found = EnsembleTemperature.fit(drawn(200_000, 4, temperature=3.0, weights=weights))
     assert found.temperature == pytest.approx(3.0, rel=0.1)
     assert found.weights.tolist() == pytest.approx(weights, abs=0.04)
 
@@ -98,13 +95,13 @@ def test_best_weights_meet_the_optimality_conditions():
         mixture = found @ np.exp(members)
         assert loss == pytest.approx(-weights @ np.log(mixture))
         assert found.sum() == pytest.approx(1)
-        # No member is worth more than the mixture, and those in use are worth as much.
-        worth = (np.exp(members) / mixture) @ weights
-        assert worth.max() <= 1 + 1e-8
-        assert worth[found > 1e-9] == pytest.approx(1, abs=1e-6)
+        # The mean ratio to the mixture is at most 1, and 1 for components with weight.
+        ratio = (np.exp(members) / mixture) @ weights
+        assert ratio.max() <= 1 + 1e-8
+        assert ratio[found > 1e-9] == pytest.approx(1, abs=1e-6)
 
 
-def test_wrong_labels_at_huge_gaps_are_left_to_the_uniform_part():
+def test_wrong_labels_at_huge_gaps_are_explained_by_the_uniform_component():
     wrong = np.arange(1000) < 50
     members = np.stack([np.where(wrong, -1500.0, 0), np.where(wrong, -3000.0, 0), np.zeros(1000)])
     members[2] = -math.log(4)
@@ -113,7 +110,7 @@ def test_wrong_labels_at_huge_gaps_are_left_to_the_uniform_part():
     assert float(found[2]) == pytest.approx(0.2 / 3)
 
 
-def test_a_fit_to_huge_gaps_is_as_good_as_can_be():
+def test_a_fit_to_huge_gaps_reaches_the_entropy():
     logits = torch.zeros(1000, 4)
     labels = torch.arange(1000) % 4
     logits[torch.arange(1000), labels] = 3000.0
@@ -136,19 +133,19 @@ def test_separable_examples_are_warned_about():
     ("temperature", "weights", "message"),
     [
         (0.0, [1.0, 0.0, 0.0], "temperature must be positive"),
-        (1.0, [1.0, 0.0], "weights must be 3 float64 numbers"),
+        (1.0, [1.0, 0.0], r"weights must be float64 of shape \(3,\)"),
         (1.0, [0.7, 0.7, -0.4], "at least 0 and sum to 1"),
         (1.0, [0.5, 0.4, 0.0], "at least 0 and sum to 1"),
-        (1.0, [math.nan, 0.5, 0.5], "at least 0 and sum to 1"),
+        (1.0, [math.nan, 0.5, 0.5], "weights must be finite"),
     ],
 )
-def test_ensemble_refuses_numbers_without_meaning(temperature, weights, message):
+def test_ensemble_refuses_invalid_parameters(temperature, weights, message):
     weights = torch.tensor(weights, dtype=torch.float64)
     with pytest.raises(ValueError, match=message):
         EnsembleTemperature(classes=3, temperature=temperature, weights=weights)
 
 
-def test_with_nothing_but_the_uniform_part_the_predicted_class_still_stays():
+def test_the_uniform_component_alone_preserves_the_predicted_class():
     calibrator = EnsembleTemperature(
         classes=5, temperature=1.0, weights=torch.tensor([0, 0, 1], dtype=torch.float64)
     )
@@ -156,14 +153,14 @@ def test_with_nothing_but_the_uniform_part_the_predicted_class_still_stays():
     assert torch.equal(calibrator(logits).argmax(1), logits.argmax(1))
 
 
-def test_only_rivals_of_the_top_class_are_moved_and_gradients_pass():
+def test_only_rivals_of_the_top_class_are_lowered_and_gradients_pass():
     logits = torch.tensor([[0.0, 1.0, 0.5], [2.0, 1.0, 0.0]])
     equal = torch.tensor([[-1.0, -1.0, -2.0], [-0.5, -1.5, -1.5]], requires_grad=True)
-    moved = with_top_of(logits, equal)
+    moved = restore_top_class(logits, equal)
     assert moved.argmax(1).tolist() == [1, 0]
     assert torch.equal(moved[1], equal[1])
     row = moved[0].detach()
     assert 0 < float(row[1] - row[0]) < 2e-7
     assert float(row.exp().sum()) == pytest.approx(1, abs=1e-6)
-    (slope,) = torch.autograd.grad(moved[1].sum(), equal)
-    assert float(slope.sum()) == 3
+    (gradient,) = torch.autograd.grad(moved[1].sum(), equal)
+    assert float(gradient.sum()) == 3

@@ -117,18 +117,18 @@ def test_one_function_for_all_classes_needs_not_all_of_them():
 def test_few_examples_of_a_class_are_warned_about():
     with pytest.warns(UserWarning, match="5 of 5 classes have fewer than 50 examples"):
         IsotonicRegression.fit(drawn(100, 5))
-    with pytest.warns(UserWarning, match="on 40 examples fits noise"):
+    with pytest.warns(UserWarning, match="isotonic regression overfits 40 examples"):
         OrderPreservingIsotonic.fit(drawn(40, 5))
 
 
-def test_equal_logits_make_one_knot_and_give_the_share():
+def test_equal_logits_make_one_knot_and_give_the_frequency():
     labels = (torch.arange(400) % 4 > 0).long()
     found = IsotonicRegression.fit(Predictions(torch.zeros(400, 2), labels))
     assert found.knots.tolist() == [0.0]
     assert found([[0.0, 5.0]]).exp()[0, 1] == pytest.approx((300 + 0.5) / 401)
 
 
-def test_gradients_flow_between_the_knots_and_vanish_on_flat_stretches():
+def test_gradients_are_nonzero_between_the_knots_and_zero_on_blocks():
     numbers = {"knots": [-1.0, 1.0, 3.0], "values": [0.2, 0.6, 0.6]}
     found = IsotonicRegression(
         classes=2,
@@ -139,25 +139,25 @@ def test_gradients_flow_between_the_knots_and_vanish_on_flat_stretches():
     logits.requires_grad_(True)
     probs = found(logits).exp()[:, 1]
     assert probs.tolist() == pytest.approx([0.2, 0.4, 0.6, 0.6])
-    (slope,) = torch.autograd.grad(probs.sum(), logits)
-    # A rise of 0.4 over 2 in the log-odds.
-    torch.testing.assert_close(slope[:, 1], torch.tensor([0, 0.2, 0, 0], dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(probs.sum(), logits)
+    # An increase of 0.4 over 2 in the log-odds.
+    torch.testing.assert_close(gradient[:, 1], torch.tensor([0, 0.2, 0, 0], dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"offsets": torch.tensor([0, 1, 2])}, "bound 1 functions"),
-        ({"offsets": torch.tensor([1, 2])}, "rise from 0"),
-        ({"offsets": torch.tensor([0.0, 2.0])}, "whole numbers"),
+        ({"offsets": torch.tensor([0, 1, 2])}, "delimit 1 functions"),
+        ({"offsets": torch.tensor([1, 2])}, "increase from 0"),
+        ({"offsets": torch.tensor([0.0, 2.0])}, "1-D tensor of int64"),
         ({"offsets": torch.tensor([0, 9])}, r"knots must be float64 of shape \(9,\)"),
-        ({"knots": torch.tensor([1.0, 0.0], dtype=torch.float64)}, "knots must rise"),
-        ({"values": torch.tensor([0.6, 0.2], dtype=torch.float64)}, "values must not fall"),
+        ({"knots": torch.tensor([1.0, 0.0], dtype=torch.float64)}, "knots must increase"),
+        ({"values": torch.tensor([0.6, 0.2], dtype=torch.float64)}, "values must not decrease"),
         ({"values": torch.tensor([0.0, 0.2], dtype=torch.float64)}, "strictly between 0 and 1"),
         ({"values": torch.tensor([0.1, torch.nan], dtype=torch.float64)}, "values must be finite"),
     ],
 )
-def test_isotonic_refuses_numbers_without_meaning(changed, message):
+def test_isotonic_refuses_invalid_parameters(changed, message):
     numbers = {
         "offsets": torch.tensor([0, 2]),
         "knots": torch.tensor([0.0, 1.0], dtype=torch.float64),
@@ -173,10 +173,10 @@ def test_isotonic_refuses_numbers_without_meaning(changed, message):
     [
         ({"slope": 0.0}, "slope must lie between 0 and 1"),
         ({"knots": torch.zeros(0, dtype=torch.float64)}, r"knots must be \(b,\)"),
-        ({"knots": torch.zeros(2, dtype=torch.float64)}, "knots must rise"),
+        ({"knots": torch.zeros(2, dtype=torch.float64)}, "knots must increase"),
     ],
 )
-def test_order_preserving_isotonic_refuses_numbers_without_meaning(changed, message):
+def test_order_preserving_isotonic_refuses_invalid_parameters(changed, message):
     numbers = {
         "slope": 0.01,
         "knots": torch.tensor([0.0, 1.0], dtype=torch.float64),

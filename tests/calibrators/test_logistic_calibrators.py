@@ -1,4 +1,4 @@
-"""Platt, beta and quadratic scaling, against other solvers and planted numbers."""
+"""Platt, beta and quadratic scaling, against other solvers and planted coefficients."""
 
 import math
 
@@ -82,7 +82,7 @@ def test_each_class_has_the_optimum_of_its_own_binary_problem(kind):
     ],
     ids=["a", "b", "both"],
 )
-def test_beta_holds_slopes_that_would_be_negative_at_zero(truth, zeros):
+def test_beta_sets_slopes_that_would_be_negative_to_zero(truth, zeros):
     examples = binary(3000, truth, seed=2)
     odds, own = odds_of(examples), examples.labels.numpy() == 1
     found = BetaCalibration.fit(examples).coefficients[0].numpy()
@@ -112,18 +112,13 @@ def test_planted_coefficients_are_recovered(kind, planted):
     assert found == pytest.approx(planted, abs=0.03)
 
 
+@pytest.mark.parametrize(("k", "rows"), [(2, 1), (6, 6)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_identity_changes_nothing_for_two_classes(kind):
-    calibrator = kind(classes=2, coefficients=torch.tensor([kind.identity], dtype=torch.float64))
-    logits = 5 * torch.randn(50, 2, dtype=torch.float64)
-    torch.testing.assert_close(calibrator(logits), logits.log_softmax(1))
-
-
-def test_the_identity_of_more_classes_changes_nothing_either():
-    coefficients = torch.tensor([[1.0, 0.0]] * 6, dtype=torch.float64)
-    logits = 5 * torch.randn(50, 6, dtype=torch.float64)
-    calibrator = PlattScaling(classes=6, coefficients=coefficients)
-    torch.testing.assert_close(calibrator(logits), logits.log_softmax(1))
+def test_identity_coefficients_are_the_identity(kind, k, rows):
+    coefficients = torch.tensor([kind.identity] * rows, dtype=torch.float64)
+    logits = 5 * torch.randn(50, k, dtype=torch.float64)
+    found = kind(classes=k, coefficients=coefficients)(logits)
+    torch.testing.assert_close(found, logits.log_softmax(1))
 
 
 def test_log_odds_are_exact_where_a_probability_rounds_to_one():
@@ -132,9 +127,6 @@ def test_log_odds_are_exact_where_a_probability_rounds_to_one():
     rest = math.log(1 + math.e)
     assert found[0].tolist() == pytest.approx([60 - rest, -60.0, -59.0])
     assert found[1].tolist() == pytest.approx([1e4 - math.log(2), -1e4, -1e4])
-
-
-def test_a_tie_of_two_classes_has_even_odds():
     assert log_odds(torch.tensor([[3.0, 3.0]])).tolist() == [[0.0, 0.0]]
 
 
@@ -153,7 +145,7 @@ def test_logits_of_any_scale_are_fitted(kind, scale):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_separable_examples_are_pulled_towards_the_identity_with_a_warning(kind):
+def test_separable_examples_are_regularised_with_a_warning(kind):
     odds = np.linspace(-3, 3, 200)
     examples = Predictions.from_binary(odds, (odds > 0).astype(int), kind="logits")
     with pytest.warns(UserWarning, match="no best fit for class 1"):
@@ -164,7 +156,7 @@ def test_separable_examples_are_pulled_towards_the_identity_with_a_warning(kind)
     assert loss < 0.03
 
 
-def test_only_the_separable_class_is_pulled_and_named():
+def test_only_the_separable_class_is_named():
     examples = multiclass()
     logits = examples.logits.clone()
     logits[examples.labels == 3, 3] = 40
@@ -173,7 +165,7 @@ def test_only_the_separable_class_is_pulled_and_named():
         PlattScaling.fit(Predictions(logits, examples.labels))
 
 
-def test_equal_logits_give_the_shares_of_the_classes():
+def test_equal_logits_give_the_frequencies_of_the_classes():
     labels = torch.tensor([0, 1, 1, 1])
     found = PlattScaling.fit(Predictions(torch.zeros(4, 2), labels))
     assert found(torch.zeros(1, 2)).exp()[0].tolist() == pytest.approx([0.25, 0.75])
@@ -192,12 +184,9 @@ def test_smooth_targets_are_those_of_platt():
     found = PlattScaling.fit(examples, smooth_targets=True).coefficients[0].tolist()
     assert found == pytest.approx(reference.x, abs=1e-4)
     assert found != pytest.approx(PlattScaling.fit(examples).coefficients[0].tolist(), abs=1e-3)
-
-
-def test_smooth_targets_have_a_best_fit_for_separable_examples():
     odds = np.linspace(-3, 3, 200)
-    examples = Predictions.from_binary(odds, (odds > 0).astype(int), kind="logits")
-    assert PlattScaling.fit(examples, smooth_targets=True).origin.converged
+    separable = Predictions.from_binary(odds, (odds > 0).astype(int), kind="logits")
+    assert PlattScaling.fit(separable, smooth_targets=True).origin.converged
 
 
 @pytest.mark.parametrize(
@@ -209,7 +198,7 @@ def test_smooth_targets_have_a_best_fit_for_separable_examples():
         (-torch.ones(3, 3, dtype=torch.float64), "must not be negative"),
     ],
 )
-def test_coefficients_without_meaning_are_refused(coefficients, message):
+def test_invalid_coefficients_are_refused(coefficients, message):
     with pytest.raises(ValueError, match=message):
         BetaCalibration(classes=3, coefficients=coefficients)
 

@@ -40,11 +40,11 @@ def test_ten_thousand_classes_are_refused_with_size_limit_and_advice(name, many)
 
 
 @pytest.mark.filterwarnings("ignore:.*classes never occur")
-def test_a_selection_leaves_them_out_and_says_why(many):
+def test_a_selection_skips_them_with_the_reason(many):
     found = select(many, candidates=["identity", *MATRICES], folds=2, resamples=20)
     assert found.name == "identity"
     assert list(found.skipped) == MATRICES
-    assert "left out: structured_matrix: fitting a matrix of 10,000 x 10,000" in str(found)
+    assert "skipped: structured_matrix: fitting a matrix of 10,000 x 10,000" in str(found)
     assert "limit" in found.as_dict()["skipped"]["dirichlet"]
 
 

@@ -18,7 +18,7 @@ each = pytest.mark.parametrize("name", [*CALIBRATORS, "blend"])
 
 
 def masked_examples(n: int = 1500, *, seed: int = 0, least: int = 1) -> Predictions:
-    """Over-confident answers to questions with `least` to five options each."""
+    """Over-confident predictions with `least` to five allowed classes each."""
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(n, K)) * 1.5
     options = generator.integers(least, K + 1, n)[:, None]
@@ -115,7 +115,7 @@ class TestEveryCalibrator:
         one, more = quietly(name, data), quietly(name, with_masked_class(data))
         beside = torch.full((200, 1), -torch.inf, dtype=torch.float64)
         found = more(torch.cat([probe, beside], 1))
-        # The search of matrix scaling ends by its slopes, here and there a little differently.
+        # The search of matrix scaling stops by its gradient, at slightly different points.
         torch.testing.assert_close(found[:, :K].exp(), one(probe).exp(), atol=1e-6, rtol=0)
         assert bool(found[:, K].isneginf().all())
 
@@ -169,11 +169,11 @@ def test_two_classes_with_masks_are_fitted_to_the_rows_that_have_both():
 
 def test_masked_classes_are_named_in_a_warning():
     data = with_masked_class(masked_examples(300))
-    with pytest.warns(UserWarning, match="1 of 6 classes are masked in every example: 5; nothing"):
+    with pytest.warns(UserWarning, match="1 of 6 classes are masked in every example: 5; their"):
         CALIBRATORS["platt"].fit(data)
 
 
-def test_a_selection_and_its_blend_keep_the_masks():
+def test_a_selection_and_its_blend_preserve_masks():
     data = masked_examples(600)
     names = ["identity", "temperature", "ensemble_temperature", "structured_vector", "irm"]
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Selection: held-out scores, folds, ties to the simpler, reasons for what was skipped."""
+"""Selection: held-out scores, folds, ties, reasons for skipped candidates."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_scores_are_those_of_fits_that_did_not_see_the_examples():
     assert found.candidates[0].score == pytest.approx(by_hand.mean(), rel=1e-12)
 
 
-def test_the_choice_is_fitted_to_all_examples():
+def test_the_selected_calibrator_is_fitted_to_all_examples():
     data = tempered()
     found = select(data, candidates=QUICK, folds=2, resamples=200)
     assert found.best.origin.examples == len(data)
@@ -43,7 +43,7 @@ def test_the_choice_is_fitted_to_all_examples():
     torch.testing.assert_close(found.best(probe), CALIBRATORS[found.name].fit(data)(probe))
 
 
-def test_the_simplest_of_those_that_tie_is_chosen():
+def test_the_simplest_of_tied_candidates_is_selected():
     found = select(tempered(), candidates=QUICK, folds=2, resamples=200)
     assert found.name == "temperature"
     if found.candidates[0].name != "temperature":
@@ -59,14 +59,14 @@ def test_a_real_difference_is_not_a_tie():
     assert [row.score for row in found.candidates] == sorted(row.score for row in found.candidates)
 
 
-def test_a_free_curve_is_chosen_only_if_it_is_clearly_better(monkeypatch):
+def test_a_nonparametric_one_is_selected_only_if_significantly_better(monkeypatch):
     names = [name for name, kind in CALIBRATORS.items() if kind.nonparametric]
     assert names == ["isotonic", "irm", "histogram"]
-    # Few examples of a model that needs nothing but a temperature: curves win by chance at most.
+    # Few examples of a model that needs a temperature only.
     for seed in range(3):
         found = select(tempered(400, seed=seed), candidates=["temperature", "irm"], folds=2)
         assert found.name == "temperature"
-    # A confidence that no temperature can repair: half of the surest answers are wrong.
+    # No temperature can correct this: half of the most confident predictions are wrong.
     data = tempered(4000)
     sure = data.confidence > 0.99
     labels = torch.where(
@@ -84,7 +84,7 @@ def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():
         select(tempered(60, 10), candidates=["matrix"], folds=3)
 
 
-def test_only_those_that_keep_the_class_if_asked():
+def test_only_those_that_preserve_the_class_on_request():
     found = select(tempered(300), keep_argmax=True, folds=2)
     assert {row.name for row in found.candidates} == {
         name for name, kind in CALIBRATORS.items() if kind.keeps_argmax
@@ -92,23 +92,17 @@ def test_only_those_that_keep_the_class_if_asked():
 
 
 @pytest.mark.parametrize("criterion", ["nll", "brier"])
-def test_ranks_by_the_criterion_asked_for(criterion):
+def test_ranks_by_the_criterion(criterion):
     found = select(tempered(300), candidates=["identity", "temperature"], criterion=criterion)
     assert found.criterion == criterion
     assert found.candidates[0].score < metrics.METRICS[criterion](tempered(300))
 
 
-def test_calibration_errors_are_refused_as_criterion():
+def test_invalid_settings_of_a_selection_are_refused():
     with pytest.raises(ValueError, match=r"criterion must be a proper score.*got 'ece'"):
         select(tempered(100), criterion="ece")
-
-
-def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="no calibrator 'temprature'; did you mean temperature"):
         select(tempered(100), candidates=["temprature"])
-
-
-def test_no_candidates_and_a_single_class_are_refused():
     with pytest.raises(ValueError, match="no candidates are left"):
         select(tempered(100), candidates=["vector"], keep_argmax=True)
     with pytest.raises(ValueError, match="cannot fit: labels hold a single class, 1"):
@@ -155,3 +149,4 @@ def test_prints_as_a_table_and_as_plain_values():
     plain = found.as_dict()
     assert plain["chosen"] == found.name
     assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]
+    assert plain["ties"] == list(found.ties)

@@ -1,4 +1,4 @@
-"""Temperature scaling: exact, and honest where there is no best temperature."""
+"""Temperature scaling: the exact optimum, and warnings where there is none."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_recovers_a_planted_temperature(temperature, scale):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_a_slow_search_of_the_log_score(seed):
+def test_equals_a_slow_search_of_the_nll(seed):
     data = drawn(500, 4, 1.7, seed=seed)
 
     def score(log_t: float) -> float:
@@ -51,7 +51,7 @@ def test_finds_the_temperature_of_logits_of_any_size(factor):
     assert other == pytest.approx(one * factor, rel=1e-6)
 
 
-def test_one_example_among_thousands_that_is_wrong_is_enough_for_a_best_temperature():
+def test_one_error_among_thousands_is_enough_for_an_optimum():
     logits = torch.zeros(2000, 3, dtype=torch.float64)
     logits[:, 0] = 4.0
     labels = torch.zeros(2000, dtype=torch.int64)
@@ -64,24 +64,26 @@ def test_one_example_among_thousands_that_is_wrong_is_enough_for_a_best_temperat
     assert found.origin.converged
 
 
-def test_separable_examples_go_to_the_lower_bound_with_the_reason():
+def test_separable_examples_reach_the_lower_bound_with_the_reason():
     data = Predictions([[4.0, 0.0], [0.0, 4.0]], [0, 1])
-    with pytest.warns(UserWarning, match=r"T hit the lower bound 0.05: every answer is right"):
+    with pytest.warns(
+        UserWarning, match=r"T hit the lower bound 0.05: every prediction is correct"
+    ):
         found = TemperatureScaling.fit(data)
     assert found.temperature == pytest.approx(0.05)
     assert not found.origin.converged
     assert "separable" in found.origin.remark
 
 
-def test_labels_that_go_against_the_logits_go_to_the_upper_bound_with_the_reason():
+def test_labels_against_the_logits_reach_the_upper_bound_with_the_reason():
     data = drawn(1000, 3, 1.0)
-    with pytest.warns(UserWarning, match=r"T hit the upper bound .*the logits tell nothing"):
+    with pytest.warns(UserWarning, match=r"T hit the upper bound .*the logits do not predict"):
         found = TemperatureScaling.fit(Predictions(-data.logits, data.labels))
     assert found.temperature >= 100
     assert not found.origin.converged
 
 
-def test_bounds_that_are_given_are_kept_and_said():
+def test_given_bounds_are_used_and_named():
     with pytest.warns(UserWarning, match="T hit the lower bound 3: the best temperature lies"):
         found = TemperatureScaling.fit(drawn(1000, 3, 1.0), bounds=(3.0, 9.0))
     assert found.temperature == pytest.approx(3.0)
@@ -89,20 +91,20 @@ def test_bounds_that_are_given_are_kept_and_said():
         TemperatureScaling.fit(drawn(1000, 3, 1.0), bounds=(3.0, 1.0))
 
 
-def test_a_search_cut_short_says_so(monkeypatch):
+def test_a_search_without_convergence_warns_of_it(monkeypatch):
     monkeypatch.setattr("calibrant.calibrators.temperature.STEPS", 1)
     with pytest.warns(UserWarning, match="no convergence, gradient norm"):
         found = TemperatureScaling.fit(drawn(300, 3, 3.0))
     assert found.origin.gradient_norm > 1e-3
 
 
-def test_equal_logits_are_left_alone_since_every_temperature_is_as_good():
+def test_equal_logits_have_temperature_one():
     found = TemperatureScaling.fit(Predictions(torch.zeros(4, 2), [0, 1, 0, 1]))
     assert found.temperature == 1
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
-def test_refuses_what_is_no_temperature(value):
+def test_invalid_temperatures_are_refused(value):
     with pytest.raises(ValueError, match="temperature must be positive and finite"):
         TemperatureScaling(classes=2, temperature=value)
 

@@ -1,4 +1,4 @@
-"""Fits in several threads: the process is as before, and the answers are those of one thread."""
+"""Fits in several threads: the results are those of one, and process settings are restored."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def blas_threads():
     return {each["filepath"]: each["num_threads"] for each in found if each["user_api"] == "blas"}
 
 
-def test_eight_threads_give_the_answers_of_one_and_leave_the_process_as_it_was():
+def test_eight_threads_give_the_results_of_one_and_restore_process_settings():
     data, probe = examples(), torch.randn(20, 4, dtype=torch.float64)
     # All four are inside `select` at once, and leave in any order.
     together = threading.Barrier(4)
@@ -58,7 +58,7 @@ def test_eight_threads_give_the_answers_of_one_and_leave_the_process_as_it_was()
         assert blas_threads() == before
 
 
-def test_overlapping_selections_leave_the_warning_filters_alone():
+def test_overlapping_selections_do_not_change_warning_filters():
     filters = list(warnings.filters)
     inside, leave = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
 
@@ -69,7 +69,7 @@ def test_overlapping_selections_leave_the_warning_filters_alone():
 
         select(examples(60), candidates=["temperature"], folds=2, resamples=5, progress=wait)
 
-    # The first to come is the first to go.
+    # The first to start is the first to end.
     with ThreadPoolExecutor(2) as pool:
         jobs = []
         for number in range(2):
@@ -108,7 +108,7 @@ def the_last_fit_restores_the_threads_of_blas():
     assert blas_threads() == before
 
 
-def test_the_last_fit_restores_the_threads_of_blas_whichever_came_first():
+def test_the_last_fit_restores_the_threads_of_blas_in_any_order():
     # In a process of its own, since BLAS reads its number of threads when it is loaded.
     code = (
         f"import test_threads; test_threads.{the_last_fit_restores_the_threads_of_blas.__name__}()"

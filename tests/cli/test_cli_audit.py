@@ -103,7 +103,7 @@ def test_names_of_arrays_are_passed_on(run, tmp_path):
     tail = ("--labels", "y", "--no-intervals", "--no-figure", "--no-page", "--json")
     code, _, err = run("audit", "named.npz", "--logits", "raw", *tail)
     assert code == 2
-    assert "named.npz holds ['p'], which would not be read" in err
+    assert "named.npz has unknown arrays ['p']" in err
     assert "--ignore NAME" in err
     tail = (*tail, "--ignore", "*")
     _, one, _ = run("audit", "named.npz", "--logits", "raw", *tail)

@@ -50,7 +50,7 @@ def test_what_has_no_graph_says_what_has(run, calibrator, monkeypatch):
     assert "temperature has no ONNX graph; there is one for identity, " in err
 
 
-def test_without_the_extra_one_line_says_what_to_install(run, calibrator, monkeypatch):
+def test_a_missing_extra_of_the_export_is_named(run, calibrator, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     code, _, err = run("export", "cal.json", "-o", "cal.onnx")
     assert code == 2

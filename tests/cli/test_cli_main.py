@@ -39,7 +39,7 @@ def test_runs_as_a_module(module):
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(module, run, monkeypatch):
+def test_a_missing_extra_of_the_export_is_named(module, run, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     code, out, err = run("audit", "--example")
     assert (code, out) == (2, "")

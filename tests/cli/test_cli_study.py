@@ -113,7 +113,7 @@ def test_json_says_how_the_cells_ended(run, spec):
 def test_a_worker_joins_and_finds_nothing_left(run, spec):
     run("study", spec, "--set", "seeds=[0]")
     code, out, _ = run("worker", "runs/tiny")
-    assert (code, out) == (0, "runs finished: 0; none is left to take\n")
+    assert (code, out) == (0, "0 runs trained, 0 of them failed; no runs left\n")
 
 
 def states_of(study, *statuses, reason=""):

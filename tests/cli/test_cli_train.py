@@ -98,7 +98,10 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
         (("--recipe-set", "lr=1"), "--recipe-set lr has an option of its own: --lr"),
         (("--method-set", "name=3"), "--method-set cannot set a name"),
         (("--seed", "99999999999999999999999"), "--seed must be at most"),
-        (("--optimizer", "adam"), "optimizer must be one of sgd, adamw, muon, gd; got 'adam'"),
+        (
+            ("--optimizer", "adam"),
+            "optimizer must be one of ['sgd', 'adamw', ",
+        ),
         (("--device", "tpu"), "no device 'tpu'; expected auto, cpu or cuda"),
         (("--device", "meta"), "no device 'meta'; expected auto, cpu or cuda"),
         (("--device", "mps"), "no device 'mps'; expected auto, cpu or cuda"),

@@ -1,4 +1,4 @@
-"""Small networks in float64, and their second derivatives written out by torch.func."""
+"""Small networks in float64, and their dense second derivatives by torch.func."""
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from calibrant.model_modes import evaluating
 IGNORED = 9
 
 
-def shaken(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights and running statistics away from where they start, in float64."""
+def perturbed(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Perturb weights and running statistics, in float64."""
     generator = torch.Generator().manual_seed(seed)
     model = model.double()
     for each in model.parameters():
@@ -25,7 +25,7 @@ def shaken(model: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def mlp(seed: int = 0) -> nn.Module:
-    return shaken(models.build("mlp", classes=3, shape=(4,), hidden=(3,), seed=seed))
+    return perturbed(models.build("mlp", classes=3, shape=(4,), hidden=(3,), seed=seed))
 
 
 def drawn(shape: tuple[int, ...], *, n: int = 7, classes: int = 3, seed: int = 1):
@@ -50,16 +50,16 @@ def pixels(*, n: int = 3, size: int = 4):
 
 
 def image_network() -> nn.Module:
-    return shaken(models.build("resnet8", classes=3, shape=(1, 5, 5), width=0.07))
+    return perturbed(models.build("resnet8", classes=3, shape=(1, 5, 5), width=0.07))
 
 
 def mask_network() -> nn.Module:
-    return shaken(models.build("unet", classes=3, shape=(1, 4, 4), levels=1, width=0.07))
+    return perturbed(models.build("unet", classes=3, shape=(1, 4, 4), levels=1, width=0.07))
 
 
 def text_network(name: str = "text_cnn", **settings) -> nn.Module:
     settings = settings or {"dimension": 2, "channels": 2, "kernels": (3, 3), "hidden": 2}
-    return shaken(models.build(name, classes=3, shape=(5,), vocabulary=6, **settings))
+    return perturbed(models.build(name, classes=3, shape=(5,), vocabulary=6, **settings))
 
 
 CASES = {
@@ -76,7 +76,7 @@ def flat_weights(model: nn.Module) -> Tensor:
 
 
 def logits_of(model: nn.Module, inputs, labels):
-    """Logits of what counts, (m, k), as a function of the flat weights; and the labels."""
+    """Logits (m, k) of valid labels as a function of the flat weights; and these labels."""
     named = dict(model.named_parameters())
     sizes = [each.numel() for each in named.values()]
 

@@ -1,4 +1,4 @@
-"""Bounds as values: exact however sure the network, weighted, and refused where none holds."""
+"""Bounds as values: accurate at any confidence, weighted, and errors for invalid arguments."""
 
 import dataclasses
 import math
@@ -19,8 +19,8 @@ def drawn(n=3000, k=5, *, spread=2.0, seed=0, **extras):
     return Predictions(logits, random.integers(k, size=n), **extras)
 
 
-def right(n=3000, k=5, **settings):
-    """All answers right."""
+def all_correct(n=3000, k=5, **settings):
+    """All predictions correct."""
     found = drawn(n, k, **settings)
     return found.relabelled(found.predicted)
 
@@ -30,8 +30,8 @@ def named(bounds, name):
     return found
 
 
-class TestABound:
-    def test_holds_but_for_rounding(self):
+class TestBound:
+    def test_holds_up_to_rounding(self):
         assert Bound("a <= b", 1.0, 2.0).holds
         assert Bound("a <= b", 2.0 + 1e-9, 2.0).holds
         assert Bound("a <= b", 0.0, 0.0).holds
@@ -39,12 +39,10 @@ class TestABound:
         assert not Bound("a <= b", 2.001, 2.0).holds
         assert not Bound("a <= b", math.nan, 2.0).holds
         assert not Bound("a <= b", 1.0, math.nan).holds
-
-    def test_small_numbers_are_not_rounding(self):
         assert not Bound("a <= b", 1e-20, 1e-21).holds
         assert not Bound("a <= b", 1e-20, 0.0).holds
 
-    def test_says_what_it_is(self):
+    def test_is_frozen_and_has_a_text(self):
         bound = Bound("ECE <= E[1 - p_y]", 0.5, 0.25)
         assert bound.slack == -0.25
         assert str(bound) == "ECE <= E[1 - p_y]: 0.5 <= 0.25 FAILS"
@@ -52,7 +50,7 @@ class TestABound:
             bound.left = 0.0
 
 
-class TestTheErrorOfTheBounds:
+class TestCalibrationErrorOfBounds:
     @pytest.mark.parametrize("bins", [1, 15, 100, [0, 0.3, 0.9, 1]])
     def test_is_that_of_the_metric(self, bins):
         for seed in range(5):
@@ -60,8 +58,8 @@ class TestTheErrorOfTheBounds:
             left = named(population_bounds(held, bins=bins), "ECE <= E[1 - p_y]").left
             assert left == pytest.approx(ece(held, bins=bins), abs=1e-13)
 
-    def test_is_that_of_the_metric_on_edges_of_bins(self):
-        # A third is the edge between two bins, whose gaps are to different sides.
+    def test_is_that_of_the_metric_on_bin_edges(self):
+        # A third is the edge between two bins, whose gaps have different signs.
         logits = np.zeros((300, 3))
         logits[::2, 0] = 0.1
         held = Predictions(logits, np.arange(300) % 2)
@@ -73,8 +71,8 @@ class TestTheErrorOfTheBounds:
             assert left == pytest.approx(ece(probs, bins=bins), abs=1e-13)
 
     @pytest.mark.parametrize("bins", [1, 2, 15, 1000])
-    def test_is_the_mean_of_what_labels_lack_when_all_answers_are_right(self, bins):
-        held = right()
+    def test_is_the_mean_of_one_minus_p_when_all_predictions_are_correct(self, bins):
+        held = all_correct()
         mean = (1 - held.label_probs).mean().item()
         assert ece(held, bins=bins) == pytest.approx(mean, abs=1e-12)
         found = interpolation_bounds(held, bins=bins)
@@ -83,20 +81,21 @@ class TestTheErrorOfTheBounds:
         assert both[0].left == pytest.approx(mean, rel=1e-9)
 
 
-class TestSureNetworks:
-    @pytest.mark.parametrize("lead", [1.0, 20.0, 46.0, 300.0, 700.0])
-    def test_keep_every_digit(self, lead):
+class TestConfidentNetworks:
+    @pytest.mark.parametrize("margin", [1.0, 20.0, 46.0, 300.0, 700.0])
+    def test_bounds_are_accurate(self, margin):
         logits = torch.zeros(2000, 3, dtype=torch.float64)
-        logits[:, 1] = lead
+        logits[:, 1] = margin
         found = interpolation_bounds(Predictions(logits, [1] * 2000))
-        miss = 2 * math.exp(-lead) / (1 + 2 * math.exp(-lead))
+        tail = math.exp(-margin)
+        miss = 2 * tail / (1 + 2 * tail)
         assert named(found, "ECE <= E[1 - p_y]").left == pytest.approx(miss, rel=1e-12)
-        assert named(found, "Q_D / 2 <= ECE").left == pytest.approx(math.exp(-lead) / 2, rel=1e-12)
+        assert named(found, "Q_D / 2 <= ECE").left == pytest.approx(tail / 2, rel=1e-12)
         assert all(each.holds for each in found)
-        # One minus a probability is zero long before.
-        assert lead < 40 or 1 - Predictions(logits, [1] * 2000).confidence.max() == 0
+        # One minus the confidence rounds to zero.
+        assert margin < 40 or 1 - Predictions(logits, [1] * 2000).confidence.max() == 0
 
-    def test_a_curvature_too_large_for_them_is_seen(self):
+    def test_a_curvature_above_the_bound_is_detected(self):
         logits = torch.tensor([[46.0, 0.0, 0.0]], dtype=torch.float64)
         held = Predictions(logits, [0])
         for sharpness, holds in ((1e-20, True), (1e-18, False)):
@@ -106,19 +105,17 @@ class TestSureNetworks:
             assert named(found, "lambda_max <= 2 C_J^2 ECE").holds == holds
             assert named(found, "trace <= 2 C_J^2 ECE").holds == holds
 
-    def test_that_are_certain_have_no_error_and_no_tail(self):
+    def test_with_infinite_margins_have_zero_or_trivial_bounds(self):
         found = interpolation_bounds(Predictions([[0.0, -math.inf], [2000.0, 0.0]], [0, 0]))
         assert all(each.holds and each.left == each.right == 0 for each in found)
-
-    def test_and_wrong_for_certain_have_a_bound_that_says_nothing(self):
         settings = {"jacobian": 0.0, "sharpness": 0.0, "margins": [-math.inf]}
         found = population_bounds(Predictions([[0.0, -math.inf]], [1]), **settings)
         assert named(found, "ECE <= min(1, (K-1) Q)") == Bound("ECE <= min(1, (K-1) Q)", 1.0, 1.0)
         assert all(each.holds for each in found)
 
 
-class TestTheNumbers:
-    """By hand: logits (log 3, 0), once right, once wrong."""
+class TestValuesByHand:
+    """Logits (log 3, 0), once correct, once wrong."""
 
     held = Predictions([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1])
 
@@ -165,11 +162,9 @@ class TestTheNumbers:
             assert sides[name] == pytest.approx(both, rel=1e-12), name
 
     def test_without_curvature_there_are_bounds_of_the_error_only(self):
-        assert [each.name for each in population_bounds(self.held)] == [
-            "ECE <= E[1 - p_y]",
-            "ECE <= min(1, (K-1) Q)",
-        ]
-        assert len(interpolation_bounds(right())) == 6
+        names = ["ECE <= E[1 - p_y]", "ECE <= min(1, (K-1) Q)"]
+        assert [each.name for each in population_bounds(self.held)] == names
+        assert len(interpolation_bounds(all_correct())) == 6
 
 
 class TestWeights:
@@ -184,13 +179,12 @@ class TestWeights:
         found = population_bounds(held, jacobian=norms, margins=lower, **settings)
         again = population_bounds(repeated, jacobian=norms[often], margins=lower[often], **settings)
         assert [each.name for each in found] == [each.name for each in again]
-        # Tails of right answers are not cut off at one.
+        # Tails of correct predictions are not clipped at one.
         found += interpolation_bounds(held.relabelled(held.predicted))
         again += interpolation_bounds(repeated.relabelled(repeated.predicted))
         for one, other in zip(found, again, strict=True):
             assert (one.left, one.right) == pytest.approx((other.left, other.right), rel=1e-12)
-
-    def test_of_zero_leave_an_example_out(self):
+        # A weight of zero leaves an example out.
         held = Predictions([[2.0, 0.0], [2.0, 0.0]], [0, 1], weights=[1, 0])
         found = interpolation_bounds(held, jacobian=[1.0, 1e9], sharpness=0.1)
         alone = interpolation_bounds(held.take([0]), jacobian=1.0, sharpness=0.1)
@@ -202,25 +196,23 @@ class TestWeights:
 def test_robust_margins_give_a_larger_tail():
     held = drawn(100, spread=0.1)
     lower = margins(held.logits, held.labels) + 3 - 0.5
-    shifted = Predictions(
-        held.logits + 3 * torch.nn.functional.one_hot(held.labels, 5), held.labels
-    )
-    found = population_bounds(shifted, margins=lower)
+    larger = held.logits + 3 * torch.nn.functional.one_hot(held.labels, 5)
+    found = population_bounds(Predictions(larger, held.labels), margins=lower)
     clean, robust = (named(found, f"ECE <= min(1, (K-1) {q})").right for q in ("Q", "Q_robust"))
     assert robust == pytest.approx(clean * math.exp(0.5), rel=1e-9)
     assert robust == pytest.approx(4 * margin_tail(lower), rel=1e-9)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-class TestWhatIsWrong:
+class TestErrors:
     held = drawn(20)
 
     @pytest.mark.parametrize(
         ("settings", "words"),
         [
-            ({"sharpness": 1.0}, "bounded with jacobian=..., which is missing"),
-            ({"trace": 1.0}, "bounded with jacobian=..., which is missing"),
-            ({"jacobian": 1.0}, "of which none came"),
+            ({"sharpness": 1.0}, "bounds of sharpness and trace need jacobian=..."),
+            ({"trace": 1.0}, "bounds of sharpness and trace need jacobian=..."),
+            ({"jacobian": 1.0}, "jacobian is for the bounds of .*: pass one"),
             ({"jacobian": 1.0, "sharpness": math.nan}, "sharpness must be finite, got nan"),
             ({"jacobian": -1.0, "trace": 1.0}, r"jacobian must lie in \[0, inf\], got -1.0"),
             ({"jacobian": math.inf, "trace": 1.0}, "jacobian must be finite"),
@@ -231,7 +223,7 @@ class TestWhatIsWrong:
             ({"bins": 0}, "bins"),
         ],
     )
-    def test_is_said_in_one_line(self, settings, words):
+    def test_are_one_line(self, settings, words):
         with pytest.raises(ValueError, match=words) as error:
             population_bounds(self.held, **settings)
         assert "\n" not in str(error.value)

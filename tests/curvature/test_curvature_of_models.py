@@ -1,4 +1,4 @@
-"""Models and data as users have them: mappings, loaders, odd layers; and nothing left behind."""
+"""Models and data of users: mappings, loaders, special layers; and no side effects."""
 
 import copy
 from functools import partial
@@ -13,8 +13,8 @@ from dense_curvature import (
     hessian,
     image_network,
     mlp,
+    perturbed,
     pixels,
-    shaken,
     text_network,
     tokens,
 )
@@ -39,7 +39,7 @@ MEASURES = {
 
 
 class Cube(torch.autograd.Function):
-    """Differentiable twice in reverse mode; forward mode is not there."""
+    """Twice differentiable in reverse mode, without forward mode."""
 
     @staticmethod
     def forward(ctx, x):
@@ -47,9 +47,9 @@ class Cube(torch.autograd.Function):
         return x**3
 
     @staticmethod
-    def backward(ctx, slope):
+    def backward(ctx, grad):
         (x,) = ctx.saved_tensors
-        return 3 * slope * x**2
+        return 3 * grad * x**2
 
 
 class Cubes(nn.Module):
@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
 
 class Named(nn.Module):
-    """Called by names and answering with an object, as Hugging Face models are and do."""
+    """Called with keywords and returning an object, like Hugging Face models."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -96,26 +96,19 @@ def agree(one, other) -> bool:
 
 
 @pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
-def test_no_operation_needs_a_forward_mode_derivative(matrix):
-    own, plain = shaken(Cubes(True)), shaken(Cubes(False))
-    own.load_state_dict(plain.state_dict())
-    pair = drawn((4,))
-    with pytest.raises(RuntimeError, match="jvp"):
-        torch.func.jvp(own, (pair[0],), (pair[0],))
-    found = operator(own, cross_entropy, pair, matrix=matrix)
+@pytest.mark.parametrize(("make", "shape"), [(Cubes, (4,)), (Attention, (6,))])
+def test_no_forward_mode_is_needed_and_fused_attention_is_supported(make, shape, matrix):
+    special, plain = perturbed(make(True)), perturbed(make(False))
+    special.load_state_dict(plain.state_dict())
+    pair = drawn(shape)
+    if make is Cubes:
+        with pytest.raises(RuntimeError, match="jvp"):
+            torch.func.jvp(special, (pair[0],), (pair[0],))
+    found = operator(special, cross_entropy, pair, matrix=matrix)
     assert agree(found, operator(plain, cross_entropy, pair, matrix=matrix))
 
 
-@pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
-def test_fused_attention_is_differentiated_twice(matrix):
-    fused, plain = shaken(Attention(True)), shaken(Attention(False))
-    fused.load_state_dict(plain.state_dict())
-    pair = drawn((6,))
-    found = operator(fused, cross_entropy, pair, matrix=matrix)
-    assert agree(found, operator(plain, cross_entropy, pair, matrix=matrix))
-
-
-def test_inputs_may_be_a_mapping_and_weights_without_a_part_have_no_curvature():
+def test_inputs_may_be_a_mapping_and_unused_weights_have_no_curvature():
     model, (ids, labels) = text_network(), tokens()
     inputs = {"ids": ids, "mask": torch.ones_like(ids)}
     found = operator(Named(model), cross_entropy, [(inputs, labels)])
@@ -127,17 +120,17 @@ def test_inputs_may_be_a_mapping_and_weights_without_a_part_have_no_curvature():
 
 
 def confirmed(model: nn.Module, data) -> bool:
-    """Whether a product is what the gradient changes by along a vector."""
+    """Whether a product equals the finite difference of the gradient along a vector."""
     curvature = operator(model, cross_entropy, data)
     vector = torch.randn(curvature.size, dtype=torch.float64)
-    product, slopes, step = curvature.product(vector), [], 1e-5
+    product, gradients, step = curvature.product(vector), [], 1e-5
     sizes = [each.numel() for each in model.parameters()]
     for sign in (1, -2):
         with torch.no_grad():
             for each, part in zip(model.parameters(), vector.split(sizes), strict=True):
                 each += sign * step * part.view(each.shape)
-        slopes.append(gradient(model, cross_entropy, data))
-    change = (slopes[0] - slopes[1]) / (2 * step)
+        gradients.append(gradient(model, cross_entropy, data))
+    change = (gradients[0] - gradients[1]) / (2 * step)
     return torch.allclose(product, change, atol=1e-6 * float(change.abs().max()))
 
 
@@ -149,7 +142,7 @@ def test_tied_weights_count_once():
 
 
 @pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-def test_nothing_is_left_behind_in_the_model_or_the_random_state(measure):
+def test_measures_do_not_change_the_model_or_the_random_state(measure):
     model = nn.Sequential(image_network(), nn.Dropout(0.5), nn.BatchNorm1d(3).double())
     model.train()
     model[0].norm.eval()
@@ -164,18 +157,15 @@ def test_nothing_is_left_behind_in_the_model_or_the_random_state(measure):
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert [each.training for each in model.modules()] == modes
     assert not any("forward" in each.__dict__ for each in model.modules())
-    assert [name for name, each in model.named_parameters() if each.grad is not None] == [
-        "2.weight"
-    ]
+    named = dict(model.named_parameters())
+    assert [name for name, each in named.items() if each.grad is not None] == ["2.weight"]
     assert model[2].weight.grad.tolist() == [1, 1, 1]
-    assert [n for n, each in model.named_parameters() if not each.requires_grad] == [
-        "0.conv.weight"
-    ]
+    assert [name for name, each in named.items() if not each.requires_grad] == ["0.conv.weight"]
     assert torch.equal(torch.get_rng_state(), state[0])
     assert (np.random.get_state()[1] == state[1]).all()  # noqa: NPY002
 
 
-def test_what_a_forward_pass_writes_does_not_reach_the_model():
+def test_a_forward_pass_that_writes_to_buffers_does_not_change_the_model():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -191,7 +181,7 @@ def test_what_a_forward_pass_writes_does_not_reach_the_model():
     assert int(model.calls) == 0
 
 
-def test_a_loss_that_fails_leaves_the_model_as_it_was():
+def test_a_failing_loss_does_not_change_the_model():
     model, pair = image_network().train(), drawn((1, 5, 5))
     calls = []
 
@@ -210,15 +200,12 @@ def test_a_loss_that_fails_leaves_the_model_as_it_was():
     assert not any("forward" in each.__dict__ for each in model.modules())
 
 
-def test_a_loader_that_shuffles_gives_what_the_whole_gives():
+def test_loaders_that_shuffle_or_add_noise_repeat_their_batches_in_every_product():
     model, pair = mlp(), drawn((4,))
     loader = DataLoader(TensorDataset(*pair), batch_size=2, shuffle=True)
-    assert agree(
-        operator(model, cross_entropy, loader, keep=0), operator(model, cross_entropy, pair)
-    )
+    shuffled = operator(model, cross_entropy, loader, keep=0)
+    assert agree(shuffled, operator(model, cross_entropy, pair))
 
-
-def test_a_loader_that_adds_noise_adds_the_same_in_every_product():
     class Noisy(TensorDataset):
         def __getitem__(self, index):
             x, y = super().__getitem__(index)
@@ -230,20 +217,19 @@ def test_a_loader_that_adds_noise_adds_the_same_in_every_product():
     assert torch.allclose(curvature.product(vector), curvature.product(vector), atol=1e-12)
 
 
-def test_batch_norm_without_running_statistics_sees_its_whole_batch(monkeypatch):
-    monkeypatch.setattr(problem, "PIECE", 1)
+def test_batch_norm_without_running_statistics_gets_its_whole_batch(monkeypatch):
+    monkeypatch.setattr(problem, "CHUNK_BYTES", 1)
     norm = nn.BatchNorm1d(3, track_running_stats=False)
-    model, pair = shaken(nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 3))), drawn((4,))
-    slopes = torch.autograd.grad(
-        cross_entropy(model(pair[0]), pair[1]).mean(), [*model.parameters()]
-    )
-    expected = torch.cat([each.reshape(-1) for each in slopes])
+    model, pair = perturbed(nn.Sequential(nn.Linear(4, 3), norm, nn.Linear(3, 3))), drawn((4,))
+    loss = cross_entropy(model(pair[0]), pair[1]).mean()
+    gradients = torch.autograd.grad(loss, [*model.parameters()])
+    expected = torch.cat([each.reshape(-1) for each in gradients])
     assert torch.allclose(gradient(model, cross_entropy, pair), expected)
     # Not against torch.func.hessian: its forward mode is wrong for this layer.
     assert confirmed(model, pair)
 
 
-def test_a_bert_of_hugging_face_has_the_curvature_that_its_gradients_confirm():
+def test_the_curvature_of_a_hugging_face_bert_agrees_with_its_gradients():
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=11,
@@ -254,9 +240,9 @@ def test_a_bert_of_hugging_face_has_the_curvature_that_its_gradients_confirm():
         max_position_embeddings=6,
         num_labels=3,
     )
-    model = shaken(transformers.BertForSequenceClassification(config))
+    model = perturbed(transformers.BertForSequenceClassification(config))
     ids, labels = tokens(vocabulary=11)
-    # The row of the padding has no gradient by definition, so it must not be met.
+    # The embedding of the padding has no gradient by definition, so it must not occur.
     inputs = {"input_ids": ids.clamp(min=1), "attention_mask": (ids > 0).long()}
     data = [(inputs, labels)]
     assert confirmed(model, data)
@@ -276,13 +262,13 @@ WRONG_DATA = {
     "arrays": (lambda x, y: (x.numpy(), y.numpy()), "pair .* got ndarray"),
     "lengths": (lambda x, y: (x, y[:3]), "7 inputs and 3 labels"),
     "columns": (lambda x, y: (x, y[:, None]), r"\(4, 3\) and \(4, 1\)"),
-    "all ignored": (lambda x, y: (x, torch.full_like(y, IGNORED)), "all are ignore_index, 9"),
+    "all ignored": (lambda x, y: (x, torch.full_like(y, IGNORED)), "labels are ignore_index, 9"),
 }
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("case", WRONG_DATA)
-def test_wrong_data_is_one_line(case):
+def test_invalid_data_raise_in_one_line(case):
     make, message = WRONG_DATA[case]
     with pytest.raises((ValueError, TypeError), match=message) as error:
         top_eigenvalues(mlp(), cross_entropy, make(*drawn((4,))), ignore_index=IGNORED)
@@ -290,20 +276,22 @@ def test_wrong_data_is_one_line(case):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_wrong_models_losses_and_options_are_one_line():
+def test_invalid_models_losses_and_options_raise_in_one_line():
     model, (x, y) = mlp(), drawn((4,))
     for message, call in {
-        "no parameter is called 'hea'; there are layers.0.weight": lambda: operator(
+        "no parameter 'hea'; expected one of layers.0.weight": lambda: operator(
             model, cross_entropy, (x, y), parameters=["hea"]
         ),
-        "no parameter counts": lambda: operator(nn.Identity(), cross_entropy, (x, y)),
+        "no parameter is chosen": lambda: operator(nn.Identity(), cross_entropy, (x, y)),
         "must be one of .'hessian', 'gauss_newton'.": lambda: operator(
             model, cross_entropy, (x, y), matrix="fisher"
         ),
-        r"of 4 examples it gave \(4, 3\)": lambda: operator(model, lambda z, y: z, (x, y)),
+        r"for 4 examples got \(4, 3\)": lambda: operator(model, lambda z, y: z, (x, y)),
         "must return logits": lambda: operator(nn.LSTM(4, 3).double(), cross_entropy, (x, y)),
         "vector must be": lambda: operator(model, cross_entropy, (x, y)).product(x[0]),
-        "cannot be joined": lambda: batch_sharpness(model, cross_entropy, [(x, y), (x[:, :2], y)]),
+        "cannot be concatenated": lambda: batch_sharpness(
+            model, cross_entropy, [(x, y), (x[:, :2], y)]
+        ),
         "gradient is not finite": lambda: gradient(model, cross_entropy, (x / 0, y)),
     }.items():
         with pytest.raises((ValueError, TypeError, FloatingPointError), match=message) as error:
@@ -314,7 +302,7 @@ def test_wrong_models_losses_and_options_are_one_line():
         broken.product(torch.ones(broken.size).double())
 
 
-def test_pixels_that_do_not_count_have_no_say():
+def test_ignored_pixels_change_nothing():
     model, (x, y) = nn.Conv2d(1, 3, 1).double(), pixels()
     other = x.where((y != IGNORED)[:, None], 100.0)
     one = operator(model, cross_entropy, (x, y), ignore_index=IGNORED)

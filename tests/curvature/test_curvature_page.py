@@ -1,4 +1,4 @@
-"""The Python examples of docs/curvature.md run as they stand there, one after the other."""
+"""The Python examples of docs/curvature.md run in their order."""
 
 import re
 from pathlib import Path
@@ -16,11 +16,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys, as_a_us
     for example in EXAMPLES:
         exec(example, names)  # noqa: S102, our own page
     assert len(EXAMPLES) > 4
-    assert names["probe"].rows[-1]["step"] == 400
-    assert {path.name for path in tmp_path.glob("*.png")} == {
-        "sharpness.png",
-        "margins.png",
-        "scatter.png",
-        "spectrum.png",
-    }
+    assert names["probe"].records[-1]["step"] == 400
+    figures = {"sharpness.png", "margins.png", "scatter.png", "spectrum.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == figures
     assert "FAILS" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Measures of layers and of classes: blocks of the matrix, and parts of the data."""
+"""Measures per layer and per class: blocks of the matrix, and parts of the data."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from calibrant.curvature.trace import trace
 from calibrant.losses import cross_entropy
 
 
-def test_layers_are_the_blocks_on_the_diagonal_and_their_traces_add_up():
+def test_layers_are_diagonal_blocks_and_their_traces_add_up():
     model, pair = mlp(), drawn((4,))
     whole = hessian(model, pair)
     found = per_layer(trace, model, cross_entropy, pair)
@@ -24,7 +24,7 @@ def test_layers_are_the_blocks_on_the_diagonal_and_their_traces_add_up():
     assert torch.allclose(tops["head"], expected)
 
 
-def test_where_layers_do_not_meet_the_largest_of_them_is_the_largest_of_all():
+def test_for_independent_layers_the_largest_eigenvalue_is_that_of_a_layer():
     class Apart(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -40,14 +40,14 @@ def test_where_layers_do_not_meet_the_largest_of_them_is_the_largest_of_all():
     assert max(map(float, found.values())) == pytest.approx(float(whole))
 
 
-def test_a_model_that_is_one_layer_has_no_name_and_named_weights_limit_the_layers():
+def test_a_model_of_one_layer_has_an_empty_name_and_parameters_select_layers():
     assert list(per_layer(trace, nn.Linear(4, 3).double(), cross_entropy, drawn((4,)))) == [""]
     found = per_layer(trace, mlp(), cross_entropy, drawn((4,)), parameters=["head.bias"])
     whole = hessian(mlp(), drawn((4,)))
     assert float(found["head"]) == pytest.approx(float(whole[-3:, -3:].trace()))
 
 
-def test_classes_weighted_by_their_examples_give_the_whole():
+def test_classes_weighted_by_their_examples_add_up():
     model, (x, y) = mlp(), drawn((4,))
     found = per_class(trace, model, cross_entropy, [(x[:3], y[:3]), (x[3:], y[3:])])
     counts = y.bincount()
@@ -58,7 +58,7 @@ def test_classes_weighted_by_their_examples_give_the_whole():
     assert torch.allclose(per_class(top_eigenvalues, model, cross_entropy, (x, y))[1], alone)
 
 
-def test_classes_of_pixels_leave_out_the_ignored():
+def test_ignored_pixels_belong_to_no_class():
     model, (x, y) = nn.Conv2d(1, 3, 1).double(), pixels()
     found = per_class(trace, model, cross_entropy, (x, y), ignore_index=IGNORED)
     assert list(found) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Margins: on inputs, around them, and their tail."""
+"""Margins, robust margins and the margin tail."""
 
 import copy
 import math
@@ -30,11 +30,10 @@ def linear(n=300, d=6, k=4):
 def exact_on_linear(model, x, y, epsilon, norm):
     """Robust margins of a linear network, and whether the runner-up stays the same."""
     logits, weight = model(x).detach(), model.weight.detach()
-    leads = logits.gather(1, y[:, None]) - logits
-    slopes = torch.linalg.vector_norm(weight[y][:, None] - weight[None], DUAL[norm], 2)
-    leads = leads.scatter(1, y[:, None], torch.inf)
-    robust = leads - epsilon * slopes
-    return robust.amin(1), robust.argmin(1) == leads.argmin(1)
+    gaps = (logits.gather(1, y[:, None]) - logits).scatter(1, y[:, None], torch.inf)
+    norms = torch.linalg.vector_norm(weight[y][:, None] - weight[None], DUAL[norm], 2)
+    robust = gaps - epsilon * norms
+    return robust.amin(1), robust.argmin(1) == gaps.argmin(1)
 
 
 def convolutional():
@@ -55,31 +54,29 @@ class TestMargins:
             assert found.dtype == torch.float64
             assert found.tolist() == [0.5, -2, -0.5]
 
-    def test_are_positive_exactly_where_the_label_alone_is_on_top(self):
+    def test_are_positive_exactly_where_the_label_alone_has_the_maximum(self):
         logits, labels = torch.randn(500, 4), torch.randint(4, (500,))
         logits[:50, 1] = logits[:50].amax(1)
         top = logits == logits.amax(1, keepdim=True)
         alone = (top.sum(1) == 1) & (logits.argmax(1) == labels)
         assert torch.equal(margins(logits, labels) > 0, alone)
 
-    def test_of_pixels_are_those_of_the_rows_that_count(self):
+    def test_of_pixels_leave_out_ignored_ones(self):
         logits, labels = torch.randn(2, 3, 4, 5), torch.randint(3, (2, 4, 5))
         labels[0, 1:3] = 255
         found = margins(logits, labels, ignore_index=255)
-        rows, flat = logits.movedim(1, -1).reshape(-1, 3), labels.reshape(-1)
+        flat, own = logits.movedim(1, -1).reshape(-1, 3), labels.reshape(-1)
         assert len(found) == 30
-        assert torch.equal(found, margins(rows, flat, ignore_index=255))
-        assert torch.equal(found, margins(rows[flat != 255], flat[flat != 255]))
+        assert torch.equal(found, margins(flat, own, ignore_index=255))
+        assert torch.equal(found, margins(flat[own != 255], own[own != 255]))
 
-    def test_of_float32_logits_do_not_round(self):
+    def test_are_computed_in_float64_and_may_be_infinite(self):
         logits = torch.tensor([[1e-8, -1.0]])
         assert margins(logits, [0]).item() == float(logits[0, 0]) + 1.0 != 1.0
-
-    def test_that_are_infinite_stay_so(self):
         logits = [[0.0, -math.inf], [-math.inf, 0.0]]
         assert margins(logits, [0, 0]).tolist() == [math.inf, -math.inf]
 
-    def test_without_labels_are_the_lead_of_the_largest(self):
+    def test_without_labels_are_those_of_the_predicted_class(self):
         logits = torch.randn(200, 5)
         first, second = logits.double().topk(2, 1).values.T
         assert torch.equal(predicted_margins(logits), first - second)
@@ -97,21 +94,19 @@ class TestTail:
         assert margin_tail(held.numpy()) == margin_tail(held)
         assert margin_tail(held, log=True) == pytest.approx(math.log(margin_tail(held)), rel=1e-12)
 
-    @pytest.mark.parametrize("lead", [-1000.0, 1000.0])
-    def test_has_a_log_where_it_overflows_or_vanishes(self, lead):
-        assert margin_tail([lead] * 3, log=True) == pytest.approx(-lead, rel=1e-14)
-        assert margin_tail([lead] * 3) == (math.inf if lead < 0 else 0.0)
-        # One of two counts half: the other adds nothing.
+    def test_has_a_log_where_it_overflows_or_underflows(self):
+        for margin in (-1000.0, 1000.0):
+            assert margin_tail([margin] * 3, log=True) == pytest.approx(-margin, rel=1e-14)
+            assert margin_tail([margin] * 3) == (math.inf if margin < 0 else 0.0)
+        # One of two has half the weight; the other adds nothing.
         both = margin_tail([-1000.0, 1000.0], log=True)
         assert both == pytest.approx(1000 - math.log(2), rel=1e-14)
 
-    def test_weights_are_repetitions(self):
+    def test_weights_are_repetitions_and_margins_may_be_infinite(self):
         held = [0.5, -1.0, 2.0]
         found = margin_tail(held, weights=[2, 0, 1])
         assert found == pytest.approx(margin_tail([0.5, 0.5, 2.0]), rel=1e-12)
         assert margin_tail([0.5, -math.inf], weights=[1, 0]) == pytest.approx(math.exp(-0.5))
-
-    def test_infinite_margins(self):
         assert margin_tail([math.inf, 0.0]) == 0.5
         assert margin_tail([math.inf, math.inf]) == 0
         assert margin_tail([-math.inf, 0.0], log=True) == math.inf
@@ -126,7 +121,7 @@ def test_the_logit_norm_is_the_mean_of_the_norms(p, expected):
 
 class TestRobustMarginsOfLinearNetworks:
     @NORMS
-    def test_are_exact_where_the_runner_up_stays(self, norm):
+    def test_are_exact_where_the_runner_up_stays_the_same(self, norm):
         model, x, y = linear()
         exact, stays = exact_on_linear(model, x, y, 0.2, norm)
         assert 150 < stays.sum() < 300
@@ -136,23 +131,19 @@ class TestRobustMarginsOfLinearNetworks:
 
     @NORMS
     @WAYS
-    def test_are_never_below_the_truth_nor_above_the_clean_margin(self, norm, by):
+    def test_lie_between_the_exact_and_the_clean_margin(self, norm, by):
         model, x, y = linear()
         exact, stays = exact_on_linear(model, x, y, 0.5, norm)
         found = robust_margins(model, x, y, epsilon=0.5, norm=norm, by=by)
         assert (found >= exact - 1e-9).all()
         assert (found <= margins(model(x), y)).all()
-        # Where another class overtakes the runner-up, one slope is not the whole truth.
+        # Where another class becomes the runner-up, first order is not exact.
         assert by == "attack" or (found > exact + 1e-6)[~stays].all()
-
-    @NORMS
-    @WAYS
-    def test_with_a_radius_of_zero_are_the_clean_ones(self, norm, by):
-        model, x, y = linear(50)
+        # With a radius of zero they are the clean ones.
         found = robust_margins(model, x, y, epsilon=0, norm=norm, by=by)
         assert_close(found, margins(model(x), y), rtol=0, atol=1e-12)
 
-    def test_an_attack_with_short_steps_goes_no_further(self):
+    def test_an_attack_is_limited_by_its_steps(self):
         model, x, y = linear()
         settings = {"by": "attack", "steps": 3, "step_size": 0.1}
         short = robust_margins(model, x, y, epsilon=1.0, **settings)
@@ -161,14 +152,14 @@ class TestRobustMarginsOfLinearNetworks:
 
 
 @NORMS
-def test_the_least_margin_is_at_least_the_clean_one_less_what_lipschitz_allows(norm):
+def test_robust_margins_respect_the_lipschitz_bound(norm):
     first, last = nn.Linear(6, 8, dtype=torch.float64), nn.Linear(8, 4, dtype=torch.float64)
     x, y = 3 * torch.randn(200, 6, dtype=torch.float64), torch.randint(4, (200,))
     network = nn.Sequential(first, nn.Tanh(), last)
-    # Hidden units move by at most their slopes' dual norms; the margin by what it weighs them.
-    reach = torch.linalg.vector_norm(first.weight, DUAL[norm], 1)
-    weighed = (last.weight[y][:, None] - last.weight[None]).abs() @ reach
-    lipschitz = weighed.amax(1).detach()
+    # Hidden units change by at most the dual norms of their weights, times those of the margin.
+    change = torch.linalg.vector_norm(first.weight, DUAL[norm], 1)
+    weighted = (last.weight[y][:, None] - last.weight[None]).abs() @ change
+    lipschitz = weighted.amax(1).detach()
     clean = margins(network(x), y)
     for epsilon in (0.05, 0.5, 5.0):
         found = robust_margins(network, x, y, epsilon=epsilon, norm=norm, by="attack")
@@ -179,33 +170,33 @@ def test_the_least_margin_is_at_least_the_clean_one_less_what_lipschitz_allows(n
         assert (found < clean).float().mean() > 0.95
 
 
-def test_an_attack_keeps_the_smallest_margin_it_met_not_the_last():
+def test_an_attack_returns_the_smallest_margin_of_all_steps():
     class Dip(nn.Module):
-        """Margin 1 - 2 t exp(-t), least at t = 1 and nearly 1 far away."""
+        """Margin 1 - 2 t exp(-t), smallest at t = 1 and nearly 1 far away."""
 
         def forward(self, x):
             t = x.abs().sum(1)
             return torch.stack([1 - 2 * t * torch.exp(-t), torch.zeros_like(t)], 1)
 
     x = torch.full((1, 1), 0.25, dtype=torch.float64)
-    # The one step goes from 0.25 to 6.25, beyond the dip.
+    # The only step moves from 0.25 to 6.25, beyond the minimum.
     found = robust_margins(Dip(), x, [0], epsilon=6, by="attack", steps=1, step_size=6)
     assert found.item() == pytest.approx(1 - 0.5 * math.exp(-0.25))
 
 
-def test_bounds_hold_inputs_in_their_range():
-    # Of two classes the runner-up is always the same, so that attacks find the least margin.
+def test_bounds_keep_inputs_in_their_range():
+    # With two classes the runner-up is always the same, so attacks find the smallest margin.
     model, x, y = linear(k=2)
     x = x.sigmoid()
-    seen = []
-    handle = model.register_forward_hook(lambda *called: seen.append(called[1][0].detach()))
+    inputs = []
+    handle = model.register_forward_hook(lambda *called: inputs.append(called[1][0].detach()))
     top = torch.tensor([1.0, 0.9, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
     x = torch.minimum(x, top)
     settings = {"epsilon": 0.4, "by": "attack", "chunk": 70}
     bounded = robust_margins(model, x, y, low=0, high=top, **settings)
     handle.remove()
-    assert min(each.min() for each in seen) == pytest.approx(0, abs=1e-12)
-    assert all((each <= top + 1e-12).all() for each in seen)
+    assert min(each.min() for each in inputs) == pytest.approx(0, abs=1e-12)
+    assert all((each <= top + 1e-12).all() for each in inputs)
     free = robust_margins(model, x, y, **settings)
     assert (bounded >= free - 1e-12).all()
     assert (bounded > free + 1e-6).any()
@@ -214,8 +205,8 @@ def test_bounds_hold_inputs_in_their_range():
 
 
 @WAYS
-class TestWhateverTheWay:
-    def test_nothing_is_left_behind_in_the_network(self, by):
+class TestBothEstimates:
+    def test_do_not_change_the_network(self, by):
         network = convolutional().train()
         network[1].eval()
         network[0].bias.requires_grad_(False)
@@ -233,34 +224,31 @@ class TestWhateverTheWay:
         assert held == [False] * 4 + [True, False]
         assert (network[5].weight.grad == 1).all()
         assert not network[0].bias.requires_grad
-        # Dropout is off: the same again.
+        # Dropout is off: a second call gives the same.
         again = robust_margins(network, x, y, epsilon=0.1, by=by, steps=3)
         assert_close(found, again, rtol=1e-5, atol=1e-6)
 
-    def test_networks_do_that_write_into_their_inputs(self, by):
+    def test_support_networks_with_in_place_operations(self, by):
         x, y = torch.randn(7, 3), torch.randint(3, (7,))
         kept, network = x.clone(), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3))
         found = robust_margins(network, x, y, epsilon=0.1, by=by)
         assert torch.equal(x, kept)
         assert (found < margins(network(x), y)).any()
 
-    def test_chunks_change_nothing(self, by):
+    def test_do_not_depend_on_chunks_or_the_dtype_of_inputs(self, by):
         network = convolutional().double()
         x, y = torch.randn(7, 2, 4, 4, dtype=torch.float64), torch.randint(3, (7,))
         settings = {"epsilon": 0.1, "by": by, "steps": 3, "norm": "l2"}
         whole = robust_margins(network, x, y, **settings)
         for chunk in (1, 3):
             assert_close(robust_margins(network, x, y, chunk=chunk, **settings), whole)
-
-    def test_arrays_of_another_precision_do(self, by):
-        network = convolutional()
-        x, y = torch.randn(7, 2, 4, 4), torch.randint(3, (7,))
+        network, x = convolutional(), x.float()
         found = robust_margins(network, x.double().numpy(), y.numpy(), epsilon=0.1, by=by)
         assert_close(found, robust_margins(network, x, y, epsilon=0.1, by=by))
 
-    def test_token_numbers_are_refused(self, by):
+    def test_raise_for_token_ids(self, by):
         text = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3))
-        with pytest.raises(TypeError, match=r"int64 cannot be shifted.*the embedding returns"):
+        with pytest.raises(TypeError, match=r"int64 cannot be perturbed.*output of the embedding"):
             robust_margins(text, torch.randint(9, (5, 3)), [0] * 5, epsilon=0.1, by=by)
 
 
@@ -269,7 +257,7 @@ X, Y = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-class TestWhatIsWrong:
+class TestErrors:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
@@ -284,18 +272,18 @@ class TestWhatIsWrong:
             ({"low": 0}, "low and high bound an attack only"),
             ({"by": "attack", "high": [0.0, 1, 2]}, "high must be a number or broadcast to"),
             ({"labels": Y[:3]}, r"inputs are 4 examples, labels have shape \(3,\)"),
-            ({"labels": Y + 3}, "label 3 is no class"),
+            ({"labels": Y + 3}, r"labels must lie in \[0, 2\], got 3"),
             ({"inputs": X[:0], "labels": Y[:0]}, "need at least 1 example"),
-            ({"model": nn.Unflatten(1, (2, 1))}, r"must give \(4, k\) logits, got \(4, 2, 1\)"),
+            ({"model": nn.Unflatten(1, (2, 1))}, r"must return \(4, k\) logits, got \(4, 2, 1\)"),
         ],
     )
-    def test_is_said_in_one_line(self, changes, words):
+    def test_of_robust_margins_are_one_line(self, changes, words):
         settings = {"model": ODD, "inputs": X, "labels": Y, "epsilon": 0.1} | changes
         with pytest.raises(ValueError, match=words) as error:
             robust_margins(settings.pop("model"), **settings)
         assert "\n" not in str(error.value)
 
-    def test_a_network_that_gives_no_numbers(self):
+    def test_logits_that_are_not_finite_raise(self):
         with pytest.raises(FloatingPointError, match="not finite"):
             robust_margins(ODD, X * math.nan, Y, epsilon=0.1)
 
@@ -312,11 +300,11 @@ class TestWhatIsWrong:
             (lambda: logit_norm([[1.0, 2.0]], p=0.5), "p must be at least 1, got 0.5"),
             (lambda: margin_tail([]), "n at least 1"),
             (lambda: margin_tail([[1.0]]), r"must be \(n,\)"),
-            (lambda: margin_tail([1.0, math.nan]), "NaN, the first at row 1"),
+            (lambda: margin_tail([1.0, math.nan]), "NaN, the first at index 1"),
             (lambda: margin_tail([1.0], weights=[1, 2]), r"weights must be \(1,\)"),
         ],
     )
-    def test_numbers_that_are_not_what_they_should_be(self, call, words):
+    def test_of_margins_and_tails_are_one_line(self, call, words):
         with pytest.raises(ValueError, match=words) as error:
             call()
         assert "\n" not in str(error.value)

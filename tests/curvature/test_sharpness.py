@@ -1,4 +1,4 @@
-"""Sharpness of batches and of the worst place nearby: against loops and closed forms."""
+"""Batch sharpness and SAM sharpness, compared with loops and closed forms."""
 
 import copy
 import math
@@ -23,11 +23,10 @@ def test_batch_sharpness_is_the_mean_of_a_loop_over_batches():
     for _ in range(5):
         index = torch.randperm(12, generator=generator)[:4]
         pair = x[index], y[index]
-        slopes = torch.autograd.grad(
-            cross_entropy(model(pair[0]), pair[1]).mean(), [*model.parameters()]
-        )
-        slope = torch.cat([each.reshape(-1) for each in slopes])
-        ratios.append(float(slope @ hessian(model, pair) @ slope / (slope @ slope)))
+        loss = cross_entropy(model(pair[0]), pair[1]).mean()
+        gradients = torch.autograd.grad(loss, [*model.parameters()])
+        g = torch.cat([each.reshape(-1) for each in gradients])
+        ratios.append(float(g @ hessian(model, pair) @ g / (g @ g)))
     found = batch_sharpness(model, cross_entropy, (x, y), batch=4, batches=5, seed=3)
     assert float(found) == pytest.approx(sum(ratios) / 5)
     assert found.error == pytest.approx(float(torch.tensor(ratios).std()) / math.sqrt(5))
@@ -35,9 +34,7 @@ def test_batch_sharpness_is_the_mean_of_a_loop_over_batches():
     assert float(batch_sharpness(model, cross_entropy, batches, batch=4, batches=5, seed=3)) == (
         pytest.approx(float(found))
     )
-
-
-def test_a_batch_of_everything_is_one_batch_without_error():
+    # A batch of the whole dataset has no error.
     model, pair = mlp(), drawn((4,))
     found = batch_sharpness(model, cross_entropy, pair, batch=100)
     assert found.error == 0
@@ -45,7 +42,7 @@ def test_a_batch_of_everything_is_one_batch_without_error():
     assert float(again) == pytest.approx(float(found))
 
 
-def test_batch_sharpness_is_undefined_where_the_gradient_is_zero():
+def test_batch_sharpness_raises_where_the_gradient_is_zero():
     model = nn.Linear(4, 1, bias=False).double()
     nn.init.zeros_(model.weight)
     data = drawn((4,))[0], torch.zeros(7).long()
@@ -54,42 +51,40 @@ def test_batch_sharpness_is_undefined_where_the_gradient_is_zero():
 
 
 @pytest.mark.parametrize("rho", [0.05, 1.0])
-def test_one_step_on_a_quadratic_rises_by_its_formula(rho):
+def test_one_step_on_a_quadratic_equals_its_formula(rho):
     model, (x, _) = nn.Linear(4, 1, bias=False).double(), drawn((4,))
     matrix, weights = x.T @ x / 7, model.weight.detach()[0]
-    slope = matrix @ weights
-    rise = rho * slope.norm() + rho**2 / 2 * (slope @ matrix @ slope) / (slope @ slope)
+    g = matrix @ weights
+    increase = rho * g.norm() + rho**2 / 2 * (g @ matrix @ g) / (g @ g)
     found = sam_sharpness(model, half_square, (x, torch.zeros(7).long()), rho=rho)
-    assert found == pytest.approx(float(rise))
+    assert found == pytest.approx(float(increase))
 
 
-def test_more_steps_come_close_to_the_worst_place_in_the_ball():
+def test_more_steps_approach_the_maximum_in_the_ball():
     model, (x, _) = nn.Linear(4, 1, bias=False).double(), drawn((4,))
     data, matrix = (x, torch.zeros(7).long()), x.T @ x / 7
-    rises = [sam_sharpness(model, half_square, data, rho=2.0, steps=steps) for steps in (1, 2, 60)]
-    assert rises == sorted(rises)
+    found = [sam_sharpness(model, half_square, data, rho=2.0, steps=steps) for steps in (1, 2, 60)]
+    assert found == sorted(found)
     angles = torch.randn(20000, 4, generator=torch.Generator().manual_seed(0)).double()
-    shifts = 2 * angles / angles.norm(dim=1, keepdim=True)
     weights = model.weight.detach()
-    values = ((weights + shifts) @ matrix * (weights + shifts)).sum(1) / 2
+    moved = weights + 2 * angles / angles.norm(dim=1, keepdim=True)
+    values = (moved @ matrix * moved).sum(1) / 2
     best = float(values.max()) - float(weights @ matrix @ weights.T) / 2
-    assert best <= rises[-1] <= best * 1.02
+    assert best <= found[-1] <= best * 1.02
 
 
-def test_the_weights_are_bit_for_bit_as_before_and_a_flat_place_has_no_rise():
+def test_the_weights_do_not_change_and_without_an_increase_it_is_zero():
     model, pair = mlp(), drawn((4,))
     before = copy.deepcopy(model.state_dict())
     assert sam_sharpness(model, cross_entropy, pair, steps=3) > 0
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert sam_sharpness(model, lambda z, y: z.detach().sum(1), pair) == 0
-
-
-def test_a_step_over_the_top_of_a_hill_is_no_rise():
+    # A step across a maximum.
     model, data = nn.Linear(4, 1, bias=False).double(), (drawn((4,))[0], torch.zeros(7).long())
     assert sam_sharpness(model, lambda z, y: -half_square(z, y), data, rho=10.0) == 0
 
 
-def test_wrong_options_of_sharpness_are_one_line():
+def test_invalid_options_of_sharpness_raise():
     model, pair = mlp(), drawn((4,))
     for message, call in {
         "rho must be positive": lambda: sam_sharpness(model, cross_entropy, pair, rho=0.0),

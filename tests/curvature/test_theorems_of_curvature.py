@@ -1,4 +1,4 @@
-"""Lemmas and theorems that tie calibration to curvature, tried on numbers and on networks."""
+"""Lemmas and theorems on calibration and curvature, checked on random values and networks."""
 
 import math
 from functools import cache
@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from calibrant.curvature.bounds import interpolation_bounds, population_bounds
 from calibrant.curvature.jacobians import jacobian_norms
 from calibrant.curvature.margins import margin_tail, margins, predicted_margins, robust_margins
-from calibrant.losses.log_probs import of_others
+from calibrant.losses.log_probs import log_one_minus_p
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 
@@ -33,7 +33,7 @@ def curvature_of(logits):
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
     k = logits.shape[-1]
-    log_miss = [of_others(log_p, torch.full((len(p),), each)) for each in range(k)]
+    log_miss = [log_one_minus_p(log_p, torch.full((len(p),), each)) for each in range(k)]
     variances = (log_p + torch.stack(log_miss, 1)).exp()
     outer = p[:, :, None] * p[:, None]
     return torch.where(torch.eye(k, dtype=torch.bool), variances[:, :, None], -outer)
@@ -41,57 +41,54 @@ def curvature_of(logits):
 
 @SIZES
 class TestLemmas:
-    def test_1_the_error_is_at_most_what_labels_lack(self, k):
+    def test_1_the_error_is_at_most_the_mean_of_one_minus_p(self, k):
         for seed in range(5):
             torch.manual_seed(seed)
             logits, labels = draws(k)
-            # Half of the labels are those predicted, or nothing would be right at k = 100.
+            # Half of the labels are the predicted ones; otherwise none is correct at k = 100.
             labels = torch.where(torch.rand(3000) < 0.5, logits.argmax(1), labels)
             held = Predictions(logits, labels)
             each = (held.correct - held.confidence).abs().mean().item()
-            lack = of_others(logits.log_softmax(1), labels).exp().mean().item()
+            miss = log_one_minus_p(logits.log_softmax(1), labels).exp().mean().item()
             for bins in (1, 15, 200):
                 assert ece(held, bins=bins) <= each + 1e-12
-            assert each <= lack + 1e-12
+            assert each <= miss + 1e-12
 
-    def test_3_margins_bound_what_a_label_lacks_from_both_sides(self, k):
+    def test_3_margins_bound_one_minus_p_from_both_sides(self, k):
         logits, labels = draws(k)
-        lead = margins(logits, labels)
-        log_miss = of_others(logits.log_softmax(1), labels)
-        # In logs, where nothing underflows: e^-m / (1 + (K-1) e^-m) <= 1 - p_y <= (K-1) e^-m.
-        below = -lead - torch.log1p(torch.exp(math.log(k - 1) - lead))
-        slack = 1e-12 * (1 + lead.abs())
+        m = margins(logits, labels)
+        log_miss = log_one_minus_p(logits.log_softmax(1), labels)
+        # In logs, without underflow: e^-m / (1 + (K-1) e^-m) <= 1 - p_y <= (K-1) e^-m.
+        below = -m - torch.log1p(torch.exp(math.log(k - 1) - m))
+        slack = 1e-12 * (1 + m.abs())
         assert (below <= log_miss + slack).all()
-        assert (log_miss <= math.log(k - 1) - lead + slack).all()
-        # Both are reached: below by two classes, above by many that share the second place.
+        assert (log_miss <= math.log(k - 1) - m + slack).all()
+        # Both are attained: the lower one by two classes, the upper one by tied runners-up.
         if k == 2:
             assert torch.allclose(below, log_miss, rtol=1e-9, atol=1e-9)
-
-    def test_3_one_half_of_the_tail_is_a_bound_where_answers_are_right(self, k):
-        logits, _ = draws(k)
+        # Half of e^-m is a lower bound where predictions are correct.
         labels = logits.argmax(1)
-        lead = margins(logits, labels)
-        log_miss = of_others(logits.log_softmax(1), labels)
-        slack = 1e-12 * (1 + lead)
-        assert (log_miss >= torch.nn.functional.logsigmoid(-lead) - slack).all()
-        assert (log_miss >= -lead - math.log(2) - slack).all()
+        m = margins(logits, labels)
+        log_miss = log_one_minus_p(logits.log_softmax(1), labels)
+        slack = 1e-12 * (1 + m)
+        assert (log_miss >= torch.nn.functional.logsigmoid(-m) - slack).all()
+        assert (log_miss >= -m - math.log(2) - slack).all()
 
-    def test_4_curvature_in_the_logits_fades_with_confidence(self, k):
+    def test_4_curvature_in_the_logits_vanishes_with_confidence(self, k):
         logits, _ = draws(k, 3000 if k < 100 else 300)
         spectrum = torch.linalg.eigvalsh(curvature_of(logits))
         top, slack = spectrum[:, -1], 1e-12 * spectrum[:, -1] + 1e-300
         log_p = logits.log_softmax(1)
-        doubt = of_others(log_p, logits.argmax(1)).exp()
+        doubt = log_one_minus_p(log_p, logits.argmax(1)).exp()
         variances = curvature_of(logits).diagonal(dim1=1, dim2=2)
         assert (top <= 2 * variances.amax(1) + slack).all()
         assert (2 * variances.amax(1) <= 2 * doubt + slack).all()
         assert (top <= 0.5 + 1e-12).all()
-        # The trace is one less the sum of squares, at most one less the largest square.
+        # The trace is one minus the sum of squares, at most one minus the largest square.
         assert (variances.sum(1) <= doubt * (2 - doubt) + 1e-12 * doubt).all()
         square = 1 - log_p.exp().pow(2).sum(1)
         assert torch.allclose(variances.sum(1), square, rtol=0, atol=1e-12)
-
-    def test_4_one_half_is_reached(self, k):
+        # The bound of one half is attained.
         logits = torch.full((1, k), -math.inf, dtype=torch.float64)
         logits[:, :2] = 0
         p = logits.softmax(1)[0]
@@ -105,7 +102,7 @@ def tanh_network(k):
 
 @cache
 def learnt(k, seed, steps):
-    """Weights after some steps on labels that mean nothing, and the data."""
+    """Weights after some steps on random labels, and the data."""
     torch.manual_seed(seed)
     network = tanh_network(k)
     inputs, labels = torch.randn(20, 4, dtype=torch.float64), torch.randint(k, (20,))
@@ -132,7 +129,7 @@ class Case:
         self.predictions = Predictions(self.logits, self.labels)
 
     def measured(self):
-        """Curvature by brute force, and what the package says of the Jacobians."""
+        """Curvature by brute force, and the norms of the Jacobians."""
         weights = {name: each.detach() for name, each in self.network.named_parameters()}
 
         def logits(weights, one):
@@ -157,7 +154,7 @@ def assert_all_hold(bounds):
 
 @pytest.mark.parametrize("k", [2, 3, 7])
 @pytest.mark.parametrize("scale", [0.1, 1, 10, 100])
-def test_theorem_4_1_on_networks_that_know_nothing(k, scale):
+def test_theorem_4_1_on_random_networks(k, scale):
     for seed in range(3):
         case = Case(k, seed=seed, scale=scale)
         measured = case.measured()
@@ -171,7 +168,7 @@ def test_theorem_4_1_on_networks_that_know_nothing(k, scale):
 
 @pytest.mark.parametrize("k", [2, 3, 7])
 @pytest.mark.parametrize("scale", [0.1, 1, 3, 10])
-def test_theorem_4_2_on_networks_that_know_all_answers(k, scale):
+def test_theorem_4_2_on_interpolating_networks(k, scale):
     case = Case(k, seed=k, scale=scale, trained=True)
     assert (margins(case.logits, case.labels) > 0).all()
     measured = case.measured()
@@ -179,7 +176,7 @@ def test_theorem_4_2_on_networks_that_know_all_answers(k, scale):
     assert len(found) == 10
     assert_all_hold(found)
     assert_all_hold(population_bounds(case.predictions, **measured))
-    # What is wrong by a constant is seen: the bounds are not idle by orders of magnitude.
+    # The bounds are not loose by orders of magnitude.
     sides = {each.name: each for each in found}
     if scale >= 1:
         assert sides["Q_D / 2 <= ECE"].right < 5 * sides["Q_D / 2 <= ECE"].left
@@ -187,7 +184,7 @@ def test_theorem_4_2_on_networks_that_know_all_answers(k, scale):
     assert sides["lambda_max <= 2 C_J^2 ECE"].right < 1000 * measured["sharpness"]
 
 
-def test_curvature_and_error_fade_together_as_margins_grow():
+def test_curvature_and_error_vanish_together_as_margins_grow():
     found = []
     for scale in (1, 2, 4, 8):
         case = Case(3, seed=3, scale=scale, trained=True)
@@ -199,7 +196,7 @@ def test_curvature_and_error_fade_together_as_margins_grow():
     assert found[-1][1] < 1e-6 * found[0][1]
 
 
-def test_one_half_is_sharp_where_one_over_k_is_loose():
+def test_the_bounds_of_the_tail_are_tight():
     # A hundred classes, of which two compete: 1 - p_y is e^-m / (1 + e^-m), nearly e^-m / 2.
     logits = torch.full((50, 100), -200.0, dtype=torch.float64)
     logits[:, 0], logits[:, 1] = 1e-6, 0
@@ -207,9 +204,7 @@ def test_one_half_is_sharp_where_one_over_k_is_loose():
     half, paper = (next(b for b in found if b.name == f"Q_D / {c} <= ECE") for c in ("2", "K"))
     assert half.right == pytest.approx(half.left, rel=1e-5)
     assert paper.right == pytest.approx(50 * paper.left, rel=1e-5)
-
-
-def test_the_upper_bound_is_sharp_where_all_others_share_the_second_place():
+    # The upper bound is tight where all other classes tie.
     logits = torch.zeros(50, 100, dtype=torch.float64)
     logits[:, 0] = 30
     found = interpolation_bounds(Predictions(logits, [0] * 50))
@@ -217,7 +212,7 @@ def test_the_upper_bound_is_sharp_where_all_others_share_the_second_place():
     assert upper.right == pytest.approx(upper.left, rel=1e-9)
 
 
-def test_the_curvature_bound_is_sharp_for_one_sure_answer_of_two():
+def test_the_curvature_bound_is_tight_for_one_confident_prediction_of_two_classes():
     network = nn.Linear(1, 2, bias=False, dtype=torch.float64)
     with torch.no_grad():
         network.weight.copy_(torch.tensor([[20.0], [0.0]]))
@@ -232,7 +227,7 @@ def test_the_curvature_bound_is_sharp_for_one_sure_answer_of_two():
 
 class TestNoConverse:
     @pytest.mark.parametrize("confidence", [0.75, 0.9, 0.999])
-    def test_two_classes_that_are_calibrated_have_a_tail_of_one_however_sure(self, confidence):
+    def test_calibrated_predictions_of_two_classes_have_a_tail_of_one(self, confidence):
         # p (1-p)/p + (1-p) p/(1-p) = 1, at no calibration error at all.
         logits = [[math.log(confidence / (1 - confidence)), 0.0]] * 1000
         labels = [0] * round(1000 * confidence) + [1] * round(1000 * (1 - confidence))
@@ -242,15 +237,15 @@ class TestNoConverse:
         assert error.left == pytest.approx(0, abs=1e-12)
         assert tail.right == pytest.approx(1)
 
-    def test_one_confident_wrong_answer_makes_the_bound_say_nothing(self):
+    def test_one_confident_wrong_prediction_makes_the_bound_trivial(self):
         logits, labels = [[12.0, 0.0]] * 2000, [0] * 1999 + [1]
-        lack, tail = population_bounds(Predictions(logits, labels))
-        assert lack.left < 6e-4
-        assert lack.right < 6e-4
+        miss, tail = population_bounds(Predictions(logits, labels))
+        assert miss.left < 6e-4
+        assert miss.right < 6e-4
         assert tail.right == 1
         assert margin_tail(margins(logits, labels)) > 80
 
-    def test_margins_without_labels_say_nothing_of_the_error(self):
+    def test_margins_without_labels_do_not_bound_the_error(self):
         held = Predictions([[30.0, 0.0]] * 100, [1] * 100)
         assert margin_tail(predicted_margins(held.logits)) < 1e-12
         assert ece(held, bins=1) > 0.99
@@ -259,7 +254,7 @@ class TestNoConverse:
 
 
 class TestSquaredErrorOnLogits:
-    """Its curvature does not fade, however sure the network, and its optimum is not sure."""
+    """Its curvature does not depend on confidence, and its optimum is under-confident."""
 
     @pytest.mark.parametrize("k", [2, 5, 10])
     def test_curvature_is_the_same_everywhere(self, k):
@@ -267,16 +262,16 @@ class TestSquaredErrorOnLogits:
         for scale in (0, 1, 50):
             found = hessian(lambda z: (z - target).pow(2).mean())(scale * target)
             assert torch.allclose(found, 2 / k * torch.eye(k, dtype=torch.float64))
-            faded = curvature_of(scale * target[None])[0]
+            curvature = curvature_of(scale * target[None])[0]
             dense = hessian(lambda z: nn.functional.cross_entropy(z, torch.tensor(0)))
-            assert torch.allclose(faded, dense(scale * target), rtol=1e-9, atol=1e-15)
-        assert torch.linalg.eigvalsh(faded)[-1] < 1e-20
+            assert torch.allclose(curvature, dense(scale * target), rtol=1e-9, atol=1e-15)
+        assert torch.linalg.eigvalsh(curvature)[-1] < 1e-20
 
-    @pytest.mark.parametrize(("k", "sure"), [(2, 0.7311), (10, 0.2320), (100, 0.0267)])
-    def test_its_optimum_is_underconfident(self, k, sure):
+    @pytest.mark.parametrize(("k", "confidence"), [(2, 0.7311), (10, 0.2320), (100, 0.0267)])
+    def test_its_optimum_is_underconfident(self, k, confidence):
         best = torch.eye(k, dtype=torch.float64)
         held = Predictions(best.repeat(50, 1), list(range(k)) * 50)
         exact = math.e / (math.e + k - 1)
         assert held.confidence.min().item() == pytest.approx(exact)
-        assert exact == pytest.approx(sure, abs=5e-5)
+        assert exact == pytest.approx(confidence, abs=5e-5)
         assert ece(held) == pytest.approx(1 - exact)

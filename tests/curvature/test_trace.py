@@ -1,4 +1,4 @@
-"""Traces: exact where they can be, unbiased, and with error bars that hold."""
+"""Traces: exact where possible, unbiased, with correct standard errors."""
 
 import math
 from dataclasses import astuple
@@ -7,7 +7,7 @@ import pytest
 import torch
 from dense_curvature import drawn, hessian, image_network, mlp
 
-from calibrant.curvature.trace import Estimate, average, estimated, trace
+from calibrant.curvature.trace import Estimate, average, estimate_trace, trace
 from calibrant.losses import cross_entropy
 
 
@@ -18,30 +18,28 @@ def decaying(size: int = 120) -> torch.Tensor:
 
 
 def of(matrix: torch.Tensor, method: str, products: int, seed: int = 0) -> Estimate:
-    return estimated(lambda v: matrix @ v, len(matrix), method=method, products=products, seed=seed)
+    return estimate_trace(
+        lambda v: matrix @ v, len(matrix), method=method, products=products, seed=seed
+    )
 
 
 @pytest.mark.parametrize("method", ["hutchinson", "hutch++"])
-def test_estimates_are_centred_and_their_errors_honest(method):
+def test_estimates_are_unbiased_and_their_standard_errors_correct(method):
     matrix = decaying()
     found = [of(matrix, method, 30, seed) for seed in range(200)]
     gaps = torch.tensor([each.value - float(matrix.trace()) for each in found])
     errors = torch.tensor([each.error for each in found])
     assert abs(float(gaps.mean())) < 4 * float(gaps.std()) / math.sqrt(200)
-    # With ten or more draws, two standard errors hold about nineteen times of twenty.
+    # Two standard errors cover about 95 % with ten or more draws.
     assert 0.88 < float((gaps.abs() < 2 * errors).float().mean()) < 0.99
     assert float(errors.mean()) == pytest.approx(float(gaps.std()), rel=0.2)
 
 
-def test_the_variance_of_hutchinson_is_that_of_its_formula():
+def test_hutchinson_has_the_variance_of_its_formula_and_hutch_a_smaller_one():
     matrix = decaying()
     gaps = torch.tensor([of(matrix, "hutchinson", 10, seed).value for seed in range(400)])
     variance = 2 * float(matrix.square().sum() - matrix.diag().square().sum()) / 10
     assert float(gaps.var()) == pytest.approx(variance, rel=0.2)
-
-
-def test_with_many_products_and_few_large_values_the_default_has_the_smaller_error():
-    matrix = decaying()
 
     def error(method: str) -> float:
         values = [of(matrix, method, 60, seed).value for seed in range(60)]
@@ -50,7 +48,7 @@ def test_with_many_products_and_few_large_values_the_default_has_the_smaller_err
     assert error("hutch++") < error("hutchinson") / 10
 
 
-def test_hutch_is_exact_where_the_rank_is_small():
+def test_hutch_is_exact_for_matrices_of_low_rank():
     generator = torch.Generator().manual_seed(0)
     thin = torch.randn(50, 3, generator=generator).double()
     found = of(thin @ thin.T, "hutch++", 30)
@@ -59,7 +57,7 @@ def test_hutch_is_exact_where_the_rank_is_small():
 
 
 @pytest.mark.parametrize("products", [6, 7, 8, 29, 31])
-def test_no_more_products_are_used_than_were_allowed(products):
+def test_exactly_the_requested_number_of_products_is_used(products):
     matrix, used = decaying(50), []
 
     def product(vector):
@@ -68,12 +66,12 @@ def test_no_more_products_are_used_than_were_allowed(products):
 
     for method in ("hutchinson", "hutch++"):
         used.clear()
-        estimated(product, 50, method=method, products=products, seed=0)
+        estimate_trace(product, 50, method=method, products=products, seed=0)
         assert len(used) == products
 
 
 @pytest.mark.parametrize("matrix", ["hessian", "gauss_newton"])
-def test_the_trace_of_a_network_is_exact_with_as_many_products_as_weights(matrix):
+def test_the_trace_is_exact_with_as_many_products_as_weights(matrix):
     model, pair = mlp(), drawn((4,))
     found = trace(model, cross_entropy, pair, matrix=matrix, products=27)
     assert found.error == 0
@@ -96,13 +94,10 @@ def test_the_trace_of_a_network_lies_within_its_error():
     assert float(other) != pytest.approx(float(plain), rel=1e-6)
 
 
-def test_estimates_read_as_numbers_and_as_text():
+def test_estimates_convert_to_numbers_and_text_and_invalid_options_raise():
     assert float(Estimate(2.5, 0.5)) == 2.5
     assert str(Estimate(2.5, 0.5)) == "2.5 ± 0.5"
     assert average([1.0, 3.0]) == Estimate(2.0, 1.0)
-
-
-def test_wrong_options_are_one_line():
     for message, options in {
         "products must be at least 2": {"products": 1},
         r"products must be at least 6": {"products": 5, "method": "hutch++"},

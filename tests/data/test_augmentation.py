@@ -1,4 +1,4 @@
-"""Augmentation: equal to a plain loop, and blind to which examples share a batch."""
+"""Augmentation: equal to a plain loop, and independent of the other examples of a batch."""
 
 import numpy as np
 import pytest
@@ -91,8 +91,8 @@ class TestEveryAugmentation:
                 assert torch.equal(batch.share, whole.share[part])
                 assert torch.equal(batch.other_labels, whole.other_labels[part])
 
-    def test_epoch_and_seed_change_it(self, augmentation, images):
-        index = torch.arange(40)
+    def test_epoch_and_seed_change_it_but_not_the_stored_images(self, augmentation, images):
+        index, before = torch.arange(40), images.inputs.clone()
         batches = [
             augmentation(images, index, seed=seed, epoch=epoch).inputs
             for seed, epoch in ((0, 0), (0, 1), (1, 0))
@@ -100,14 +100,10 @@ class TestEveryAugmentation:
         assert not torch.equal(batches[0], batches[1])
         assert not torch.equal(batches[0], batches[2])
         assert not torch.equal(batches[1], batches[2])
-
-    def test_stored_images_stay(self, augmentation, images):
-        before = images.inputs.clone()
-        augmentation(images, torch.arange(40), seed=0, epoch=0)
         assert torch.equal(images.inputs, before)
 
 
-def test_the_neutral_one_is_the_plain_batch_bit_for_bit(images):
+def test_the_neutral_augmentation_is_the_plain_batch_bit_for_bit(images):
     index = torch.tensor([4, 4, 0])
     plain, neutral = images.batch(index), Augmentation()(images, index, seed=0, epoch=0)
     assert torch.equal(plain.inputs, neutral.inputs)
@@ -116,7 +112,7 @@ def test_the_neutral_one_is_the_plain_batch_bit_for_bit(images):
     assert neutral.other_labels is None
 
 
-def test_masks_move_with_their_images(scenes):
+def test_masks_are_cropped_and_flipped_with_their_images(scenes):
     augmentation = Augmentation(crop=2, flip=True)
     index = torch.arange(12)
     batch = augmentation(scenes, index, seed=3, epoch=0, ignore_index=9)
@@ -127,7 +123,7 @@ def test_masks_move_with_their_images(scenes):
     assert (batch.labels == 9).any()
 
 
-def test_vectors_can_be_mixed():
+def test_mixup_of_vectors():
     split = Split(torch.randn(10, 3), torch.arange(10), torch.arange(10))
     batch = Augmentation(mixup=1.0)(split, torch.arange(10), seed=0, epoch=0)
     expected = (
@@ -139,15 +135,15 @@ def test_vectors_can_be_mixed():
 
 @pytest.fixture
 def texts():
-    """Thirty texts of at most nine words, the unknown one among them, and what pads them."""
+    """Thirty texts of at most nine words, including the unknown one, and padding."""
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randint(1, 50, (30, 9), generator=generator)
     tokens[torch.arange(9) >= torch.randint(1, 10, (30, 1), generator=generator)] = 0
     return Split(tokens, torch.arange(30) % 4, torch.arange(30))
 
 
-class TestWordsDropped:
-    def test_each_word_has_a_chance_of_its_own_to_become_unknown(self, texts):
+class TestWordDropout:
+    def test_each_word_becomes_unknown_with_the_probability(self, texts):
         index = torch.tensor([7, 0, 29, 7])
         batch = Augmentation(word_dropout=0.4)(texts, index, seed=5, epoch=2)
         expected = texts.inputs[index].tolist()
@@ -158,8 +154,6 @@ class TestWordsDropped:
         assert batch.inputs.tolist() == expected
         assert batch.inputs.dtype == torch.int64
         assert torch.equal(batch.labels, texts.labels[index])
-
-    def test_the_part_that_is_dropped_is_the_one_asked_for(self):
         split = Split(torch.full((400, 50), 7), torch.zeros(400).long(), torch.arange(400))
         batch = Augmentation(word_dropout=0.2)(split, torch.arange(400), seed=0, epoch=0)
         dropped = (batch.inputs == 1).double()
@@ -168,7 +162,7 @@ class TestWordsDropped:
         assert float(dropped.mean(0).std()) < 0.04
         assert float(dropped.mean(1).std()) < 0.08
 
-    def test_epochs_differ_and_stored_texts_stay(self, texts):
+    def test_epochs_differ_and_stored_texts_do_not_change(self, texts):
         before = texts.inputs.clone()
         first, second = (
             Augmentation(word_dropout=0.4)(texts, torch.arange(30), seed=0, epoch=epoch).inputs
@@ -177,33 +171,18 @@ class TestWordsDropped:
         assert not torch.equal(first, second)
         assert torch.equal(texts.inputs, before)
 
-    def test_images_have_no_words(self, images):
-        with pytest.raises(ValueError, match="word_dropout is for text"):
-            Augmentation(word_dropout=0.1)(images, torch.arange(2), seed=0, epoch=0)
-
-    @pytest.mark.parametrize("chance", [-0.1, 1.0, float("nan")])
-    def test_the_chance_is_a_part(self, chance):
-        with pytest.raises(ValueError, match=r"word_dropout must lie in \[0, 1\), got"):
-            Augmentation(word_dropout=chance)
-
 
 class TestRandomNumbers:
-    def test_they_are_uniform_and_unlike_for_neighbours(self):
+    def test_they_are_uniform_independent_and_the_same_on_every_machine(self):
         many = uniform(0, 0, 0, np.arange(100_000))
         assert stats.kstest(many, "uniform").pvalue > 1e-3
         assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.01
         for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
             assert abs(np.corrcoef(many, uniform(*other, np.arange(100_000)))[0, 1]) < 0.01
-
-    def test_arguments_do_not_stand_in_for_one_another(self):
         index = np.arange(1000)
         assert not np.array_equal(uniform(1, 2, 0, index), uniform(2, 1, 0, index))
         assert not np.array_equal(uniform(1, 0, 2, index), uniform(1, 2, 0, index))
-
-    def test_a_golden_value_holds_on_every_machine(self):
         assert uniform(1, 2, 3, np.array([4, 5])).tolist() == GOLDEN
-
-    def test_shifts_and_mirrors_occur_equally_often(self, images):
         index = np.arange(50_000)
         counts = np.bincount((uniform(0, 0, ROW, index) * 5).astype(int), minlength=5)
         assert (np.abs(counts - 10_000) < 500).all()
@@ -217,28 +196,24 @@ class TestRandomNumbers:
 GOLDEN = [0.40633139146067065, 0.6805132878310347]
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        "augmentation", [Augmentation(crop=1), Augmentation(flip=True)], ids=str
-    )
-    def test_only_images_are_moved(self, augmentation):
-        vectors = Split(torch.randn(4, 3), torch.arange(4), torch.arange(4))
-        with pytest.raises(ValueError, match="crop and flip are for images"):
-            augmentation(vectors, torch.arange(4), seed=0, epoch=0)
-
-    def test_tokens_cannot_be_mixed(self):
-        tokens = Split(torch.ones(4, 3).long(), torch.arange(4), torch.arange(4))
-        with pytest.raises(ValueError, match="token numbers cannot be mixed"):
-            Augmentation(mixup=0.2)(tokens, torch.arange(4), seed=0, epoch=0)
-
-    def test_cropped_masks_need_a_label_for_what_lies_outside(self, scenes):
-        with pytest.raises(ValueError, match="need ignore_index"):
-            Augmentation(crop=1)(scenes, torch.arange(4), seed=0, epoch=0)
-
-    @pytest.mark.parametrize(
-        "settings",
-        [{"crop": -1}, {"mixup": -0.1}, {"mixup": float("nan")}, {"mixup": float("inf")}],
-    )
-    def test_settings_out_of_range(self, settings):
-        with pytest.raises(ValueError, match=next(iter(settings))):
-            Augmentation(**settings)
+def test_inputs_that_do_not_fit_and_settings_out_of_range_raise(images, scenes):
+    vectors = Split(torch.randn(4, 3), torch.arange(4), torch.arange(4))
+    tokens = Split(torch.ones(4, 3).long(), torch.arange(4), torch.arange(4))
+    for settings, split, message in (
+        ({"crop": 1}, vectors, "crop and flip are for images"),
+        ({"flip": True}, vectors, "crop and flip are for images"),
+        ({"mixup": 0.2}, tokens, "mixup is for images and vectors, not for token ids"),
+        ({"crop": 1}, scenes, "need ignore_index"),
+        ({"word_dropout": 0.1}, images, "word_dropout is for text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Augmentation(**settings)(split, torch.arange(4), seed=0, epoch=0)
+    nan, inf = float("nan"), float("inf")
+    for name, values in {
+        "crop": [-1],
+        "mixup": [-0.1, nan, inf],
+        "word_dropout": [-0.1, 1.0, nan],
+    }.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"{name} must"):
+                Augmentation(**{name: value})

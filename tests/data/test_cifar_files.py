@@ -1,4 +1,4 @@
-"""CIFAR from the files of its authors: pickles, which are read without running what they say."""
+"""CIFAR from the files of its authors: pickles, read without running their code."""
 
 import os
 import pickle
@@ -47,7 +47,7 @@ def write_cifar100(folder):
 
 @pytest.mark.parametrize("protocol", range(5))
 @pytest.mark.parametrize("spelt", [bytes, str])
-def test_batches_are_read_whatever_the_protocol(tmp_path, protocol, spelt):
+def test_batches_of_every_pickle_protocol_are_read(tmp_path, protocol, spelt):
     write_cifar10(tmp_path / "cifar-10-batches-py", protocol, spelt)
     splits = load("cifar10", 0, root=tmp_path)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (90, 10, 20)
@@ -60,7 +60,7 @@ def test_batches_are_read_whatever_the_protocol(tmp_path, protocol, spelt):
 
 
 def test_the_strings_of_python_2_are_read(tmp_path):
-    """As the authors' own files hold them: an array whose bytes are a string of Python 2."""
+    """As in the authors' files: an array whose bytes are a string of Python 2."""
     raw = bytes(range(256)) * 12
     content = b"".join(
         [
@@ -96,7 +96,7 @@ def test_the_archive_is_read_without_unpacking(tmp_path, name):
     assert load(name, 0, root=other).fingerprint == expected
     whole = (other / archive).read_bytes()
     (other / archive).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="is not a whole tar archive"):
+    with pytest.raises(ValueError, match="is not a complete tar archive"):
         load(name, 0, root=other)
     with tarfile.open(other / archive, "w:gz") as tar:
         tar.add(folder / sorted(os.listdir(folder))[0], arcname=f"{place}/nothing")
@@ -123,7 +123,7 @@ class Evil:
 
 
 def hostile(tmp_path):
-    """Contents that must not be read, and a word of the answer."""
+    """Untrusted contents, and a part of the error message."""
     large = b"\x80\x02cnumpy\nndarray\n(J\x00\x00\x00\x7ftR."
     changed = b"\x80\x02cnumpy\ndtype\nN}U\x0c__defaults__K\x01s\x86b."
     objects = pickle.dumps({b"data": np.array([[1, "x"]], dtype=object)}, protocol=2)
@@ -131,31 +131,31 @@ def hostile(tmp_path):
     return {
         "a call": (pickle.dumps({b"data": Evil(tmp_path / "made")}), "mkdir, which is not allowed"),
         "eval": (b"c__builtin__\neval\n(S'1'\ntR.", "not allowed"),
-        "a long way round": (b"cnumpy\n_core.multiarray.os.system\n(S'ls'\ntR.", "not allowed"),
-        "numpy with a size": (large, "can be read"),
+        "a nested name": (b"cnumpy\n_core.multiarray.os.system\n(S'ls'\ntR.", "not allowed"),
+        "numpy with a size": (large, "not a readable pickle"),
         "a changed function": (changed, "tries to change"),
         "objects": (objects, "only arrays of uint8"),
         "other numbers": (wide, "only arrays of uint8"),
         "a huge memo": (b"\x80\x02K\x01r\xff\xff\xff\x7f.", "object number"),
-        "a huge string": (b"\x80\x04\x8e" + struct.pack("<Q", 2**50) + b"x.", "can be read"),
-        "nothing": (b"", "can be read"),
-        "half": (pickle.dumps(batch(0))[:1000], "can be read"),
+        "a huge string": (b"\x80\x04\x8e" + struct.pack("<Q", 2**50) + b"x.", "not a readable"),
+        "empty": (b"", "not a readable pickle"),
+        "half": (pickle.dumps(batch(0))[:1000], "not a readable pickle"),
         "no dict": (pickle.dumps([1, 2]), "must hold a dict, got list"),
         "no data": (pickle.dumps({b"labels": [1]}), "'data' must be uint8"),
         "another shape": (
             pickle.dumps({b"data": np.zeros((2, 100), np.uint8), b"labels": [0, 1]}),
             "'data' must be uint8",
         ),
-        "fewer labels": (pickle.dumps(batch(0) | {b"labels": [1]}), "must be 20 whole numbers"),
+        "fewer labels": (pickle.dumps(batch(0) | {b"labels": [1]}), "must be 20 integers"),
         "wrong labels": (pickle.dumps(batch(0) | {b"labels": [10] * 20}), r"in \[0, 9\], got 10"),
         "huge labels": (pickle.dumps(batch(0) | {b"labels": [2**70] * 20}), "must lie in"),
         "no labels": (pickle.dumps(batch(0) | {b"labels": b"0123"}), "must be a list"),
-        "extension": (b"\x80\x02\x82\x05.", "can be read"),
+        "extension": (b"\x80\x02\x82\x05.", "not a readable pickle"),
     }
 
 
 @pytest.mark.parametrize("kind", hostile(Path("/nowhere")))
-def test_hostile_and_damaged_batches_are_refused_in_one_line(tmp_path, kind):
+def test_untrusted_and_damaged_batches_raise_in_one_line(tmp_path, kind):
     folder = write_cifar10(tmp_path / "cifar-10-batches-py")
     content, words = hostile(tmp_path)[kind]
     (folder / "data_batch_3").write_bytes(content)
@@ -166,11 +166,11 @@ def test_hostile_and_damaged_batches_are_refused_in_one_line(tmp_path, kind):
     assert not (tmp_path / "made").exists()
 
 
-def test_an_array_may_not_claim_more_than_it_holds(tmp_path):
+def test_an_array_that_declares_more_than_its_bytes_raises(tmp_path):
     content = pickle.dumps(batch(0, n=2), protocol=2)
     wrong = content.replace(b"K\x02M\x00\x0c\x86", b"K\x09M\x00\x0c\x86")
     assert wrong != content
-    with pytest.raises(ValueError, match=r"claims \(9, 3072\) and holds 6144 bytes"):
+    with pytest.raises(ValueError, match=r"declares \(9, 3072\), but has 6144 bytes"):
         unpickled(tmp_path / "x", wrong)
 
 
@@ -213,7 +213,7 @@ class TestHumanLabels:
         assert np.array_equal(splits.test.inputs, arrays["x_test"].transpose(0, 3, 1, 2))
         assert splits.test.posterior is None
 
-    def test_human_answers_become_the_posterior_of_test(self, npz):
+    def test_human_label_frequencies_are_the_posterior_of_test(self, npz):
         folder, arrays, _ = npz
         splits = load("cifar10", 0, root=folder, human=True, limit=20)
         counts = arrays["human_counts_test"].astype(float)[splits.test.rows - 60]
@@ -221,7 +221,7 @@ class TestHumanLabels:
         assert splits.train.posterior is None
 
     @pytest.mark.parametrize("name", ["worse", "aggregate", "random1", "random2", "random3"])
-    def test_train_gets_the_asked_labels_and_val_stays_clean(self, npz, name):
+    def test_train_has_the_requested_labels_and_val_is_clean(self, npz, name):
         folder, arrays, noisy = npz
         splits = load("cifar10", 1, root=folder, label_noise=name)
         column = noisy["labels3"][:, int(name[-1]) - 1] if name[:6] == "random" else noisy[name]
@@ -234,7 +234,7 @@ class TestHumanLabels:
         assert len(load("cifar10", 0, root=folder).test) == 20
         assert len(load("cifar10", 0, root=folder, human=True).test) == 30
 
-    def test_wrong_names_and_wrong_files_are_refused(self, npz):
+    def test_unknown_names_and_mismatching_files_raise(self, npz):
         folder, _, noisy = npz
         with pytest.raises(ValueError, match=r"did you mean worse"):
             load("cifar10", 0, root=folder, label_noise="worst")
@@ -245,7 +245,7 @@ class TestHumanLabels:
         with pytest.raises(FileNotFoundError, match="CIFAR-10N"):
             load("cifar10", 0, root=folder, label_noise="worse")
 
-    def test_an_image_nobody_judged_is_refused(self, npz):
+    def test_an_image_without_human_labels_raises(self, npz):
         folder, arrays, _ = npz
         arrays["human_counts_test"][3] = 0
         files.write(folder / "cifar10_A.npz", arrays)
@@ -257,12 +257,12 @@ class TestHumanLabels:
         [
             ({"x_train": np.zeros((60, 32, 32, 3))}, "'x_train' must be uint8 images"),
             ({"x_train": np.zeros((60, 32), np.uint8)}, "'x_train' must be uint8 images"),
-            ({"y_train": np.zeros(59, np.uint8)}, "'y_train' must be 60 whole numbers"),
+            ({"y_train": np.zeros(59, np.uint8)}, "'y_train' must be 60 integers"),
             ({"y_test": np.full(30, 10, np.uint8)}, r"'y_test' must lie in \[0, 9\], got 10"),
             ({"y_test": np.full(30, -1)}, r"'y_test' must lie in \[0, 9\], got -1"),
         ],
     )
-    def test_arrays_that_do_not_fit_are_refused(self, npz, change, words):
+    def test_invalid_arrays_raise(self, npz, change, words):
         folder, arrays, _ = npz
         files.write(folder / "cifar10_A.npz", arrays | change)
         with pytest.raises(ValueError, match=words):

@@ -1,4 +1,4 @@
-"""Embedded sets: the posterior is the truth."""
+"""Embedded datasets with known posterior."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ class TestKnownPosterior:
             assert (part.posterior >= 0).all()
             np.testing.assert_allclose(part.posterior.sum(1), 1, atol=1e-12)
 
-    def test_labels_occur_as_often_as_it_says(self, name):
+    def test_labels_have_the_frequencies_of_the_posterior(self, name):
         split = load(name, 0, test_n=40_000).test
         for c, chance in enumerate(split.posterior.numpy().T):
             hit = split.labels.numpy() == c
@@ -29,14 +29,12 @@ class TestKnownPosterior:
                 spread = float((chance * (1 - chance))[inside].sum()) ** 0.5
                 assert abs(float((hit - chance)[inside].sum())) < 5 * spread + 1e-9
 
-    def test_sizes_are_options(self, name):
+    def test_sizes_are_options_and_invalid_ones_raise(self, name):
         splits = load(name, 0, n=100, test_n=30, classes=3, dimensions=5)
         assert (len(splits.train), len(splits.val), len(splits.test)) == (90, 10, 30)
         assert splits.shape == (5,)
         assert splits.classes == 3
         assert splits.kind == "vectors"
-
-    def test_bad_settings_are_named(self, name):
         with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
             load(name, 0, classes=1)
         with pytest.raises(ValueError, match="n must be positive, got 0"):
@@ -53,7 +51,7 @@ def test_the_posterior_of_blobs_is_bayes_rule():
     np.testing.assert_allclose(split.posterior[7], density / density.sum(), rtol=1e-9)
 
 
-def test_temperature_makes_labels_harder_without_touching_inputs():
+def test_temperature_makes_labels_harder_for_the_same_inputs():
     cold, hot = (load("teacher", 0, temperature=t).test for t in (0.5, 4.0))
     assert torch.equal(cold.inputs, hot.inputs)
     assert cold.posterior.amax(1).mean() > hot.posterior.amax(1).mean() + 0.2

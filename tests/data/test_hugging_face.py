@@ -1,4 +1,4 @@
-"""Sets of Hugging Face, from folders on this disk."""
+"""Hugging Face datasets from local folders."""
 
 import json
 
@@ -45,9 +45,9 @@ def test_text_is_found_by_its_columns(tmp_path):
         load(name, 0, size=3)
 
 
-def test_secret_test_labels_make_validation_the_test(tmp_path):
-    secret = columns(5) | {"label": [-1] * 5}
-    name = saved(tmp_path / "x", TEXT, train=columns(40), validation=columns(6), test=secret)
+def test_with_hidden_test_labels_validation_becomes_test(tmp_path):
+    hidden = columns(5) | {"label": [-1] * 5}
+    name = saved(tmp_path / "x", TEXT, train=columns(40), validation=columns(6), test=hidden)
     splits = load(name, 0)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (36, 4, 6)
 
@@ -66,7 +66,7 @@ def test_images_are_decoded_and_resized(tmp_path):
     assert load(name, 0, size=4).shape == (3, 4, 4)
 
 
-def test_columns_can_be_named_and_wrong_ones_are_answered(tmp_path):
+def test_columns_can_be_named_and_invalid_ones_raise(tmp_path):
     features = {
         "title": datasets.Value("string"),
         "body": datasets.Value("string"),
@@ -98,7 +98,7 @@ def test_a_folder_of_json_lines_is_read(tmp_path):
     assert splits.class_names == ("a", "b")
 
 
-def test_what_is_not_there_is_told_in_one_line(tmp_path):
+def test_missing_data_raise_in_one_line(tmp_path):
     with pytest.raises((FileNotFoundError, ValueError)) as caught:
         load(f"hf:{tmp_path / 'absent'}", 0)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""MNIST's idx files: what they claim is checked before memory is taken."""
+"""MNIST's idx files: declared sizes are checked before memory is allocated."""
 
 import gzip
 import struct
@@ -78,12 +78,12 @@ BOMB = bytes((0, 0, 8, 3)) + struct.pack(">3I", 2**20, 2**8, 4)
         (b"\0\0\x08\x01" + bytes(40), "with 3 dimensions"),
         (HUGE, "more than 4.0 GB"),
         (BOMB, "declares 1.0 GB, 16 bytes stored"),
-        (idx(np.zeros((2, 3, 3), np.uint8))[:-1], "18 bytes, and holds 17"),
-        (idx(np.zeros((2, 3, 3), np.uint8)) + b"x", "18 bytes, and holds more than 18"),
-        (idx(np.zeros((0, 3, 3), np.uint8)), "0 bytes, and holds 0"),
+        (idx(np.zeros((2, 3, 3), np.uint8))[:-1], "18 bytes, but has 17"),
+        (idx(np.zeros((2, 3, 3), np.uint8)) + b"x", "18 bytes, but has more than 18"),
+        (idx(np.zeros((0, 3, 3), np.uint8)), "0 bytes, but has 0"),
     ],
 )
-def test_damaged_and_lying_files_are_refused(tmp_path, arrays, content, words):
+def test_damaged_files_and_false_sizes_raise(tmp_path, arrays, content, words):
     folder = write(tmp_path, arrays)
     (folder / NAMES[0]).write_bytes(content)
     with pytest.raises(ValueError, match=words) as caught:
@@ -97,14 +97,14 @@ def test_damaged_and_lying_files_are_refused(tmp_path, arrays, content, words):
     [b"", b"no gzip", gzip.compress(idx(np.ones((9, 9, 9), "u1")))[:-9]],
     ids=["empty", "other", "cut"],
 )
-def test_damaged_gzip_is_refused(tmp_path, arrays, content):
+def test_damaged_gzip_raises(tmp_path, arrays, content):
     folder = write(tmp_path, arrays, ".gz")
     (folder / f"{NAMES[0]}.gz").write_bytes(content)
     with pytest.raises(ValueError, match=f"{NAMES[0]}.gz"):
         load("mnist", 0, root=folder)
 
 
-def test_a_gzip_bomb_is_stopped_by_its_claim(tmp_path):
+def test_a_gzip_bomb_is_stopped_by_its_declared_size(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(BOMB + bytes(10**6)))
     with pytest.raises(ValueError, match=r"declares 1\.0 GB"):
@@ -114,7 +114,7 @@ def test_a_gzip_bomb_is_stopped_by_its_claim(tmp_path):
 def test_labels_must_match_the_images(tmp_path, arrays):
     folder = write(tmp_path, arrays)
     (folder / NAMES[1]).write_bytes(idx(np.zeros(59, np.uint8)))
-    with pytest.raises(ValueError, match="'labels' must be 60 whole numbers"):
+    with pytest.raises(ValueError, match="'labels' must be 60 integers"):
         load("mnist", 0, root=folder)
     (folder / NAMES[1]).write_bytes(idx(np.full(60, 10, np.uint8)))
     with pytest.raises(ValueError, match=r"'labels' must lie in \[0, 9\], got 10"):

@@ -1,4 +1,4 @@
-"""Images with a label for each pixel."""
+"""Images with a label per pixel."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,8 @@ def write_pairs(images, masks, count, seed, classes=11):
 @pytest.fixture
 def camvid(tmp_path):
     base = tmp_path / "CamVid"
-    for job, count, seed in (("train", 12, 0), ("val", 3, 50), ("test", 4, 90)):
-        write_pairs(base / job, base / f"{job}annot", count, seed)
+    for role, count, seed in (("train", 12, 0), ("val", 3, 50), ("test", 4, 90)):
+        write_pairs(base / role, base / f"{role}annot", count, seed)
     return base
 
 
@@ -77,11 +77,9 @@ class TestCamvid:
             whole.train.labels.unique().tolist()
         )
 
-    def test_a_meta_split_needs_no_classes(self, camvid):
-        cut = load("camvid", 0, root=camvid).with_meta(0.25, seed=0)
-        assert (len(cut.train), len(cut.meta)) == (9, 3)
-
-    def test_a_label_beyond_the_classes_is_refused(self, camvid):
+    def test_masks_have_meta_splits_and_invalid_labels_raise(self, camvid):
+        split = load("camvid", 0, root=camvid).with_meta(0.25, seed=0)
+        assert (len(split.train), len(split.meta)) == (9, 3)
         Image.fromarray(np.full((6, 8), 12, np.uint8)).save(camvid / "valannot" / "1.png")
         with pytest.raises(
             ValueError, match=r"valannot/1.png: labels must lie in \[0, 10\].*got 12"
@@ -89,7 +87,7 @@ class TestCamvid:
             load("camvid", 0, root=camvid)
 
 
-def test_masks_are_resampled_from_the_middle_of_each_new_pixel():
+def test_masks_are_resized_from_the_middle_of_each_new_pixel():
     mask = torch.arange(16).view(1, 4, 4)
     assert resized_masks(mask, (2, 2)).tolist() == [[[5, 7], [13, 15]]]
     assert resized_masks(mask, (4, 4)) is mask
@@ -98,7 +96,7 @@ def test_masks_are_resampled_from_the_middle_of_each_new_pixel():
 
 
 class TestOwnMasks:
-    def test_pairs_go_together(self, own):
+    def test_images_and_masks_are_paired_by_name(self, own):
         splits = load("mask_folder", 0, root=own, classes=["a", "b", "c"], ignore_index=3)
         assert splits.class_names == ("a", "b", "c")
         assert (len(splits.train), len(splits.val), len(splits.test)) == (14, 2, 4)
@@ -108,7 +106,7 @@ class TestOwnMasks:
             assert np.array_equal(splits.train.inputs[i], image.transpose(2, 0, 1))
             assert np.array_equal(splits.train.labels[i], mask)
 
-    def test_palettes_keep_their_numbers(self, own):
+    def test_palettes_keep_their_class_numbers(self, own):
         mask = Image.fromarray(pair(0, 3)[1])
         colours = mask.convert("P")
         colours.putdata(list(pair(0, 3)[1].flatten()))
@@ -117,32 +115,26 @@ class TestOwnMasks:
         colours.save(own / "train" / "masks" / "0.png")
         assert load("mask_folder", 0, root=own, classes=3, ignore_index=3).fingerprint == before
 
-    def test_the_number_of_classes_must_be_told(self, own):
+    def test_the_number_of_classes_is_required(self, own):
         with pytest.raises(ValueError, match="mask_folder needs classes="):
             load("mask_folder", 0, root=own)
         with pytest.raises(ValueError, match=r"or be ignore_index=None, got 3"):
             load("mask_folder", 0, root=own, classes=3)
 
-    def test_an_image_without_its_mask_is_named(self, own):
-        (own / "train" / "masks" / "7.png").unlink()
-        with pytest.raises(ValueError, match=r"single: \['7'\]"):
+    def test_colour_masks_unpaired_images_and_equal_names_raise(self, own):
+        for path in (own / "train" / "masks").iterdir():
+            Image.fromarray(pair(0)[0]).save(path)
+        with pytest.raises(ValueError, match="a mask must have one channel, this one is RGB"):
             load("mask_folder", 0, root=own, classes=3, ignore_index=3)
-
-    def test_two_images_of_one_name_are_refused(self, own):
+        (own / "train" / "masks" / "7.png").unlink()
+        with pytest.raises(ValueError, match=r"unpaired: \['7'\]"):
+            load("mask_folder", 0, root=own, classes=3, ignore_index=3)
         Image.fromarray(pair(0)[0]).save(own / "train" / "images" / "3.jpg")
         with pytest.raises(ValueError, match="has two images called '3'"):
             load("mask_folder", 0, root=own, classes=3, ignore_index=3)
 
-    def test_colours_are_no_masks(self, own):
-        for path in (own / "train" / "masks").iterdir():
-            Image.fromarray(pair(0)[0]).save(path)
-        with pytest.raises(
-            ValueError, match="a mask must have one number a pixel, this one is RGB"
-        ):
-            load("mask_folder", 0, root=own, classes=3, ignore_index=3)
-
     def test_val_and_test_folders_are_used(self, own):
-        for job, count in (("val", 3), ("test", 5)):
-            write_pairs(own / job / "images", own / job / "masks", count, 70, classes=2)
+        for role, count in (("val", 3), ("test", 5)):
+            write_pairs(own / role / "images", own / role / "masks", count, 70, classes=2)
         splits = load("mask_folder", 0, root=own, classes=3, ignore_index=3)
         assert (len(splits.train), len(splits.val), len(splits.test)) == (20, 3, 5)

@@ -1,4 +1,4 @@
-"""The real files, where they are present."""
+"""The real files, if they are present."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_real_files_give_the_known_sizes_and_disjoint_splits(
         assert (batch.inputs.std((0, 2, 3)) - 1).abs().max() < 0.06
 
 
-def test_cifar_labels_belong_to_the_images_and_people_agree_with_most(folder):
+def test_human_labels_of_cifar_agree_with_most_labels(folder):
     splits = load("cifar10", 0, root=folder("cifar10_A.npz"), human=True, limit=2000)
     agreed = (splits.test.posterior.argmax(1) == splits.test.labels).float().mean()
     assert agreed > 0.97

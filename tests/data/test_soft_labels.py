@@ -1,4 +1,4 @@
-"""Soft labels: every weighted metric becomes its expectation over them."""
+"""Soft labels: every weighted metric becomes its expectation."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_scores_are_their_expectations(soft):
     assert metrics.brier(q) == pytest.approx(float((posterior * brier).sum(1).mean()), abs=1e-6)
 
 
-def test_one_hot_judges_as_labels_do(soft):
+def test_one_hot_posteriors_equal_hard_labels(soft):
     p, _ = soft
     labels = torch.randint(0, 4, (len(p),))
     q = with_soft_labels(p, torch.nn.functional.one_hot(labels, 4))
@@ -51,17 +51,13 @@ def test_one_hot_judges_as_labels_do(soft):
         assert metric(q) == pytest.approx(metric(p.relabelled(labels)), abs=1e-9)
 
 
-def test_rows_stand_for_examples_together(soft):
+def test_weights_of_an_example_sum_to_its_weight_and_groups_are_kept(soft):
     p, posterior = soft
     q = with_soft_labels(p, posterior)
     assert len(q) == int((posterior > 0).sum())
     assert q.groups.unique().tolist() == list(range(len(p)))
     sums = torch.zeros(len(p), dtype=torch.float64).index_add(0, q.groups, q.weights)
     np.testing.assert_allclose(sums, 1, atol=1e-12)
-
-
-def test_weights_and_groups_of_the_predictions_are_kept(soft):
-    p, posterior = soft
     weights = torch.rand(300, dtype=torch.float64)
     grouped = Predictions(p.logits, p.labels, weights=weights, groups=np.arange(300) // 10)
     q = with_soft_labels(grouped, posterior)
@@ -69,19 +65,16 @@ def test_weights_and_groups_of_the_predictions_are_kept(soft):
     assert q.groups.unique().tolist() == list(range(30))
 
 
-def test_probabilities_on_a_bins_edge_stay_there():
+def test_probabilities_on_a_bin_edge_stay_there():
     p = Predictions.from_probs([[0.6, 0.4], [0.2, 0.8]], [0, 0])
     q = with_soft_labels(p, [[0.5, 0.5], [1.0, 0.0]])
     assert q.confidence.tolist() == [0.6, 0.6, 0.8]
 
 
-def test_the_error_of_a_calibrated_model_vanishes_without_many_labels():
+def test_calibrated_models_have_no_error_against_their_posterior():
     sample = SYNTHETIC["calibrated"].sample(2000, seed=0)
     assert metrics.ece(sample.predictions) > 0.005
     assert metrics.ece(with_soft_labels(sample.predictions, sample.posterior)) < 1e-9
-
-
-def test_a_known_posterior_judges_its_own_predictions_as_perfect():
     split = load("teacher", 0).test
     p = Predictions.from_probs(split.posterior, split.labels)
     assert metrics.ece(with_soft_labels(p, split.posterior)) < 1e-9
@@ -99,6 +92,6 @@ def test_a_known_posterior_judges_its_own_predictions_as_perfect():
         (torch.tensor([[1.5, -0.5, 0, 0]]).repeat(300, 1), r"outside \[0, 1\]"),
     ],
 )
-def test_what_is_no_distribution_is_refused(soft, posterior, words):
+def test_invalid_posteriors_raise(soft, posterior, words):
     with pytest.raises(ValueError, match=words):
         with_soft_labels(soft[0], posterior)

@@ -1,4 +1,4 @@
-"""How a source is cut: disjoint, repeatable, in proportion, and only train is ever changed."""
+"""Splits: disjoint, reproducible, stratified, and only train is modified."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrant.data import Scale, Split, Splits, load, tail_groups
+from calibrant.data import Scale, Split, Splits, images, load, tail_groups
+from calibrant.data.images import scale_of
 from calibrant.data.long_tail import tail_sizes
-from calibrant.data.splits import JOBS
+from calibrant.data.splits import ROLES
 from calibrant.data.strata import Purpose, stratified_order
 
 EMBEDDED = ("digits", "blobs", "teacher")
@@ -20,24 +21,20 @@ def rows(splits):
 
 @pytest.mark.parametrize("name", EMBEDDED)
 class TestEveryEmbeddedSet:
-    def test_splits_share_no_row(self, name):
+    def test_splits_are_disjoint_and_determined_by_the_seed(self, name):
         train, val, test = rows(load(name, 0))
         assert not train & val
         assert not train & test
         assert not val & test
         assert min(train | val) == 0
-
-    def test_the_same_seed_gives_the_same_data(self, name):
         assert load(name, 3).fingerprint == load(name, 3).fingerprint
-
-    def test_another_seed_cuts_train_otherwise_and_keeps_test(self, name):
         one, two = load(name, 0), load(name, 1)
         assert rows(one)[0] != rows(two)[0]
         assert torch.equal(one.test.inputs, two.test.inputs)
         assert rows(one)[0] | rows(one)[1] == rows(two)[0] | rows(two)[1]
         assert one.fingerprint != two.fingerprint
 
-    def test_val_holds_the_classes_in_proportion(self, name):
+    def test_val_is_stratified(self, name):
         splits = load(name, 0, val=0.2)
         counts = [
             torch.bincount(p.labels, minlength=splits.classes) for p in (splits.train, splits.val)
@@ -45,23 +42,19 @@ class TestEveryEmbeddedSet:
         total = counts[0] + counts[1]
         assert ((counts[1] - 0.2 * total).abs() <= 1).all()
 
-    def test_a_smaller_limit_is_a_subset_in_every_split(self, name):
+    def test_a_limit_gives_stratified_subsets_and_the_same_test_for_every_seed(self, name):
         small, large, whole = (load(name, 0, limit=limit) for limit in (50, 200, 10**6))
         for few, some, all_of_it in zip(rows(small), rows(large), rows(whole), strict=True):
             assert few < some < all_of_it
         assert len(small.train) + len(small.val) == 50
         assert len(small.test) == 50
-
-    def test_the_limit_keeps_the_classes_in_proportion(self, name):
         whole, part = load(name, 0).test, load(name, 0, limit=100).test
         expected = torch.bincount(whole.labels) * (100 / len(whole))
         assert ((torch.bincount(part.labels) - expected).abs() <= 1).all()
-
-    def test_a_limited_test_is_the_same_for_every_seed(self, name):
         one, two = (load(name, seed, limit=60) for seed in (0, 1))
         assert torch.equal(one.test.rows, two.test.rows)
 
-    def test_noise_replaces_just_the_asked_fraction_and_only_in_train(self, name):
+    def test_noise_replaces_the_requested_fraction_of_train_labels_only(self, name):
         clean, noisy = load(name, 0), load(name, 0, label_noise=0.3)
         changed = clean.train.labels != noisy.train.labels
         assert int(changed.sum()) == round(0.3 * len(clean.train))
@@ -70,7 +63,7 @@ class TestEveryEmbeddedSet:
         assert torch.equal(clean.val.labels, noisy.val.labels)
         assert torch.equal(clean.test.labels, noisy.test.labels)
 
-    def test_a_long_tail_cuts_train_only(self, name):
+    def test_a_long_tail_affects_train_only(self, name):
         whole, tailed = load(name, 0), load(name, 0, long_tail=10)
         counts = torch.bincount(tailed.train.labels, minlength=whole.classes)
         expected = tail_sizes(torch.bincount(whole.train.labels).numpy(), 10)
@@ -79,21 +72,18 @@ class TestEveryEmbeddedSet:
         assert torch.equal(whole.test.rows, tailed.test.rows)
         assert set(tailed.train.rows.tolist()) < set(whole.train.rows.tolist())
 
-    def test_meta_is_cut_from_train_in_proportion(self, name):
+    def test_meta_is_a_stratified_part_of_train(self, name):
         splits = load(name, 0)
         cut = splits.with_meta(0.25, seed=1)
-        assert (
-            sorted(cut.train.rows.tolist() + cut.meta.rows.tolist()) == splits.train.rows.tolist()
-        )
+        both = cut.train.rows.tolist() + cut.meta.rows.tolist()
+        assert sorted(both) == splits.train.rows.tolist()
         assert len(cut.meta) == round(0.25 * len(splits.train))
         total = torch.bincount(splits.train.labels)
         assert ((torch.bincount(cut.meta.labels) - 0.25 * total).abs() <= 1).all()
         assert cut.val is splits.val
         assert cut.test is splits.test
-        assert cut.fingerprint not in (
-            splits.fingerprint,
-            splits.with_meta(0.25, seed=2).fingerprint,
-        )
+        other = splits.with_meta(0.25, seed=2)
+        assert cut.fingerprint not in (splits.fingerprint, other.fingerprint)
 
     def test_inputs_belong_to_their_labels_and_rows(self, name):
         whole, part = load(name, 0, limit=10**6), load(name, 5, limit=70)
@@ -109,17 +99,15 @@ def test_tail_sizes_by_hand():
     assert tail_sizes(np.full(5, 500), 100).tolist() == [500, 158, 50, 15, 5]
     # 500 * 32^(-2 / 5) is 125, though the power rounds it down to less.
     assert tail_sizes(np.full(6, 500), 32).tolist() == [500, 250, 125, 62, 31, 15]
-    # A class that has fewer than the profile keeps what it has, and none is lost.
+    # Small classes keep their examples, at least one each.
     assert tail_sizes(np.array([10, 2, 10]), 1000).tolist() == [10, 1, 1]
     assert tail_sizes(np.array([10, 2, 10]), 1).tolist() == [10, 2, 10]
-
-
-def test_a_longer_tail_is_a_subset():
+    # A longer tail is a subset.
     short, long = (set(load("blobs", 0, long_tail=t).train.rows.tolist()) for t in (5, 50))
     assert long < short
 
 
-def test_tail_groups_go_by_the_number_of_examples():
+def test_tail_groups_depend_on_the_number_of_examples():
     labels = torch.tensor([0] * 101 + [1] * 100 + [2] * 20 + [3] * 19)
     assert tail_groups(labels, 5) == ("head", "medium", "medium", "tail", "tail")
     with pytest.raises(ValueError, match="below classes=2"):
@@ -128,15 +116,12 @@ def test_tail_groups_go_by_the_number_of_examples():
         tail_groups(labels, 4, many=10, few=20)
 
 
-def test_noise_falls_on_every_other_class_alike():
+def test_noise_is_uniform_over_other_classes_and_determined_by_the_seed():
     clean, noisy = (load("blobs", 0, n=40_000, label_noise=f).train.labels for f in (0.0, 0.5))
     table = torch.bincount(clean * 4 + noisy, minlength=16).view(4, 4).float()
     away = table - table.diag().diag()
     share = away / away.sum(1, keepdim=True)
     assert (share[~torch.eye(4, dtype=torch.bool)] - 1 / 3).abs().max() < 0.03
-
-
-def test_the_seed_draws_the_noise():
     labels = [load("blobs", seed, label_noise=0.2, limit=100).train.labels for seed in (0, 0, 1)]
     assert torch.equal(labels[0], labels[1])
     assert not torch.equal(labels[0], labels[2])
@@ -146,37 +131,34 @@ def test_the_seed_draws_the_noise():
     counts=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any),
     seed=st.integers(0, 10**6),
 )
-def test_every_beginning_of_a_stratified_order_is_in_proportion(counts, seed):
+def test_every_prefix_of_a_stratified_order_is_stratified(counts, seed):
     labels = np.repeat(np.arange(len(counts)), counts)
     order = stratified_order(labels, seed, Purpose.VAL)
     assert sorted(order) == list(range(len(labels)))
     for end in range(1, len(labels) + 1):
         found = np.bincount(labels[order[:end]], minlength=len(counts))
-        # Half an example for rounding in each class, and their sum shifts all of them.
+        # Half an example for rounding in each class, and half of their sum.
         assert (np.abs(found - np.array(counts) * end / len(labels)) <= 0.5 + len(counts) / 2).all()
 
 
-def test_two_purposes_of_one_seed_share_no_random_numbers():
+def test_purposes_have_different_random_numbers_and_equal_classes_alternate():
     labels = np.zeros(100, dtype=np.int64)
     orders = {tuple(stratified_order(labels, 0, purpose)) for purpose in Purpose}
     assert len(orders) == len(Purpose)
-
-
-def test_equal_classes_are_dealt_in_turn():
     labels = np.arange(5).repeat(20)
     order = stratified_order(labels, 3, Purpose.VAL)
     assert (np.sort(labels[order].reshape(20, 5), 1) == np.arange(5)).all()
 
 
 class TestScale:
-    def test_it_is_mean_and_spread_of_train(self):
+    def test_it_is_mean_and_standard_deviation_of_train(self):
         splits = load("digits", 0)
         inputs = splits.train.inputs.double() / 255
         assert splits.train.scale.mean == pytest.approx([float(inputs.mean())], abs=1e-12)
         assert splits.train.scale.std == pytest.approx([float(inputs.std(correction=0))], abs=1e-12)
         assert splits.train.scale == splits.val.scale == splits.test.scale
 
-    def test_a_batch_is_scaled_by_it(self):
+    def test_a_batch_is_normalised(self):
         split = load("digits", 0).train
         index = torch.tensor([5, 0, 5])
         batch = split.batch(index)
@@ -186,33 +168,24 @@ class TestScale:
         assert torch.equal(batch.labels, split.labels[index])
         assert torch.equal(batch.index, index)
 
-    def test_every_channel_has_its_own(self):
+    def test_channels_have_their_own_scale_and_constant_ones_none(self):
         images = torch.zeros(2, 2, 1, 1, dtype=torch.uint8)
         images[:, 1] = 255
         scaled = Scale((0.0, 0.5), (1.0, 0.25))(images)
         assert scaled[:, :, 0, 0].tolist() == [[0, 2], [0, 2]]
-
-    def test_a_constant_channel_is_not_divided_by_zero(self):
-        from calibrant.data.images import scale_of
-
         assert scale_of(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)) == Scale((0.2,), (1.0,))
-
-    def test_noise_and_vectors_do_without(self):
         assert load("blobs", 0).train.scale is None
 
 
-def test_stored_data_are_not_changed_by_a_batch():
+def test_every_split_has_a_role_and_batches_are_copies():
+    assert list(ROLES) == ["train", "meta", "val", "test"]
     split = load("teacher", 0).train
     before = split.inputs.clone()
-    split.batch(torch.arange(4)).inputs.mul(2)
+    split.batch(torch.arange(4)).inputs.mul_(2)
     assert torch.equal(split.inputs, before)
 
 
-def test_every_split_has_a_job():
-    assert list(JOBS) == ["train", "meta", "val", "test"]
-
-
-def test_the_fingerprint_sees_every_tensor_and_the_name():
+def test_the_fingerprint_depends_on_every_tensor_and_the_name():
     def made(**change):
         part = {
             "inputs": torch.zeros(3, 2),
@@ -237,21 +210,21 @@ def test_the_fingerprint_sees_every_tensor_and_the_name():
     assert made() == prints[0]
 
 
-def test_classes_are_counted_where_they_have_no_names():
+def test_classes_without_names_are_counted():
     part = Split(torch.zeros(2, 1, 2, 2), torch.full((2, 2, 2), 3).short(), torch.arange(2))
     other = Split(part.inputs, torch.full((2, 2, 2), 7).short(), torch.arange(2))
     assert Splits("x", "masks", part, part, other).classes == 8
     assert Splits("x", "masks", part, part, other, ignore_index=7).classes == 4
 
 
-class TestRefusals:
+class TestErrors:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
             ({"val": 0.0}, "val must lie strictly between 0 and 1, got 0.0"),
             ({"val": 1}, "val must lie strictly"),
             ({"limit": 0}, "limit must be at least 1, got 0"),
-            ({"limit": 1}, "left without examples"),
+            ({"limit": 1}, "has no examples; raise limit"),
             ({"long_tail": 0.5}, "long_tail must be at least 1"),
             ({"long_tail": float("nan")}, "long_tail must be at least 1"),
             ({"label_noise": 1.0}, r"label_noise must lie in \[0, 1\), got 1.0"),
@@ -260,23 +233,21 @@ class TestRefusals:
             ({"size": (8, 8, 8)}, "size must be a number or"),
         ],
     )
-    def test_an_option_out_of_range_is_named(self, options, words):
+    def test_of_options_are_one_line(self, options, words):
         with pytest.raises(ValueError, match=words) as caught:
             load("digits", 0, **options)
         assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("fraction", [0, 1, -1, float("nan"), 1e-9])
-    def test_a_meta_split_that_leaves_a_side_empty(self, fraction):
-        with pytest.raises(ValueError, match=r"fraction|part set aside"):
-            load("blobs", 0).with_meta(fraction, seed=0)
-
-    def test_a_second_meta_split(self):
+    def test_of_meta_splits(self):
+        for fraction in (0, 1, -1, float("nan"), 1e-9):
+            with pytest.raises(ValueError, match=r"strictly between 0 and 1|leaves a split empty"):
+                load("blobs", 0).with_meta(fraction, seed=0)
         with pytest.raises(ValueError, match="already"):
             load("blobs", 0).with_meta(0.1, seed=0).with_meta(0.1, seed=0)
 
 
 class TestSizes:
-    def test_images_are_resampled_and_keep_their_mean(self):
+    def test_resized_images_keep_their_mean(self):
         small, whole = load("digits", 0, size=4), load("digits", 0)
         assert small.shape == (1, 4, 4)
         assert small.train.inputs.dtype == torch.uint8
@@ -284,15 +255,9 @@ class TestSizes:
         assert (means[0] - means[1]).abs().max() < 25
         assert (means[0] - means[1]).abs().mean() < 5
 
-    def test_height_and_width_may_differ(self):
+    def test_height_and_width_may_differ_and_chunks_do_not_matter(self, monkeypatch):
         assert load("digits", 0, size=[6, 10]).shape == (1, 6, 10)
-
-    def test_the_own_size_changes_nothing(self):
         assert load("digits", 0, size=8).fingerprint == load("digits", 0).fingerprint
-
-    def test_chunks_do_not_show(self, monkeypatch):
-        from calibrant.data import images
-
         whole = load("digits", 0, size=5, limit=100).fingerprint
         monkeypatch.setattr(images, "CHUNK", 7)
         assert load("digits", 0, size=5, limit=100).fingerprint == whole

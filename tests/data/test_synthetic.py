@@ -1,4 +1,4 @@
-"""Synthetic predictions: the posterior is the truth, and the true error is what it says."""
+"""Synthetic predictions with known posterior and known calibration error."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,16 @@ from calibrant.data import SYNTHETIC
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 class TestEverySynthetic:
-    def test_posterior_and_predictions_are_distributions(self, name):
+    def test_samples_are_distributions_and_determined_by_the_seed(self, name):
         sample = SYNTHETIC[name].sample(2000, seed=0)
         for probs in (sample.posterior, sample.predictions.probs):
             assert (probs >= 0).all()
             np.testing.assert_allclose(probs.sum(1), 1, atol=1e-12)
+        one, two = (SYNTHETIC[name].sample(50, seed=7) for _ in range(2))
+        assert torch.equal(one.predictions.probs, two.predictions.probs)
+        assert torch.equal(one.predictions.labels, two.predictions.labels)
 
-    def test_labels_occur_as_often_as_the_posterior_says(self, name):
+    def test_labels_have_the_frequencies_of_the_posterior(self, name):
         sample = SYNTHETIC[name].sample(200_000, seed=1)
         chance = sample.posterior.gather(1, sample.predictions.predicted[:, None])[:, 0]
         correct = sample.predictions.correct
@@ -38,23 +41,15 @@ class TestEverySynthetic:
         assert synthetic.true_error() == pytest.approx(float(gap.mean()), abs=5e-4)
         assert synthetic.true_error(2) == pytest.approx(float((gap**2).mean() ** 0.5), abs=5e-4)
 
-    def test_ece_of_many_examples_is_the_true_binned_error(self, name):
+    def test_ece_of_many_examples_is_the_true_binned_error_at_most_the_true_error(self, name):
         synthetic = SYNTHETIC[name]
         p = synthetic.sample(1_000_000, seed=3).predictions
         assert metrics.ece(p) == pytest.approx(synthetic.true_binned_error(15), abs=3e-3)
-
-    def test_binning_never_adds_to_the_true_error(self, name):
-        synthetic = SYNTHETIC[name]
         for bins in (1, 4, 15):
             assert synthetic.true_binned_error(bins) <= synthetic.true_error() + 1e-9
 
-    def test_the_seed_repeats(self, name):
-        one, two = (SYNTHETIC[name].sample(50, seed=7) for _ in range(2))
-        assert torch.equal(one.predictions.probs, two.predictions.probs)
-        assert torch.equal(one.predictions.labels, two.predictions.labels)
 
-
-def test_the_calibrated_one_has_no_error_and_the_wavy_one_hides_in_bins():
+def test_calibrated_has_no_error_and_wavy_has_errors_that_cancel_in_bins():
     assert SYNTHETIC["calibrated"].true_error() == pytest.approx(0, abs=1e-12)
     wavy = SYNTHETIC["wavy"]
     assert wavy.true_binned_error(15) < 0.8 * wavy.true_error()
@@ -65,8 +60,8 @@ def test_any_size_can_be_drawn(n):
     assert len(SYNTHETIC["tempered"].sample(n, seed=0).predictions) == n
 
 
-class TestBiasAgainstTheTruth:
-    """What each estimator reads on average, next to what is true."""
+class TestBias:
+    """The mean of each estimator, compared with the true error."""
 
     def mean(self, metric, name, n, repeats=60):
         samples = (SYNTHETIC[name].sample(n, seed=s).predictions for s in range(repeats))
@@ -77,13 +72,11 @@ class TestBiasAgainstTheTruth:
         assert small > 0.05
         assert large == pytest.approx(small / 4, rel=0.25)  # falls with the root of n
 
-    def test_sece_reads_noise_as_error_at_a_small_bandwidth(self):
+    def test_sece_is_biased_at_small_and_at_large_bandwidths(self):
         narrow = self.mean(lambda p: metrics.sece(p, bandwidth=0.01), "calibrated", 128)
         wide = self.mean(lambda p: metrics.sece(p, bandwidth=0.1), "calibrated", 128)
         assert narrow > 0.1
         assert wide < narrow / 2
-
-    def test_sece_reads_spread_as_error_at_a_large_bandwidth_however_many_examples(self):
         many = self.mean(lambda p: metrics.sece(p, bandwidth=1.0), "calibrated", 50_000, 2)
         assert many > 0.1
 
@@ -92,6 +85,6 @@ class TestBiasAgainstTheTruth:
         many = self.mean(lambda p: metrics.sece(p, bandwidth=0.01), "wavy", 500_000, 1)
         assert many == pytest.approx(truth, rel=0.1)
 
-    def test_leaving_one_out_does_not_make_sece_unbiased(self):
+    def test_leave_one_out_sece_is_biased(self):
         left_out = self.mean(lambda p: metrics.sece(p, form="leave_one_out"), "calibrated", 128)
         assert left_out > 0.1

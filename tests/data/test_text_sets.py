@@ -1,4 +1,4 @@
-"""Text: words, their numbers, and the files of four sets."""
+"""Text: words, token ids, and the files of four datasets."""
 
 import os
 
@@ -13,17 +13,15 @@ from calibrant.data.text_sets import NEWS_NAMES
 
 
 class TestWords:
-    def test_they_are_lower_case_letters_and_digits_with_inner_apostrophes(self):
+    def test_are_lower_case_letters_and_digits_with_inner_apostrophes(self):
         text = "Don't STOP -- it's_42 'quoted', Ünïcode über\u2028x n't"
         found = words_of(text, 99)
         assert found == ["don't", "stop", "it's", "42", "quoted", "ünïcode", "über", "x", "n't"]
 
-    def test_the_most_frequent_come_first_and_ties_by_the_alphabet(self):
+    def test_are_sorted_by_frequency_and_alphabet_and_encoded_with_padding(self):
         documents = [["b", "a", "c"], ["c", "d"], ["c", "a", "b", "e"]]
         assert vocabulary_of(documents, 5) == {"c": 2, "a": 3, "b": 4}
         assert list(vocabulary_of(documents, 99)) == ["c", "a", "b", "d", "e"]
-
-    def test_rows_are_padded_and_unknown_words_are_one(self):
         tokens = encoded([["a", "x", "b"], [], ["b"]], {"a": 2, "b": 3}, 4)
         assert tokens.tolist() == [[2, 1, 3, 0], [0, 0, 0, 0], [3, 0, 0, 0]]
         assert tokens.dtype == torch.int64
@@ -84,19 +82,19 @@ class TestEverySet:
             load(name, 0, root=tmp_path, length=0)
 
 
-def test_questions_keep_their_coarse_class(tmp_path):
+def test_questions_have_their_coarse_class(tmp_path):
     write_trec(tmp_path)
     splits = load("trec", 0, root=tmp_path)
     assert splits.test.labels.tolist() == [5, 3]
     assert splits.train.labels.bincount().tolist() == [0, 18, 18]
 
 
-def test_trees_give_their_words_and_the_label_of_the_root(tmp_path):
+def test_trees_have_their_words_and_the_label_of_the_root(tmp_path):
     write_sst(tmp_path)
     splits = load("sst5", 0, root=tmp_path)
     assert splits.val.labels[:2].tolist() == [3, 0]
     assert (splits.train.inputs[:, :4] > 0).sum(1).tolist()[:2] == [3, 2]
-    with pytest.raises(ValueError, match="val split of its own"):
+    with pytest.raises(ValueError, match="has its own val split"):
         load("sst5", 0, root=tmp_path, val=0.1)
 
 
@@ -107,7 +105,7 @@ def test_quoted_commas_and_line_ends_stay_in_the_text(tmp_path):
     assert (splits.test.inputs[:2] > 0).sum(1).tolist() == [7, 2]
 
 
-def test_words_of_val_and_test_do_not_enter_the_vocabulary(tmp_path):
+def test_the_vocabulary_comes_from_train_only(tmp_path):
     train = "".join(f"NUM:x common word{i} ?\n" for i in range(50))
     (tmp_path / "train_5500.label").write_text(train)
     (tmp_path / "TREC_10.label").write_text("HUM:x common secret ?\nHUM:x words ?\n")
@@ -122,10 +120,10 @@ def test_words_of_val_and_test_do_not_enter_the_vocabulary(tmp_path):
     [
         ("trec", "train_5500.label", b"WHAT:x is it ?\n", "got 'WHAT:x is it"),
         ("trec", "train_5500.label", b"NUM:x\n", "a class .* and a question"),
-        ("trec", "TREC_10.label", b"\n\n", "holds no examples"),
+        ("trec", "TREC_10.label", b"\n\n", "has no examples"),
         ("sst5", "dev.txt", b"(7 (2 The) (4 Rock))\n", "a tree such as"),
         ("sst5", "dev.txt", b"no tree\n", "a tree such as"),
-        ("sst5", "train.txt", b"", "holds no examples"),
+        ("sst5", "train.txt", b"", "has no examples"),
         ("agnews", "train.csv", b"5,a,b\n", "a class from 1 to 4"),
         ("agnews", "train.csv", b"1\n", "a class from 1 to 4"),
         ("agnews", "train.csv", b'1,"a"b\n', "is not a csv file"),
@@ -133,7 +131,7 @@ def test_words_of_val_and_test_do_not_enter_the_vocabulary(tmp_path):
         ("agnews", "train.csv", b"1," + b"x" * 200_000 + b"\n", "is not a csv file"),
     ],
 )
-def test_damaged_files_are_refused_in_one_line(tmp_path, name, file, content, words):
+def test_damaged_files_raise_in_one_line(tmp_path, name, file, content, words):
     WRITERS[name](tmp_path)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(ValueError, match=words) as caught:
@@ -142,7 +140,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, name, file, content, wo
     assert "\n" not in str(caught.value)
 
 
-def test_files_too_large_and_files_missing_are_named(tmp_path, monkeypatch):
+def test_large_and_missing_files_raise(tmp_path, monkeypatch):
     write_trec(tmp_path)
     monkeypatch.setattr("calibrant.data.text_sets.MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"train_5500.label has .* more than 100 bytes"):
@@ -153,15 +151,12 @@ def test_files_too_large_and_files_missing_are_named(tmp_path, monkeypatch):
         load("trec", 0, root=tmp_path)
 
 
-def test_a_pipe_among_the_messages_does_not_make_us_wait(tmp_path):
+def test_pipes_and_missing_newsgroups_raise(tmp_path):
     write_news(tmp_path)
     os.mkfifo(tmp_path / "20news-bydate-train" / "sci.med" / "pipe")
     with pytest.raises(ValueError, match="pipe must be a file of at most"):
         load("20news", 0, root=tmp_path)
-
-
-def test_a_newsgroup_that_is_missing_is_named(tmp_path):
-    write_news(tmp_path)
+    (tmp_path / "20news-bydate-train" / "sci.med" / "pipe").unlink()
     place = tmp_path / "20news-bydate-test" / "sci.med"
     for path in place.iterdir():
         path.unlink()
@@ -181,7 +176,7 @@ class TestNpz:
             found[f"y_{split}"] = (np.arange(40) % 6).astype(np.uint8)
         return found
 
-    def test_documents_are_cut_at_the_offsets(self, tmp_path):
+    def test_documents_are_split_at_the_offsets(self, tmp_path):
         files.write(tmp_path / "trec.npz", self.arrays())
         splits = load("trec", 0, root=tmp_path)
         assert (splits.test.inputs > 0).sum(1)[:4].tolist() == [3, 3, 0, 1]
@@ -191,16 +186,16 @@ class TestNpz:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"offsets_train": np.arange(41) * 10}, "must rise from 0 to"),
-            ({"offsets_train": -np.arange(41)}, "must rise from 0 to"),
-            ({"offsets_train": np.zeros(1, np.int64)}, "at least 2 of them"),
-            ({"offsets_train": np.zeros(41)}, "must be whole numbers"),
+            ({"offsets_train": np.arange(41) * 10}, "must increase from 0 to"),
+            ({"offsets_train": -np.arange(41)}, "must increase from 0 to"),
+            ({"offsets_train": np.zeros(1, np.int64)}, "must be at least 2 integers"),
+            ({"offsets_train": np.zeros(41)}, "must be at least 2 integers"),
             ({"text_train": np.zeros(10)}, "must be bytes"),
-            ({"y_train": np.zeros(39, np.uint8)}, "must be 40 whole numbers"),
+            ({"y_train": np.zeros(39, np.uint8)}, "must be 40 integers"),
             ({"y_train": np.full(40, 6, np.uint8)}, r"must lie in \[0, 5\], got 6"),
         ],
     )
-    def test_arrays_that_do_not_fit_are_refused(self, tmp_path, change, words):
+    def test_invalid_arrays_raise(self, tmp_path, change, words):
         files.write(tmp_path / "trec.npz", self.arrays() | change)
         with pytest.raises(ValueError, match=words):
             load("trec", 0, root=tmp_path)

@@ -10,21 +10,21 @@ from calibrant.export import as_module
 
 @pytest.mark.parametrize("name", CALIBRATORS)
 class TestEveryModule:
-    def test_gives_what_the_calibrator_gives(self, name, fitted):
+    def test_equals_the_calibrator(self, name, fitted):
         calibrator = fitted(name, 5)
         logits = torch.randn(50, 5) * 4
         for given, tolerance in ((logits, 1e-5), (logits.double(), 1e-12)):
             found = as_module(calibrator)(given)
             torch.testing.assert_close(found, calibrator(given), rtol=tolerance, atol=tolerance)
 
-    def test_has_buffers_and_nothing_to_train(self, name, fitted):
+    def test_has_buffers_and_no_trainable_parameters(self, name, fitted):
         calibrator = fitted(name, 5)
         layer = as_module(calibrator)
         assert not list(layer.parameters())
         numbers = [v for v in calibrator.parameters.values() if not isinstance(v, str)]
         assert len(list(layer.buffers())) == len(numbers)
 
-    def test_a_state_dict_brings_the_numbers_back(self, name, fitted):
+    def test_a_state_dict_restores_the_parameters(self, name, fitted):
         one = as_module(fitted(name, 5))
         two = copy.deepcopy(one)
         for buffer in two.buffers():
@@ -52,14 +52,14 @@ class TestEveryModule:
         assert all(buffer.is_meta for buffer in both.to("meta").buffers())
 
 
-def test_a_loaded_number_takes_effect():
+def test_a_loaded_parameter_takes_effect():
     layer = as_module(TemperatureScaling(classes=2, temperature=2.0))
     layer.load_state_dict({"temperature": torch.tensor(4.0, dtype=torch.float64)})
     logits = torch.tensor([[4.0, 0.0]])
     torch.testing.assert_close(layer(logits), (logits / 4).log_softmax(1))
 
 
-def test_the_numbers_of_a_blend_are_those_of_its_parts(fitted):
+def test_the_parameters_of_a_blend_are_those_of_its_parts(fitted):
     blend = Blend(classes=5, parts=(fitted("temperature", 5), fitted("vector", 5)))
     layer, other = as_module(blend), as_module(blend)
     logits = torch.randn(50, 5)
@@ -72,6 +72,6 @@ def test_the_numbers_of_a_blend_are_those_of_its_parts(fitted):
     torch.testing.assert_close(copy.deepcopy(other)(logits), blend(logits))
 
 
-def test_says_what_it_is():
+def test_repr_names_the_calibrator():
     layer = as_module(TemperatureScaling(classes=2, temperature=2.0))
     assert repr(layer) == "CalibratorModule(TemperatureScaling, classes=2)"

@@ -28,7 +28,7 @@ def test_the_new_layer_gives_the_calibrated_logits(name, dtype, tolerance, bias,
     assert folded.weight.requires_grad
 
 
-def test_half_precision_is_kept():
+def test_half_precision_is_preserved():
     layer = nn.Linear(4, 3, dtype=torch.bfloat16)
     folded = fold(TemperatureScaling(classes=3, temperature=2.0), layer)
     assert folded.weight.dtype == torch.bfloat16
@@ -36,7 +36,7 @@ def test_half_precision_is_kept():
 
 
 @pytest.mark.parametrize("name", [name for name in CALIBRATORS if name not in FOLDS])
-def test_what_is_not_linear_is_refused(name, fitted):
+def test_calibrators_that_are_not_affine_are_refused(name, fitted):
     words = f"{name} cannot be folded into a linear layer; only identity, temperature"
     with pytest.raises(ValueError, match=words):
         fold(fitted(name, 5), nn.Linear(8, 5))

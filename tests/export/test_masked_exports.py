@@ -25,9 +25,7 @@ def masked_logits(k: int, n: int = 300) -> np.ndarray:
 
 @pytest.mark.parametrize("classes", [2, 5])
 @pytest.mark.parametrize("name", [*EXPORTED, "blend"])
-def test_a_graph_keeps_masked_classes_at_zero_as_the_calibrator_does(
-    name, classes, fitted, tmp_path
-):
+def test_a_graph_gives_masked_classes_probability_zero(name, classes, fitted, tmp_path):
     if name == "blend":
         parts = ("temperature", "vector", "ensemble_temperature", "platt")
         calibrator = blended([fitted(part, classes) for part in parts])
@@ -47,7 +45,7 @@ def test_a_graph_keeps_masked_classes_at_zero_as_the_calibrator_does(
     np.testing.assert_allclose(log_probs[there], expected[there], rtol=1e-5, atol=1e-5)
 
 
-def test_a_graph_that_lets_a_masked_class_live_is_not_written(tmp_path, monkeypatch):
+def test_a_graph_with_a_masked_class_above_zero_is_not_written(tmp_path, monkeypatch):
     turned = VectorScaling(classes=2, scale=-torch.ones(2).double(), bias=torch.zeros(2).double())
     monkeypatch.setattr(Graph, "normalised", Graph.log_softmax)
     with pytest.raises(ValueError, match="was not written"):
@@ -55,13 +53,13 @@ def test_a_graph_that_lets_a_masked_class_live_is_not_written(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", CALIBRATORS)
-def test_a_layer_keeps_masked_classes_at_zero(name, fitted):
+def test_a_module_gives_masked_classes_probability_zero(name, fitted):
     calibrator, logits = fitted(name, 5), torch.from_numpy(masked_logits(5))
     torch.testing.assert_close(as_module(calibrator)(logits), calibrator(logits))
 
 
 @pytest.mark.parametrize("name", ["identity", "temperature", "vector"])
-def test_classes_may_be_masked_behind_a_folded_layer(name, fitted):
+def test_classes_may_be_masked_after_a_folded_layer(name, fitted):
     layer = nn.Linear(7, 5).double()
     features = torch.randn(300, 7, dtype=torch.float64)
     masked = torch.from_numpy(masked_logits(5)).isneginf()

@@ -34,7 +34,7 @@ def test_every_parametric_calibrator_has_a_graph():
 @pytest.mark.parametrize("classes", [2, 7])
 @pytest.mark.parametrize("name", EXPORTED)
 class TestEveryGraph:
-    def test_gives_the_probabilities_of_the_calibrator(self, name, classes, fitted, tmp_path):
+    def test_has_the_probabilities_of_the_calibrator(self, name, classes, fitted, tmp_path):
         calibrator = fitted(name, classes)
         export_onnx(calibrator, tmp_path / "cal.onnx")
         # Not the rows of the check that the export makes itself.
@@ -67,9 +67,7 @@ class TestEveryGraph:
         np.testing.assert_allclose(one, whole[:1], rtol=0, atol=1e-6)
         assert run(tmp_path / "cal.onnx", logits[:0])[1].shape == (0, classes)
 
-    def test_says_where_it_comes_from_and_needs_no_other_file(
-        self, name, classes, fitted, tmp_path
-    ):
+    def test_has_metadata_and_no_external_data(self, name, classes, fitted, tmp_path):
         calibrator = fitted(name, classes)
         export_onnx(calibrator, tmp_path / "cal.onnx")
         model = onnx.load(tmp_path / "cal.onnx", load_external_data=False)
@@ -93,7 +91,7 @@ def mixed(logits, weights, temperature=2.0):
 
 
 @pytest.mark.parametrize("weights", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.3, 0.2)])
-def test_a_part_of_weight_zero_drops_out_of_a_mixture(weights):
+def test_a_component_of_weight_zero_is_skipped(weights):
     logits = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     tensor = torch.tensor(weights, dtype=torch.float64)
     found = result(builders.ensemble_temperature, logits, temperature=2.0, weights=tensor)
@@ -113,7 +111,7 @@ def test_structured_scaling_smooths_first(mix):
     np.testing.assert_allclose(found, (smoothed @ weight.T + bias).softmax(1), atol=1e-6)
 
 
-def test_linear_maps_take_weights_as_out_by_in():
+def test_weights_of_linear_maps_are_out_by_in():
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     z = torch.from_numpy(logits).double()
     bias = torch.tensor([0.3, 0.0, -0.2], dtype=torch.float64)
@@ -139,7 +137,7 @@ def result(build, logits, **parameters):
 
 @pytest.mark.parametrize("classes", [2, 7])
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_blend_of_all_that_have_a_graph_has_one(classes, kept, fitted, tmp_path):
+def test_a_blend_of_all_calibrators_with_a_graph_has_one(classes, kept, fitted, tmp_path):
     parts = [fitted(name, classes) for name in EXPORTED]
     blend = blended([part for part in parts if part.keeps_argmax or not kept])
     assert blend.keeps_argmax == kept
@@ -155,7 +153,7 @@ def test_a_blend_of_all_that_have_a_graph_has_one(classes, kept, fitted, tmp_pat
 
 def test_a_blend_with_a_part_that_has_no_graph_is_refused(fitted, tmp_path):
     blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
-    words = "a blend with isotonic cannot be exported, .* fit with --method auto, or one by name"
+    words = "a blend with isotonic cannot be exported, .* use calibrant fit --method auto, or"
     with pytest.raises(ValueError, match=words) as caught:
         export_onnx(blend, tmp_path / "cal.onnx")
     assert "\n" not in str(caught.value)
@@ -200,7 +198,7 @@ def test_a_graph_that_gives_nan_is_not_written(tmp_path, monkeypatch, calibrator
     assert os.listdir(tmp_path) == []
 
 
-def test_a_tampered_graph_is_noticed(calibrator):
+def test_a_changed_graph_is_detected(calibrator):
     model = graph_of(calibrator)
     assert largest_difference(model.SerializeToString(), calibrator) < 1e-6
     constant = next(c for c in model.graph.initializer if numpy_helper.to_array(c) == 1.7)
@@ -218,9 +216,7 @@ def test_other_files_and_calibrators_are_refused(tmp_path, monkeypatch, calibrat
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_without_the_extra_one_line_says_what_to_install(
-    tmp_path, monkeypatch, calibrator, package
-):
+def test_a_missing_extra_of_the_export_is_named(tmp_path, monkeypatch, calibrator, package):
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
@@ -228,7 +224,7 @@ def test_without_the_extra_one_line_says_what_to_install(
         export_onnx(calibrator, tmp_path / "cal.onnx")
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, calibrator):
+def test_a_failed_write_preserves_the_old_file(tmp_path, monkeypatch, calibrator):
     export_onnx(calibrator, tmp_path / "cal.onnx")
     before = (tmp_path / "cal.onnx").read_bytes()
 

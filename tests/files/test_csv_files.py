@@ -9,10 +9,10 @@ def path(tmp_path):
     return tmp_path / "a.csv"
 
 
-def refused(path, text, words, wanted=("logits", "labels")):
+def refused(path, text, words, requested=("logits", "labels")):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted))
+        files.read(path, list(requested))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -49,13 +49,13 @@ def test_a_file_without_a_header_is_refused(path, text):
     refused(path, text, "has no header line; expected column names")
 
 
-def test_a_cell_that_is_no_number_is_named(path):
+def test_a_cell_that_is_not_a_number_is_named(path):
     text = "logits,labels\n1,2\n\n3,four\n"
     refused(path, text, r"row 1 \(line 4\), column 'labels': 'four' is not a number")
 
 
 @pytest.mark.parametrize("cell", ["1_000", "\u0663", "0x10", "1,5", "None", "1\0", "1 2", "--1"])
-def test_only_plain_numbers_are_numbers(path, cell):
+def test_only_plain_decimal_numbers_are_accepted(path, cell):
     quoted = f'"{cell}"'
     refused(path, f"logits,labels\n{quoted},2\n", r"row 0 .*column 'logits': .* is not a number")
 
@@ -79,7 +79,7 @@ def test_a_gap_in_the_numbers_names_the_missing_column(path):
     refused(path, "logits_0,logits_2,labels\n1,2,3\n", "column 'logits_1' is missing")
 
 
-def test_a_column_that_appears_twice_is_refused_only_where_it_is_wanted(path):
+def test_a_duplicate_column_is_refused_only_if_requested(path):
     refused(path, "logits,labels,labels\n1,2,3\n", "column 'labels' appears 2 times")
     assert files.read(path, ["logits"])["logits"].tolist() == [1]
 
@@ -89,7 +89,7 @@ def test_text_that_is_not_utf8_is_refused(path, text):
     refused(path, text, "is not UTF-8 text")
 
 
-def test_a_header_that_does_not_end_is_refused(path, monkeypatch):
+def test_an_endless_header_is_refused(path, monkeypatch):
     refused(path, '"' + "a\n" * 100_000, "cannot read the header line")
     monkeypatch.setattr("calibrant.files.csv_files.MAX_HEADER", 1000)
     refused(path, "a" * 1000, "header line is longer than 1000 characters")
@@ -102,7 +102,7 @@ def test_the_limit_on_bytes_holds(path):
         files.read(path, ["labels"], max_bytes=2006)
 
 
-def test_nothing_is_fetched_and_nothing_is_unpacked(path):
+def test_urls_and_compressed_files_are_not_opened(path):
     # numpy would take the text for an address or a packed file if it were given the name.
     path.write_text("labels\nhttp://example.invalid/x.gz\n")
     with pytest.raises(ValueError, match="is not a number"):

@@ -8,7 +8,7 @@ ARRAYS = {
     "logits": RNG.normal(size=(40, 3)).astype(np.float32),
     "labels": RNG.integers(0, 3, size=40),
 }
-WANTED = list(ARRAYS)
+REQUESTED = list(ARRAYS)
 
 
 def check_survives(path, data):
@@ -19,7 +19,7 @@ def check_survives(path, data):
     try:
         files.names(path)
         # Warnings are errors in tests: one of a parquet file says that it was changed.
-        read = files.read(path, WANTED)
+        read = files.read(path, REQUESTED)
     except (ValueError, UserWarning) as error:
         message = str(error)
     else:
@@ -71,7 +71,7 @@ def test_inserted_and_removed_bytes_are_refused_or_harmless(written):
         check_survives(path, data[:offset] + data[offset + 3 :])
 
 
-def test_a_damaged_parquet_footer_does_not_end_the_process(tmp_path):
+def test_a_damaged_parquet_footer_does_not_crash_the_process(tmp_path):
     # Some of these bits make pyarrow's own view of the footer call abort().
     path = tmp_path / "a.parquet"
     files.write(path, ARRAYS)
@@ -89,4 +89,4 @@ def test_noise_is_refused(tmp_path, suffix):
     for size in range(0, 200, 7):
         path.write_bytes(RNG.bytes(size))
         with pytest.raises(ValueError, match=path.name):
-            files.read(path, WANTED)
+            files.read(path, REQUESTED)

@@ -19,13 +19,13 @@ def part(name, **arrays):
     return Path(name)
 
 
-def test_a_path_means_itself():
+def test_a_path_is_one_file():
     part("a.npz", labels=np.arange(3))
     assert files.expand("a.npz") == [Path("a.npz")]
     assert files.expand(Path("a.npz")) == [Path("a.npz")]
 
 
-def test_a_pattern_means_the_files_that_match_in_order():
+def test_a_pattern_expands_to_sorted_files():
     os.makedirs("x/deep")
     os.makedirs("x/folder.csv")
     for name in ("x/c.csv", "x/a.csv", "x/b.npz", "x/deep/d.csv"):
@@ -34,7 +34,7 @@ def test_a_pattern_means_the_files_that_match_in_order():
     assert files.expand("x/**/*.csv") == [Path("x/a.csv"), Path("x/c.csv"), Path("x/deep/d.csv")]
 
 
-def test_a_file_with_brackets_in_its_name_means_itself():
+def test_a_file_with_brackets_in_its_name_is_no_pattern():
     part("a[1].npz", labels=np.arange(3))
     assert files.expand("a[1].npz") == [Path("a[1].npz")]
 
@@ -45,7 +45,7 @@ def test_a_pattern_without_files_is_refused():
 
 
 @pytest.mark.parametrize("use", [files.expand, files.names, lambda p: files.read(p, ["labels"])])
-def test_what_is_no_file_is_refused(use):
+def test_special_files_are_refused(use):
     with pytest.raises(FileNotFoundError, match=r"^no such file: gone\.npz$"):
         use(Path("gone.npz"))
     Path("folder.npz").mkdir()
@@ -66,7 +66,7 @@ def test_an_unknown_suffix_lists_the_known_ones(name):
             use(Path(name))
 
 
-def test_parts_are_joined_in_their_order():
+def test_parts_are_concatenated_in_order():
     paths = [
         part("a.npz", logits=np.zeros((2, 3), "f4"), labels=np.array([0, 1])),
         part("b.parquet", logits=np.ones((1, 3), "f8"), labels=np.array([2], "i2")),
@@ -105,7 +105,7 @@ def test_parts_that_differ_name_the_first_such_file_and_the_array():
             files.read_parts(paths, ["logits", "labels"])
 
 
-def test_rows_that_would_be_mispaired_across_parts_are_refused():
+def test_parts_with_unequal_rows_are_refused():
     paths = [
         part("a.npz", logits=np.ones((3, 2)), labels=np.arange(2)),
         part("b.npz", logits=np.ones((2, 2)), labels=np.arange(3)),
@@ -114,7 +114,7 @@ def test_rows_that_would_be_mispaired_across_parts_are_refused():
         files.read_parts(paths, ["logits", "labels"])
 
 
-def test_a_single_number_is_no_part():
+def test_a_scalar_is_refused():
     with pytest.raises(ValueError, match=r"a\.npz: 'labels' is a single number"):
         files.read_parts([part("a.npz", labels=np.array(3))], ["labels"])
 
@@ -124,13 +124,13 @@ def test_no_parts_are_refused():
         files.read_parts([], ["labels"])
 
 
-def test_the_limits_reach_every_part():
+def test_the_limits_apply_to_every_part():
     paths = [part("a.npz", labels=np.arange(3)), part("b.npz", labels=np.arange(300))]
     with pytest.raises(ValueError, match=r"b\.npz: member labels declares 2.5 kB, more than"):
         files.read_parts(paths, ["labels"], max_bytes=1000)
 
 
-def test_a_long_list_of_names_is_cut_short():
+def test_a_long_list_of_names_is_truncated():
     part("a.csv", **{f"name{i}x": np.arange(2) for i in range(30)})
     with pytest.raises(ValueError, match=r"'name19x', and 10 more\]$"):
         files.read(Path("a.csv"), ["labels"])

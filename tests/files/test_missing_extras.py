@@ -7,18 +7,18 @@ from calibrant import files
 from calibrant.extras import need
 
 
-def test_a_module_that_is_there_is_returned():
+def test_an_installed_module_is_returned():
     assert need("json.decoder", extra="audit", what="this").__name__ == "json.decoder"
 
 
-def test_a_module_that_is_absent_says_how_to_install_it():
+def test_a_missing_module_says_how_to_install_it():
     words = r"^reading x files needs no_such_module: pip install 'calibrant\[audit\]'$"
     with pytest.raises(ImportError, match=words):
         need("no_such_module.part", extra="audit", what="reading x files")
 
 
 @pytest.mark.parametrize("line", ["import no_such_module", "raise ImportError('wrong\\nbuild')"])
-def test_a_module_that_is_broken_says_why(tmp_path, monkeypatch, line):
+def test_a_broken_module_says_why(tmp_path, monkeypatch, line):
     (tmp_path / "broken_module.py").write_text(line)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
@@ -31,7 +31,7 @@ def test_a_module_that_is_broken_says_why(tmp_path, monkeypatch, line):
 @pytest.mark.parametrize(
     ("suffix", "package"), [(".parquet", "pyarrow"), (".safetensors", "safetensors")]
 )
-def test_files_of_an_absent_extra_say_how_to_install_it(tmp_path, monkeypatch, suffix, package):
+def test_files_of_a_missing_extra_say_how_to_install_it(tmp_path, monkeypatch, suffix, package):
     path = tmp_path / f"a{suffix}"
     arrays = {"labels": np.arange(3)}
     files.write(path, arrays)

@@ -9,9 +9,9 @@ from calibrant import files
 from calibrant.files import parquet_headers
 
 
-def refused(path, words, wanted=("logits",), **limits):
+def refused(path, words, requested=("logits",), **limits):
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted), **limits)
+        files.read(path, list(requested), **limits)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -64,7 +64,7 @@ def test_numbered_columns_become_one_array_in_the_order_of_their_numbers(path):
     np.testing.assert_array_equal(read["labels"], [0, 1])
 
 
-def test_one_numbered_column_may_be_asked_for_by_its_own_name(path):
+def test_a_numbered_column_can_be_read_by_its_own_name(path):
     pq.write_table(pa.table({"logits_0": [1.0, 2.0], "logits_1": [3.0, 4.0]}), path)
     np.testing.assert_array_equal(files.read(path, ["logits_1"])["logits_1"], [3, 4])
 
@@ -76,7 +76,7 @@ def test_a_gap_in_the_numbers_names_the_missing_column(path):
     refused(path, "column 'logits_0' is missing")
 
 
-def test_two_readings_of_a_name_are_refused(path):
+def test_ambiguous_names_are_refused(path):
     pq.write_table(pa.table({"logits": [1.0], "logits_0": [1.0]}), path)
     refused(path, "has columns 'logits' and 'logits_0'; drop one")
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["logits", "logits"]), path)
@@ -85,18 +85,18 @@ def test_two_readings_of_a_name_are_refused(path):
 
 def test_names_that_pyarrow_would_read_together_are_refused(path):
     pq.write_table(pa.table({"logits": [1.0], "logits.x": [[1.0] * 9]}), path)
-    refused(path, "'logits' and 'logits.x' cannot be told apart")
-    refused(path, "'logits' and 'logits.x' cannot be told apart", wanted=["logits.x"])
+    refused(path, "'logits' and 'logits.x' are ambiguous")
+    refused(path, "'logits' and 'logits.x' are ambiguous", requested=["logits.x"])
 
 
 def test_a_missing_name_lists_what_is_there(path):
     pq.write_table(pa.table({"logits_0": [1.0], "logits_1": [1.0], "y": [1]}), path)
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["labels"])
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["labels"])
 
 
 def test_nulls_are_counted(path):
     pq.write_table(pa.table({"labels": [1, None, 2, None]}), path, row_group_size=2)
-    refused(path, "column 'labels' has 2 null values; fill them or drop", wanted=["labels"])
+    refused(path, "column 'labels' has 2 null values; fill them or drop", requested=["labels"])
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 2)], ids=str)
@@ -126,7 +126,7 @@ def test_ragged_lists_name_the_row_and_both_lengths(path, row_group_size):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_columns_that_are_no_numbers_name_their_type(path, values, words):
+def test_columns_that_are_not_numeric_name_their_type(path, values, words):
     pq.write_table(pa.table({"logits": values}), path)
     refused(path, f"column 'logits' has type {words}.*; expected numbers")
 
@@ -190,7 +190,7 @@ def _small_is_4_megabytes(monkeypatch):
 @pytest.mark.parametrize("kind", ["list", "fixed", "numbers"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.usefixtures("_small_is_4_megabytes")
-def test_a_bomb_is_refused_and_read_when_trusted(path, kind, version):
+def test_a_decompression_bomb_is_refused_and_read_on_request(path, kind, version):
     # A million zeros take a few kB, and the footer calls that their uncompressed size.
     table = pa.table({"logits": lists(17, 2**16, kind)})
     pq.write_table(table, path, data_page_version=version, compression="zstd")
@@ -216,16 +216,18 @@ def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
 def test_the_limit_on_bytes_holds_for_all_columns_together(path):
     files.write(path, {"logits": np.zeros((100, 3)), "labels": np.zeros(100)})
     assert files.read(path, ["logits", "labels"], max_bytes=3200)
-    refused(path, "more than 3.1 kB; pass max_bytes", wanted=["logits", "labels"], max_bytes=3199)
+    refused(
+        path, "more than 3.1 kB; pass max_bytes", requested=["logits", "labels"], max_bytes=3199
+    )
     assert files.read(path, ["labels"], max_bytes=800)
 
 
-def test_constant_arrays_that_were_written_here_are_no_bomb(path):
+def test_constant_arrays_of_calibrant_are_within_the_limits(path):
     files.write(path, {"labels": np.zeros(9_000_000, dtype=np.int64)})
     assert len(files.read(path, ["labels"])["labels"]) == 9_000_000
 
 
-def test_no_row_group_is_no_rows(path):
+def test_a_file_without_row_groups_has_no_rows(path):
     with pq.ParquetWriter(path, pa.schema({"logits": pa.list_(pa.float64()), "y": pa.int8()})):
         pass
     read = files.read(path, ["logits", "y"])
@@ -237,7 +239,7 @@ def test_no_row_group_is_no_rows(path):
 RECORD = b"\x15\x06\x11\x19\x28\x01a\x02bc\x00"
 
 
-def test_a_record_yields_the_fields_that_are_kept():
+def test_a_record_returns_the_requested_fields():
     assert parquet_headers.decode(RECORD + b"rest", {1: {}, 3: {}}) == (
         {1: 3, 3: [b"a", b"bc"]},
         len(RECORD),
@@ -256,12 +258,12 @@ def test_a_record_yields_the_fields_that_are_kept():
         (b"\x1e\x00", "unknown type"),
     ],
 )
-def test_a_record_that_readers_could_take_differently_is_refused(data, words):
+def test_an_ambiguous_record_is_refused(data, words):
     with pytest.raises(ValueError, match=words):
         parquet_headers.decode(data, {1: {}})
 
 
 @pytest.mark.parametrize("length", range(len(RECORD)))
-def test_a_record_that_is_cut_off_is_refused(length):
+def test_a_truncated_record_is_refused(length):
     with pytest.raises(IndexError):
         parquet_headers.decode(RECORD[:length], {})

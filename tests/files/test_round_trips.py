@@ -39,7 +39,7 @@ def same(read, written, suffix):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_comes_back(tmp_path, suffix, dtype):
+def test_every_dtype_is_restored(tmp_path, suffix, dtype):
     path = tmp_path / f"a{suffix}"
     arrays = {
         "logits": np.arange(12).reshape(4, 3).astype(dtype),
@@ -67,7 +67,7 @@ def test_the_layout_in_memory_does_not_matter(tmp_path, suffix, layout):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_only_the_wanted_arrays_are_returned(tmp_path, suffix):
+def test_only_the_requested_arrays_are_returned(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     files.write(path, {"logits": np.eye(3), "labels": np.arange(3)})
     assert list(files.read(path, ["labels"])) == ["labels"]
@@ -75,7 +75,7 @@ def test_only_the_wanted_arrays_are_returned(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_no_rows_come_back_as_no_rows(tmp_path, suffix):
+def test_empty_arrays_are_restored(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     files.write(path, {"logits": np.empty((0, 3)), "labels": np.empty(0)})
     read = files.read(path, ["logits", "labels"])
@@ -84,7 +84,7 @@ def test_no_rows_come_back_as_no_rows(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_numbers_that_are_not_finite_come_back(tmp_path, suffix):
+def test_non_finite_numbers_are_restored(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     array = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, sys.float_info.max])
     files.write(path, {"logits": array})
@@ -95,7 +95,7 @@ def test_numbers_that_are_not_finite_come_back(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 @pytest.mark.parametrize("shape", [(), (2, 3, 4), (0, 3, 4)])
-def test_any_number_of_dimensions_where_there_is_no_table(tmp_path, suffix, shape):
+def test_archives_store_any_number_of_dimensions(tmp_path, suffix, shape):
     path = tmp_path / f"a{suffix}"
     array = np.ones(shape)
     files.write(path, {"maps": array})
@@ -111,7 +111,7 @@ def test_a_capital_suffix_is_known(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["file", "args", "a,b", 'a "quoted" name', "a.b", "été", "run_7"])
-def test_awkward_names_come_back(tmp_path, suffix, name):
+def test_unusual_names_are_restored(tmp_path, suffix, name):
     path = tmp_path / f"a{suffix}"
     files.write(path, {name: np.arange(3)})
     assert files.names(path) == [name]
@@ -131,7 +131,7 @@ def test_awkward_names_come_back(tmp_path, suffix, name):
     dtype=st.sampled_from(["f2", "f4", "f8", "i4", "u1", "?"]),
     data=st.data(),
 )
-def test_any_table_comes_back(tmp_path, suffix, rows, columns, dtype, data):
+def test_any_table_is_restored(tmp_path, suffix, rows, columns, dtype, data):
     path = tmp_path / f"a{suffix}"
     arrays = {
         "logits": data.draw(hnp.arrays(dtype, (rows, columns))),

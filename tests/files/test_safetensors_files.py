@@ -14,9 +14,9 @@ def path(tmp_path):
     return tmp_path / "a.safetensors"
 
 
-def refused(path, words, wanted=("logits",), **limits):
+def refused(path, words, requested=("logits",), **limits):
     with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(wanted), **limits)
+        files.read(path, list(requested), **limits)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -26,7 +26,7 @@ def by_hand(path, header, data=b""):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def test_bfloat16_comes_back_as_float32(path):
+def test_bfloat16_is_read_as_float32(path):
     logits = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)).bfloat16()
     save_file({"logits": logits, "half": logits.half()}, path)
     read = files.read(path, ["logits", "half"])
@@ -39,7 +39,7 @@ def test_bfloat16_comes_back_as_float32(path):
 @pytest.mark.parametrize(
     ("dtype", "name"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.complex64, "C64")]
 )
-def test_odd_dtypes_are_refused_by_name(path, dtype, name):
+def test_unsupported_dtypes_are_named(path, dtype, name):
     save_file({"logits": torch.ones(3).to(dtype), "labels": torch.arange(3)}, path)
     refused(path, f"tensor 'logits' has dtype {name}, which is not supported; expected one of F64")
     assert files.read(path, ["labels"])["labels"].tolist() == [0, 1, 2]
@@ -47,7 +47,7 @@ def test_odd_dtypes_are_refused_by_name(path, dtype, name):
 
 def test_a_missing_name_lists_what_is_there(path):
     files.write(path, {"logits": np.eye(2), "y": np.arange(2)})
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", wanted=["labels"])
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["labels"])
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"\xff" * 100, b"PK\x03\x04" * 9])
@@ -65,12 +65,12 @@ def test_a_truncated_file_is_refused(path):
 
 
 @pytest.mark.parametrize("shape", [[10**12], [2**62, 4], [3]])
-def test_a_lying_header_is_refused(path, shape):
+def test_a_header_with_a_wrong_size_is_refused(path, shape):
     by_hand(path, {"logits": {"dtype": "F64", "shape": shape, "data_offsets": [0, 16]}}, bytes(16))
     refused(path, "is not a valid safetensors file: ")
 
 
-def test_truth_values_other_than_0_and_1_are_refused(path):
+def test_booleans_other_than_0_and_1_are_refused(path):
     by_hand(path, {"logits": {"dtype": "BOOL", "shape": [2], "data_offsets": [0, 2]}}, b"\1\2")
     refused(path, "bool array holds bytes other than 0 and 1")
 
@@ -80,7 +80,7 @@ def test_the_limit_on_bytes_holds(path):
     refused(path, "tensor logits declares 7.8 kB, more than 1000 bytes", max_bytes=1000)
 
 
-def test_a_name_that_the_format_keeps_for_itself_is_refused(path):
-    with pytest.raises(ValueError, match="keeps the name '__metadata__'"):
+def test_a_reserved_name_is_refused(path):
+    with pytest.raises(ValueError, match="'__metadata__' is reserved by"):
         files.write(path, {"__metadata__": np.eye(2)})
     assert not path.exists()

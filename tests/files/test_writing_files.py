@@ -37,7 +37,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypat
     untouched(path)
 
 
-def test_on_a_read_only_disk_the_cause_is_named_and_not_the_draft(path, monkeypatch):
+def test_an_error_on_a_read_only_disk_names_the_target(path, monkeypatch):
     def read_only(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system", ".0123.tmp")
 
@@ -64,7 +64,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(path, monkeyp
     untouched(path)
 
 
-def test_the_new_file_is_not_seen_before_it_is_whole(path):
+def test_the_new_file_is_visible_only_when_complete(path):
     with replacing(path) as handle:
         handle.write(b"half a file")
         handle.flush()
@@ -74,9 +74,7 @@ def test_the_new_file_is_not_seen_before_it_is_whole(path):
     assert path.read_bytes() == b""
 
 
-def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_return(
-    path, monkeypatch
-):
+def test_the_file_is_synced_before_the_rename_and_the_folder_after_it(path, monkeypatch):
     calls = []
     fsync, replace = os.fsync, os.replace
 
@@ -122,7 +120,7 @@ def test_a_folder_is_not_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\\b", "a\nb", "\x1b[31m"])
-def test_names_that_would_not_come_back_are_refused(path, name):
+def test_names_that_cannot_be_restored_are_refused(path, name):
     with pytest.raises(ValueError, match="array name must be printable, with no slash"):
         files.write(path, {name: np.arange(3)})
     untouched(path)
@@ -137,7 +135,7 @@ def test_names_that_would_not_come_back_are_refused(path, name):
     ],
     ids=["object", "text", "complex"],
 )
-def test_arrays_that_are_no_numbers_are_refused(path, array, words):
+def test_arrays_that_are_not_numeric_are_refused(path, array, words):
     with pytest.raises(ValueError, match=words):
         files.write(path, {"a": array})
     untouched(path)
@@ -160,7 +158,7 @@ def test_no_arrays_are_refused(path):
         ({"a": np.ones((2, 2)), "a_1": np.ones(2)}, "'a_1' would be read back as part of 'a'"),
     ],
 )
-def test_arrays_that_are_no_table_are_refused(tmp_path, suffix, arrays, words):
+def test_arrays_that_do_not_form_a_table_are_refused(tmp_path, suffix, arrays, words):
     with pytest.raises(ValueError, match=words):
         files.write(tmp_path / f"a{suffix}", arrays)
     assert os.listdir(tmp_path) == []

@@ -19,7 +19,7 @@ def masked_examples(n: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector", "platt"])
-def test_a_scikit_learn_calibrator_keeps_masked_classes_at_zero(method):
+def test_a_scikit_learn_calibrator_gives_masked_classes_probability_zero(method):
     logits, labels = masked_examples()
     found = PosthocCalibrator(method).fit(logits, labels)
     probs = found.predict_proba(logits)
@@ -28,7 +28,7 @@ def test_a_scikit_learn_calibrator_keeps_masked_classes_at_zero(method):
     assert found.score(logits, labels) > 0.5
 
 
-def test_scikit_learn_still_refuses_what_is_no_logit():
+def test_scikit_learn_refuses_invalid_logits():
     labels = masked_examples()[1]
     for bad, kind in ((np.nan, "logits"), (np.inf, "logits"), (-np.inf, "features")):
         wrong = np.where(np.arange(len(labels))[:, None] == 3, bad, 0.0) + np.zeros((1, 4))
@@ -47,7 +47,7 @@ def test_scikit_learn_still_refuses_what_is_no_logit():
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_torchmetrics_takes_masked_classes_for_probabilities_of_zero(metric, plain):
+def test_torchmetrics_treats_masked_classes_as_probability_zero(metric, plain):
     logits, labels = masked_examples()
     metric.update(torch.from_numpy(logits), torch.from_numpy(labels))
     tolerance = 5e-3 if isinstance(metric, AdaptiveECE) else 1e-12

@@ -74,7 +74,7 @@ def test_probabilities_are_those_of_the_calibrator(method, classes):
     assert found.calibrator_.origin == expected.origin
 
 
-def test_probabilities_are_announced_and_their_shapes_are_the_usual_ones():
+def test_probabilities_of_the_usual_shapes_are_accepted():
     logits, labels = scores(2)
     probs = torch.from_numpy(logits).softmax(1).numpy()
     by_logits = PosthocCalibrator().fit(logits, labels)
@@ -156,7 +156,7 @@ def test_any_classifier_is_calibrated(base, classes):
 
 
 @pytest.mark.parametrize(("wrap", "cv"), [(FrozenEstimator, 5), (lambda fitted: fitted, "prefit")])
-def test_a_fitted_classifier_is_left_alone(wrap, cv):
+def test_a_fitted_classifier_is_not_refitted(wrap, cv):
     x, y = make_classification(600, 8, n_informative=5, n_classes=3, random_state=0)
     base = LogisticRegression(C=1e4).fit(x[:300], y[:300])
     before = base.coef_.copy()
@@ -169,7 +169,7 @@ def test_a_fitted_classifier_is_left_alone(wrap, cv):
         CalibratedClassifier(LogisticRegression(), cv="prefit").fit(x, y)
 
 
-def test_the_calibrator_sees_answers_on_held_out_examples():
+def test_the_calibrator_is_fitted_to_out_of_fold_scores():
     x, y = make_classification(400, 20, n_informative=3, flip_y=0.3, random_state=0)
     forest = RandomForestClassifier(30, random_state=0)
     with warnings.catch_warnings():
@@ -189,7 +189,7 @@ def test_folds_and_responses_can_be_chosen():
     assert CalibratedClassifier().fit(x, y).response_ == "decision_function"
 
 
-def test_copies_and_pickles_answer_the_same():
+def test_copies_and_pickles_predict_the_same():
     logits, labels = scores(3)
     found = PosthocCalibrator().fit(logits, labels)
     copy = pickle.loads(pickle.dumps(found))  # noqa: S301, our own bytes
@@ -224,6 +224,6 @@ REFUSED = {
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(("call", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_fitted_is_refused(call, words):
+def test_invalid_fits_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()

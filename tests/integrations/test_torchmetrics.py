@@ -30,7 +30,7 @@ def data(n=4000, k=5):
 
 @pytest.mark.parametrize(("make", "reference"), CASES.values(), ids=CASES)
 class TestEveryMetric:
-    def test_batches_give_the_number_of_the_whole(self, make, reference):
+    def test_batches_give_the_value_of_all_examples(self, make, reference):
         logits, labels = data()
         metric = make()
         for part in torch.arange(len(labels)).split(333):
@@ -39,7 +39,7 @@ class TestEveryMetric:
         grid = isinstance(metric, AdaptiveECE)  # its bins end at cells of a fixed grid
         assert float(metric.compute()) == pytest.approx(expected, abs=1e-3 if grid else 1e-12)
 
-    def test_memory_does_not_grow(self, make, reference):
+    def test_memory_is_constant(self, make, reference):
         logits, labels = data()
         metric = make()
         sizes = []
@@ -48,7 +48,7 @@ class TestEveryMetric:
             sizes.append(sum(getattr(metric, part).nbytes for part in metric._defaults))
         assert len(set(sizes)) == 1
 
-    def test_reset_copies_and_pickles_keep_the_state(self, make, reference):
+    def test_reset_copies_and_pickles_preserve_the_state(self, make, reference):
         logits, labels = data(500)
         metric = make()
         metric.update(logits, labels)
@@ -61,7 +61,7 @@ class TestEveryMetric:
         assert torch.equal(copy.compute(), metric.compute())
 
 
-def test_probabilities_have_to_be_announced():
+def test_the_kind_is_required():
     logits, labels = data(100)
     metric = ECE(kind="probs", bins=5)
     with pytest.raises(ValueError, match=r"probs outside \[0, 1\]"):
@@ -121,7 +121,7 @@ def _rank(rank, port, results):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_number_of_one():
+def test_two_processes_give_the_value_of_one():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,9 +1,9 @@
-"""A stand-in for tensors on a GPU, whose values are not looked at."""
+"""A replacement for tensors on a GPU, whose values must not be read."""
 
 import torch
 
 
 class OnGpu(torch.Tensor):
-    """Says of itself that it lies on a GPU."""
+    """Claims to be on a GPU."""
 
     is_cuda = True

@@ -1,6 +1,7 @@
-"""Statistics of the batch: loops, limits, degenerate batches."""
+"""Batch statistics: loops, limits, degenerate batches."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def test_mmce_equals_a_double_loop(width):
 @pytest.mark.parametrize("form", ["paper", "public_code"])
 @pytest.mark.parametrize("statistic", [mmce, weighted_mmce])
 @pytest.mark.parametrize("rest", [[5.0, 0.0], [0.0, 5.0]])
-def test_nan_stays_nan_where_all_others_are_right_or_wrong(statistic, form, rest):
+def test_nan_stays_nan_where_all_others_are_correct_or_wrong(statistic, form, rest):
     logits = torch.tensor([[math.nan, 0.0], rest, rest])
     assert statistic(logits, torch.zeros(3, dtype=torch.int64), form=form).isnan()
 
@@ -52,9 +53,9 @@ def test_narrow_kernels_pair_each_example_with_itself_alone(dtype, width):
     gap = (predicted == labels).float() - confidence
     value = mmce(logits, labels, width=width)
     assert_close(value.float(), gap.square().sum().sqrt() / 3)
-    (slope,) = torch.autograd.grad(value, logits)
-    assert slope.isfinite().all()
-    assert slope.abs().max() > 0
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() > 0
 
 
 def test_weighted_mmce_equals_loops_over_three_kinds_of_pairs():
@@ -75,27 +76,21 @@ def test_weighted_mmce_equals_loops_over_three_kinds_of_pairs():
     assert_close(code, math.sqrt(twice + 1e-10))
 
 
-@pytest.mark.parametrize("form", ["paper", "public_code"])
-@pytest.mark.parametrize("right", [True, False])
-def test_weighted_mmce_is_zero_where_all_are_right_or_all_wrong(form, right):
+def test_mmce_is_zero_without_gradient_for_perfect_or_one_sided_batches():
     logits, _ = batch()
-    labels = logits.argmax(1) if right else logits.argmin(1)
-    logits.requires_grad_()
-    value = weighted_mmce(logits, labels, form=form)
-    value.backward()
-    assert value == 0
-    assert (logits.grad == 0).all()
+    sure = 1e4 * torch.eye(3)
+    cases = [(mmce, sure, torch.arange(3), "paper")]
+    for form, labels in product(("paper", "public_code"), (logits.argmax(1), logits.argmin(1))):
+        cases.append((weighted_mmce, logits, labels, form))
+    for statistic, scores, labels, form in cases:
+        scores = scores.clone().requires_grad_()
+        value = statistic(scores, labels, form=form)
+        value.backward()
+        assert value == 0
+        assert (scores.grad == 0).all()
 
 
-def test_mmce_of_sure_and_right_predictions_is_zero_without_gradient():
-    logits = (1e4 * torch.eye(3)).requires_grad_()
-    value = mmce(logits, torch.arange(3))
-    value.backward()
-    assert value == 0
-    assert (logits.grad == 0).all()
-
-
-def test_dca_and_mdca_equal_loops():
+def test_dca_and_mdca_equal_loops_and_absent_classes_count():
     logits, labels = batch()
     r, c = top(logits, labels)
     assert_close(dca(logits, labels).item(), abs(sum(r) - sum(c)) / 25)
@@ -105,10 +100,7 @@ def test_dca_and_mdca_equal_loops():
         for j in range(3)
     ]
     assert_close(mdca(logits, labels).item(), sum(gaps) / 3)
-
-
-def test_mdca_counts_classes_that_are_absent():
-    # All say class 0, which they are: class 0 has 1 - p, the two absent classes have p each.
+    # One example of class 0: class 0 has a gap of 1 - p, the two absent classes of p.
     logits = torch.tensor([[0.0, 0.0, 0.0]], dtype=torch.float64)
     assert_close(mdca(logits, torch.tensor([0])).item(), (2 / 3 + 1 / 3 + 1 / 3) / 3)
 
@@ -157,6 +149,5 @@ def test_a_calibrated_batch_has_smaller_statistics_than_an_overconfident_one():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(800, 3, generator=generator)
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    for statistic in (mmce, weighted_mmce, dca, dece):
-        if statistic is not weighted_mmce:
-            assert statistic(logits, labels) < 0.5 * statistic(4 * logits, labels)
+    for statistic in (mmce, dca, dece):
+        assert statistic(logits, labels) < 0.5 * statistic(4 * logits, labels)

@@ -1,4 +1,4 @@
-"""Images of pixels: rows first, then the loss."""
+"""Losses of pixels: flatten first, then the loss."""
 
 import torch
 from torch.testing import assert_close
@@ -18,12 +18,12 @@ def images():
 
 def test_cross_entropy_of_pixels_is_that_of_torch():
     logits, labels = images()
-    rows, flat, _ = flatten_dense(logits, labels, ignore_index=IGNORED)
+    flat, flat_labels, _ = flatten_dense(logits, labels, ignore_index=IGNORED)
     expected = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED)
-    assert_close(cross_entropy(rows, flat).mean(), expected)
+    assert_close(cross_entropy(flat, flat_labels).mean(), expected)
 
 
-def test_ignored_pixels_have_no_say_in_any_term():
+def test_ignored_pixels_do_not_affect_any_term():
     logits, labels = images()
     changed = logits.clone()
     changed[0, :, :2] = 1e3
@@ -31,8 +31,8 @@ def test_ignored_pixels_have_no_say_in_any_term():
         values = []
         for dense in (logits, changed):
             dense = dense.clone().requires_grad_()
-            rows, flat, _ = flatten_dense(dense, labels, ignore_index=IGNORED)
-            value = loss(rows, flat).mean()
+            flat, flat_labels, _ = flatten_dense(dense, labels, ignore_index=IGNORED)
+            value = loss(flat, flat_labels).mean()
             value.backward()
             assert (dense.grad[0, :, :2] == 0).all()
             assert (dense.grad[1] != 0).any()
@@ -40,7 +40,7 @@ def test_ignored_pixels_have_no_say_in_any_term():
         assert_close(*values)
 
 
-def test_rows_stay_on_the_device_of_the_labels():
+def test_flat_pixels_stay_on_the_device_of_the_labels():
     logits = torch.zeros(2, 3, 4, 5, device="meta")
     labels = torch.zeros(2, 4, 5, dtype=torch.long, device="meta")
     for part in flatten_dense(logits, labels, ignore_index=None):

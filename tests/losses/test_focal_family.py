@@ -1,4 +1,4 @@
-"""Focal loss and its relatives: derivatives, weights, thresholds."""
+"""Focal loss and its variants: derivatives, weights, thresholds."""
 
 import math
 
@@ -43,14 +43,9 @@ def test_first_and_second_derivatives_in_logits_and_gamma(loss):
     inputs = (logits, gamma)
     assert gradcheck(lambda z, g: (loss(z, labels, gamma=g) * weights).sum(), inputs)
     assert gradgradcheck(lambda z, g: (loss(z, labels, gamma=g) * weights).sum(), inputs)
-
-
-@family
-def test_one_learnt_gamma_serves_all_examples(loss):
-    logits, labels = batch()
-    gamma = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
-    assert_close(loss(logits, labels, gamma=gamma), loss(logits, labels, gamma=1.5))
-    assert gradcheck(lambda g: loss(logits, labels, gamma=g).sum(), gamma)
+    single = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    assert_close(loss(logits, labels, gamma=single), loss(logits, labels, gamma=1.5))
+    assert gradcheck(lambda g: loss(logits, labels, gamma=g).sum(), single)
 
 
 @family
@@ -67,7 +62,7 @@ def test_derivatives_stay_finite_with_gammas_of_zero_and_below_one(loss):
 
 
 @family
-def test_a_gamma_for_each_example_is_that_example_alone(loss):
+def test_a_gamma_per_example_acts_on_that_example_alone(loss):
     logits, labels = batch(3)
     gamma = torch.tensor([0, 0.5, 4])
     together = loss(logits, labels, gamma=gamma)
@@ -77,7 +72,7 @@ def test_a_gamma_for_each_example_is_that_example_alone(loss):
         assert_close(together[i : i + 1], alone)
 
 
-def test_focal_keeps_its_digits_where_the_label_is_almost_sure():
+def test_focal_is_accurate_where_the_label_has_probability_near_one():
     # 1 - p = exp(-14), which 1 - p.exp() has to one digit in float32.
     logits = torch.tensor([[14.0, 0.0]], requires_grad=True)
     focal(logits, torch.tensor([0]), gamma=0.5).backward()
@@ -112,39 +107,35 @@ def test_dual_focal_equals_a_loop():
         logits, labels, dual_focal(logits, labels, gamma=2.5).tolist(), strict=True
     ):
         p = z.softmax(0).tolist()
-        own = p[y]
-        rival = max((other for other in p if other < own), default=0.0)
-        assert_close(value, -((1 - own + rival) ** 2.5) * math.log(own))
+        lower = max((other for other in p if other < p[y]), default=0.0)
+        assert_close(value, -((1 - p[y] + lower) ** 2.5) * math.log(p[y]))
 
 
-def test_dual_focal_has_the_rivals_of_the_golden_batch():
+def test_dual_focal_has_the_next_lower_probabilities_of_the_golden_batch():
     logits = torch.tensor(
         [[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64
     )
     labels = torch.tensor([0, 2, 2, 1])
     entropy = cross_entropy(logits, labels)
     weight = dual_focal(logits, labels, gamma=1) / entropy
-    rival = weight - 1 + (-entropy).exp()
+    lower = weight - 1 + (-entropy).exp()
     expected = [0.0473141552, 0.0996236481, 0.0066928454, 0.3006096054]
-    assert_close(rival.tolist(), expected, rtol=0, atol=1e-9)
+    assert_close(lower.tolist(), expected, rtol=0, atol=1e-9)
 
 
-def test_dual_focal_is_focal_where_no_class_is_below_the_label():
+def test_dual_focal_lies_between_focal_and_cross_entropy_and_is_focal_for_the_least_class():
     logits, _ = batch(20)
     labels = logits.argmin(1)
     assert_close(dual_focal(logits, labels, gamma=3), focal(logits, labels, gamma=3))
     tied, label = torch.zeros(1, 3), torch.tensor([1])
     assert_close(dual_focal(tied, label, gamma=3), focal(tied, label, gamma=3))
-
-
-def test_dual_focal_weighs_at_least_as_much_as_focal_and_at_most_as_cross_entropy():
     logits, labels = batch(200, 5)
     value = dual_focal(logits, labels, gamma=3)
     assert (value >= focal(logits, labels, gamma=3)).all()
     assert (value <= cross_entropy(logits, labels)).all()
 
 
-def test_inverse_focal_by_hand_and_where_it_starts_to_push_away():
+def test_inverse_focal_by_hand_and_its_limit_of_monotonicity():
     # p = 1/2: -(3/2)^2 log(1/2).
     logits, labels = binary(0.5)
     assert_close(inverse_focal(logits, labels).item(), 2.25 * math.log(2))
@@ -156,27 +147,22 @@ def test_inverse_focal_by_hand_and_where_it_starts_to_push_away():
     assert (inverse_focal(logits, labels, gamma=limit + 0.1).diff() > 0).any()
 
 
-@pytest.mark.parametrize(
-    ("threshold", "gamma"), [(0.2, 4.8506), (0.25, 3.0702), (0.3, 1.9572), (0.5, 0.0)]
-)
-def test_balancing_gammas_of_the_table(threshold, gamma):
-    assert_close(balancing_gamma(threshold), gamma, rtol=0, atol=5e-5)
-
-
 @pytest.mark.parametrize("threshold", [1e-6, 0.01, 0.1, 0.2, 0.37, 0.49, 0.4999])
-def test_at_its_threshold_focal_pulls_as_cross_entropy_does(threshold):
+def test_at_its_threshold_focal_has_the_gradient_of_cross_entropy(threshold):
+    for known, gamma in ((0.2, 4.8506), (0.25, 3.0702), (0.3, 1.9572), (0.5, 0.0)):
+        assert_close(balancing_gamma(known), gamma, rtol=0, atol=5e-5)
     gamma = balancing_gamma(threshold)
     assert gamma > 0
     for p, sign in ((threshold * 0.9, 1), (threshold, 0), (threshold * 1.1, -1)):
         logits, labels = binary(p)
         logits.requires_grad_()
-        (pull,) = grad(focal(logits, labels, gamma=gamma).sum(), logits)
+        (gradient,) = grad(focal(logits, labels, gamma=gamma).sum(), logits)
         (plain,) = grad(cross_entropy(logits, labels).sum(), logits)
-        ratio = (pull / plain)[0, 0].item()
+        ratio = (gradient / plain)[0, 0].item()
         assert abs(ratio - 1) < 1e-8 if sign == 0 else (ratio - 1) * sign > 0
 
 
-def test_flsd_takes_gamma_from_the_interval_of_the_label():
+def test_flsd_chooses_gamma_by_the_probability_of_the_label():
     logits, labels = binary([0.05, 0.1999, 0.2, 0.22, 0.25, 0.4, 0.9])
     expected = {
         "steps": [5, 5, 3, 3, 3, 3, 3],
@@ -190,9 +176,6 @@ def test_flsd_takes_gamma_from_the_interval_of_the_label():
     gamma = torch.tensor([three[i] for i in (0, 1, 1, 1, 1, 2, 2)], dtype=torch.float64)
     value = flsd(logits, labels, rule="lambert", thresholds=(0.1, 0.3, 0.5))
     assert_close(value, focal(logits, labels, gamma=gamma))
-
-
-def test_flsd_learns_as_focal_with_that_gamma_does():
     logits, labels = batch(30)
     logits.requires_grad_()
     p = logits.detach().softmax(1).gather(1, labels[:, None])[:, 0]

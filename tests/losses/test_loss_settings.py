@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused in one line."""
+"""Invalid settings raise with a one-line message."""
 
 import math
 import re
@@ -70,7 +70,7 @@ REFUSED = [
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(("name", "settings", "message"), REFUSED)
-def test_is_refused_in_one_line(name, settings, message):
+def test_an_invalid_setting_raises_in_one_line(name, settings, message):
     # Called as in a user's process, where nothing checks the types first.
     loss = partial(losses.LOSSES[name], **settings)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
@@ -82,30 +82,26 @@ def test_is_refused_in_one_line(name, settings, message):
 @pytest.mark.parametrize(
     ("name", "setting"), [("focal", "gamma"), ("label_smoothing", "alpha"), ("mmce", "width")]
 )
-def test_what_is_no_number_is_refused_in_words(name, setting):
+def test_settings_of_another_type_raise(name, setting):
     for given in (torch.tensor(True), torch.tensor(1j), True, "1", None, [1]):
         with pytest.raises(TypeError, match=f"{setting} must be a number, got"):
             losses.LOSSES[name](LOGITS, LABELS, **{setting: given})
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-def test_bins_are_counted_and_flags_are_booleans():
-    with pytest.raises(TypeError, match=r"bins must be .*, got 2\.5"):
+    with pytest.raises(TypeError, match=r"bins must be an integer, got 2\.5"):
         losses.dece(LOGITS, LABELS, bins=2.5)
-    with pytest.raises(TypeError, match=r"normalize must be .*, got 'no'"):
+    with pytest.raises(TypeError, match=r"normalize must be true or false, got 'no'"):
         losses.margin_constraint(LOGITS, margin=1, normalize="no")
 
 
-def test_the_constraint_refuses_what_cals_refuses():
+def test_the_constraint_checks_its_margin_as_cals_does():
     with pytest.raises(ValueError, match="margin must be positive, got 0"):
         losses.margin_constraint(LOGITS, margin=0)
     assert losses.margin_constraint(LOGITS, margin=0, normalize=False).shape == (3, 4)
 
 
 @pytest.mark.parametrize("bad", [-1, -0.5, np.float64(-2), math.nan, -math.inf])
-@pytest.mark.parametrize("held", [False, True])
-def test_numbers_and_tensors_of_them_are_held_to_the_same(bad, held):
-    value = torch.tensor([1.0, float(bad), -3.0]) if held else bad
+@pytest.mark.parametrize("tensor", [False, True])
+def test_numbers_and_tensors_are_checked_alike(bad, tensor):
+    value = torch.tensor([1.0, float(bad), -3.0]) if tensor else bad
     with pytest.raises(ValueError, match=f"gamma must be at least 0, got {float(bad):g}$"):
         at_least("gamma", 0, value, many=True)
     with pytest.raises(ValueError, match=f"gamma must be positive, got {float(bad):g}$"):
@@ -115,7 +111,7 @@ def test_numbers_and_tensors_of_them_are_held_to_the_same(bad, held):
 @pytest.mark.parametrize(
     "check", [partial(at_least, "gamma", 0, many=True), partial(positive, "gamma", many=True)]
 )
-def test_values_are_looked_at_unless_that_would_wait_for_a_gpu(check):
+def test_values_are_not_read_from_a_gpu(check):
     with pytest.raises(ValueError, match="gamma must be"):
         check(torch.tensor([-1.0]))
     check(torch.tensor([-1.0]).as_subclass(OnGpu))

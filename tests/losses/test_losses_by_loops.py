@@ -31,8 +31,8 @@ def log_sigmoid(x):
 
 def by_loop(formula, seed=0):
     logits, labels = batch(seed)
-    rows = zip(logits.tolist(), labels.tolist(), strict=True)
-    return torch.tensor([formula(z, softmax(z), y) for z, y in rows], dtype=torch.float64)
+    examples = zip(logits.tolist(), labels.tolist(), strict=True)
+    return torch.tensor([formula(z, softmax(z), y) for z, y in examples], dtype=torch.float64)
 
 
 def smoothed_over_others(z, p, y):
@@ -118,7 +118,7 @@ def test_cross_entropy_and_label_smoothing_are_those_of_torch():
             assert_close(losses.label_smoothing(logits, labels, alpha=alpha), smooth)
 
 
-def test_acls_learns_as_if_the_largest_logit_were_a_constant():
+def test_the_gradient_of_acls_treats_the_largest_logit_as_constant():
     logits, labels = batch()
     logits.requires_grad_()
     (gradient,) = torch.autograd.grad(
@@ -128,23 +128,17 @@ def test_acls_learns_as_if_the_largest_logit_were_a_constant():
     for i, z in enumerate(logits.tolist()):
         top = max(range(K), key=z.__getitem__)
         for j in range(K):
-            slope = (
-                2 * 2 * max(0, z[top] - 1)
-                if j == top
-                else -2 * 0.3 / (K - 1) * max(0, z[top] - z[j] - 1)
-            )
-            expected[i, j] += 0.5 * slope
+            above, below = max(0, z[top] - 1), max(0, z[top] - z[j] - 1)
+            expected[i, j] += 0.5 * (4 * above if j == top else -2 * 0.3 / (K - 1) * below)
     assert_close(gradient, expected)
-
-
-def test_tied_logits_all_count_as_top_in_acls():
-    # Two logits of 3 beyond a margin of 1 give 2 * 2^2; the third lies 3 - 0 - 1 too low: 2^2 / 2.
+    # Tied logits all count as top: two of 3 beyond a margin of 1 give 2 * 2^2, and the third lies
+    # 3 - 0 - 1 too low: 2^2 / 2.
     logits, labels = torch.tensor([[3.0, 3.0, 0.0]]), torch.tensor([0])
     term = losses.acls(logits, labels, margin=1, alpha=1, rest=1) - cross_entropy(logits, labels)
     assert_close(term.item(), 8.0 + 2.0)
 
 
-def test_pairs_taken_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
+def test_pairs_in_chunks_give_the_same_loss_and_gradient(monkeypatch):
     logits, labels = batch()
     results = []
     for pairs in (1 << 22, 2 * N * (K - 1), 1):
@@ -159,13 +153,13 @@ def test_pairs_taken_in_pieces_give_the_same_loss_and_gradient(monkeypatch):
         assert_close(gradient, results[0][1])
 
 
-def test_level_wrong_classes_are_the_least_of_the_exclusion_term():
-    # Half of log 2 for each example, whatever the number of classes.
+def test_equal_wrong_classes_minimise_the_exclusion_term():
+    # Half of log 2 for each example, for any number of classes.
     for k in (3, 5, 9):
         logits, labels = torch.zeros(1, k, dtype=torch.float64), torch.tensor([0])
         logits[0, 0] = 2.0
         term = losses.cpc(logits, labels, discrimination=0) - cross_entropy(logits, labels)
         assert_close(term.item(), math.log(2) / 2)
-        bumped = logits + torch.tensor([0, 0.5, *[0] * (k - 2)])
-        more = losses.cpc(bumped, labels, discrimination=0) - cross_entropy(bumped, labels)
+        other = logits + torch.tensor([0, 0.5, *[0] * (k - 2)])
+        more = losses.cpc(other, labels, discrimination=0) - cross_entropy(other, labels)
         assert more.item() > term.item()

@@ -6,7 +6,6 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from calibrant.losses import PENALTIES, cals, cross_entropy, margin_constraint
-from calibrant.losses.penalties import Penalty
 
 every = pytest.mark.parametrize("name", PENALTIES)
 GRID = torch.linspace(-6, 6, 2401, dtype=torch.float64)
@@ -18,7 +17,7 @@ def number(value):
 
 
 @pytest.mark.parametrize(
-    ("name", "h", "value", "slope"),
+    ("name", "h", "value", "derivative"),
     [
         ("phr", 0.5, 0.5125, 1.35),
         ("phr", -0.25, -0.134375, 0.375),
@@ -31,67 +30,55 @@ def number(value):
         ("p3", -1, -0.3043478, 0.1323251),
     ],
 )
-def test_values_and_slopes_worked_by_hand(name, h, value, slope):
+def test_values_and_derivatives_computed_by_hand(name, h, value, derivative):
     penalty = PENALTIES[name]
     assert_close(penalty.value(number(h), 0.7, 1.3).item(), value, rtol=0, atol=5e-8)
-    assert_close(penalty.derivative(number(h), 0.7, 1.3).item(), slope, rtol=0, atol=5e-8)
+    assert_close(penalty.derivative(number(h), 0.7, 1.3).item(), derivative, rtol=0, atol=5e-8)
 
 
 @every
 @pytest.mark.parametrize(("multiplier", "rho"), MULTIPLIERS)
-def test_a_penalty_is_convex_and_rises_from_zero_with_the_multiplier(name, multiplier, rho):
+def test_a_penalty_is_convex_and_its_derivative_at_zero_is_the_multiplier(name, multiplier, rho):
     penalty = PENALTIES[name]
     zero = torch.zeros(1, dtype=torch.float64)
     assert penalty.value(zero, multiplier, rho) == 0
     assert_close(penalty.derivative(zero, multiplier, rho).item(), float(multiplier))
     h = GRID.clone().requires_grad_()
-    value, slope = penalty.value(h, multiplier, rho), penalty.derivative(GRID, multiplier, rho)
+    value, derivative = (term(h, multiplier, rho) for term in (penalty.value, penalty.derivative))
     value.sum().backward()
-    assert_close(h.grad, slope)
-    assert (slope >= 0).all()
+    assert_close(h.grad, derivative)
+    assert (derivative >= 0).all()
     assert (value.diff() >= -1e-12).all()
-    assert (slope.diff() >= -1e-12).all()
+    assert (derivative.diff() >= -1e-12).all()
     for kink in (0.0, -multiplier / rho):
         around = number([kink - 1e-9, kink, kink + 1e-9])
         for term in (penalty.value, penalty.derivative):
             assert term(around, multiplier, rho).diff().abs().max() < 1e-6
-
-
-@every
-@pytest.mark.parametrize(("multiplier", "rho"), MULTIPLIERS)
-def test_the_gradient_is_finite_where_the_other_branch_has_a_pole(name, multiplier, rho):
-    # 1 - rho h = 0, in the hyperbola that is only for h < 0.
+    # Finite where 1 - rho h = 0, a pole of the hyperbola that is only for h < 0.
     h = number([1 / rho, 1e4, -1e4]).requires_grad_()
-    PENALTIES[name].value(h, multiplier, rho).sum().backward()
+    penalty.value(h, multiplier, rho).sum().backward()
     assert h.grad.isfinite().all()
 
 
-def test_phr_is_a_parabola_until_its_slope_is_zero():
+def test_phr_is_a_parabola_until_its_derivative_is_zero():
     phr = PENALTIES["phr"].value
     inside = GRID[GRID >= -0.7 / 1.3]
     assert_close(phr(inside, 0.7, 1.3), 0.7 * inside + 1.3 * inside**2 / 2)
     assert_close(phr(GRID, 0.0, 1.3), 1.3 * GRID.relu() ** 2 / 2)
     outside = GRID[GRID < -0.7]
     assert_close(phr(outside, 0.7, 1.3), number(-(0.7**2) / 2.6).expand_as(outside))
+    # A constant violation increases the multiplier by rho times it.
+    assert_close(PENALTIES["phr"].derivative(number([0.4, 0.4]), 0.7, 2.0), number([1.5, 1.5]))
 
 
 @pytest.mark.parametrize("name", ["p2", "p3"])
-def test_the_hyperbolas_are_twice_differentiable_at_zero(name):
+def test_the_hyperbolas_are_twice_differentiable_at_zero_and_bounded_below(name):
     step = 1e-6
     below, at, above = PENALTIES[name].derivative(number([-step, 0, step]), 0.7, 1.3)
     assert_close((above - at) / step, (at - below) / step, rtol=1e-4, atol=0)
-
-
-def test_penalties_far_below_zero_tend_to_their_floor():
     far = number(-1e8)
-    for name in ("p2", "p3"):
-        assert_close(PENALTIES[name].value(far, 0.7, 1.3).item(), -0.7 / 1.3)
-        assert PENALTIES[name].derivative(far, 0.7, 1.3).item() < 1e-15
-
-
-def test_penalties_are_pairs_of_functions_under_their_names():
-    assert list(PENALTIES) == ["phr", "p2", "p3"]
-    assert all(isinstance(penalty, Penalty) for penalty in PENALTIES.values())
+    assert_close(PENALTIES[name].value(far, 0.7, 1.3).item(), -0.7 / 1.3)
+    assert PENALTIES[name].derivative(far, 0.7, 1.3).item() < 1e-15
 
 
 @every
@@ -127,16 +114,16 @@ def test_the_loss_equals_a_loop_over_examples_and_classes(name, normalize):
             h = max(logits[i]).item() - logits[i, j].item() - 2
             h, m, r = h / 2 if normalize else h, multipliers[j].item(), rho[j].item()
             if name == "phr":
-                price = (max(0, m + r * h) ** 2 - m**2) / (2 * r)
+                term = (max(0, m + r * h) ** 2 - m**2) / (2 * r)
             elif h < 0:
-                price = m * h / (1 - r * h)
+                term = m * h / (1 - r * h)
             else:
-                price = m * h + m * r * h**2 + (r**2 * h**3 / 6 if name == "p2" else 0)
-            expected += price / 3
+                term = m * h + m * r * h**2 + (r**2 * h**3 / 6 if name == "p2" else 0)
+            expected += term / 3
         assert_close(value[i].item(), expected)
 
 
-def test_a_margin_nothing_reaches_leaves_only_a_constant():
+def test_a_margin_above_all_gaps_leaves_only_a_constant():
     logits, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
     logits.requires_grad_()
     far = cals(logits, labels, margin=1e9, multipliers=0.5, rho=2.0)
@@ -146,11 +133,7 @@ def test_a_margin_nothing_reaches_leaves_only_a_constant():
     assert_close(gradient, plain, rtol=0, atol=1e-8)
 
 
-def test_constant_violation_raises_the_multiplier_by_rho_times_it():
-    assert_close(PENALTIES["phr"].derivative(number([0.4, 0.4]), 0.7, 2.0), number([1.5, 1.5]))
-
-
-def test_the_largest_logit_keeps_the_constraint_and_a_tie_shares_the_gradient():
+def test_the_largest_logit_satisfies_the_constraint_and_ties_share_the_gradient():
     logits = torch.tensor([[2.0, 2.0, -1.0]], requires_grad=True)
     h = margin_constraint(logits, margin=4)
     assert h[0, :2].tolist() == [-1, -1]

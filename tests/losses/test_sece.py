@@ -1,4 +1,4 @@
-"""SECE as a loss: gradients, limits, invariances."""
+"""SECE as a loss: limits, loops, forms; the contract of all losses is tested elsewhere."""
 
 import math
 
@@ -9,9 +9,6 @@ from torch.testing import assert_close
 from calibrant.losses import sece
 from calibrant.losses.sece import smooth_gap
 
-LOGITS = torch.tensor([[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64)
-LABELS = torch.tensor([0, 2, 2, 1])
-
 
 def batch(n=30, k=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -19,60 +16,28 @@ def batch(n=30, k=3, seed=0):
     return logits, torch.randint(k, (n,), generator=generator)
 
 
-@pytest.mark.parametrize("form", ["points", "leave_one_out", "grid"])
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_gradient_matches_finite_differences(form, power):
-    logits, labels = batch(8)
-    logits.requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda z: sece(z, labels, bandwidth=0.2, form=form, power=power), logits, eps=1e-7
-    )
-
-
-def test_golden_values():
-    assert_close(sece(LOGITS, LABELS).item(), 0.2899133963, atol=1e-9, rtol=0)
-    assert_close(sece(LOGITS, LABELS, bandwidth=0.1).item(), 0.2487733271, atol=1e-9, rtol=0)
-    assert_close(sece(LOGITS, LABELS, bandwidth=1e6).item(), 0.3281489659, atol=1e-9, rtol=0)
-
-
 @pytest.mark.parametrize("form", ["points", "grid"])
-def test_order_and_repeats_do_not_matter(form):
+def test_repeated_examples_do_not_change_it(form):
     logits, labels = batch()
-    order = torch.randperm(len(labels))
     value = sece(logits, labels, form=form)
-    assert_close(sece(logits[order], labels[order], form=form), value)
     assert_close(sece(logits.repeat(2, 1), labels.repeat(2), form=form), value)
-
-
-def test_ignores_a_shift_of_the_logits():
-    logits, labels = batch()
-    assert_close(sece(logits + 7, labels), sece(logits, labels))
-
-
-@pytest.mark.parametrize("form", ["points", "leave_one_out", "grid"])
-@pytest.mark.parametrize("scale", [1e-30, 1e4])
-def test_value_and_gradient_stay_finite(form, scale):
-    logits, labels = batch()
-    logits = (logits * scale).float().requires_grad_()
-    sece(logits, labels, form=form).backward()
-    assert logits.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bandwidth", [1e-9, 1e-30, 1e-300])
-def test_narrow_kernels_see_each_example_alone(dtype, bandwidth):
+def test_narrow_kernels_use_each_example_alone(dtype, bandwidth):
     logits, labels = batch()
     logits = logits.to(dtype).requires_grad_()
     confidence, predicted = logits.softmax(1).max(1)
     own = ((predicted == labels).to(dtype) - confidence).abs().mean()
     value = sece(logits, labels, bandwidth=bandwidth)
     assert_close(value, own)
-    (slope,) = torch.autograd.grad(value, logits)
-    assert_close(slope, torch.autograd.grad(own, logits)[0])
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert_close(gradient, torch.autograd.grad(own, logits)[0])
 
 
 def test_the_grid_is_the_integral_by_the_trapezoidal_rule():
-    # Sure examples: the ends of the grid weigh.
+    # Confidences near 1: the ends of the grid have weight.
     logits, labels = batch(6)
     logits = 8 * logits
     confidence, predicted = logits.softmax(1).max(1)
@@ -103,7 +68,7 @@ def test_it_equals_a_loop_over_pairs_of_examples(form, weighted):
     assert_close(found.item(), total / sum(counts))
 
 
-def test_one_example_left_out_has_no_error_and_no_gradient():
+def test_leave_one_out_of_one_example_has_no_error_and_no_gradient():
     logits = torch.tensor([[1.0, 0.0]], requires_grad=True)
     value = sece(logits, torch.tensor([0]), form="leave_one_out")
     value.backward()
@@ -111,7 +76,7 @@ def test_one_example_left_out_has_no_error_and_no_gradient():
     assert (logits.grad == 0).all()
 
 
-def test_descending_it_repairs_an_overconfident_scale():
+def test_minimising_it_corrects_an_overconfident_scale():
     generator = torch.Generator().manual_seed(0)
     true_logits = torch.randn(500, 3, generator=generator)
     labels = torch.multinomial(true_logits.softmax(1), 1, generator=generator)[:, 0]

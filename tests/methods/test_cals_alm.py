@@ -1,4 +1,4 @@
-"""Multipliers of the augmented Lagrangian: golden values, integral action, bounds, order."""
+"""Multipliers of the augmented Lagrangian: golden values, updates, bounds, order."""
 
 import numpy as np
 import pytest
@@ -32,45 +32,35 @@ def test_one_update_on_the_toy_batch_gives_the_golden_multipliers(penalty, expec
     assert logged["multiplier_max"] == pytest.approx(max(expected), abs=2e-6)
 
 
-def test_the_third_penalty_leaves_a_small_multiplier_slowly():
+def test_updates_computed_by_hand():
+    # Small multipliers grow slowly with P3.
     method = methods.build("cals_alm", classes=3, margin=2.0, penalty="p3")
     method.after_epoch(predictions())
     assert method.multipliers.tolist() == pytest.approx([4e-6, 2e-6, 2e-6], rel=0.5)
-
-
-def test_a_constraint_broken_by_the_same_amount_everywhere_adds_rho_times_it():
     # All but the largest logit are 6 below it: h = (6 - 2) / 2 = 2, and PHR adds rho h.
     logits = torch.tensor([[6.0, 0.0, 0.0]], dtype=torch.float64).repeat(5, 1)
     method = methods.build("cals_alm", classes=3, margin=2.0, rho=1.5)
     method.after_epoch(predictions(logits))
     assert method.multipliers.tolist() == pytest.approx([1e-6, 3 + 1e-6, 3 + 1e-6])
-
-
-def test_multipliers_fall_to_the_least_where_no_constraint_is_active():
+    # No constraint is active: multipliers fall to the smallest.
     method = methods.build("cals_alm", classes=3, margin=100.0)
     method.multipliers = torch.full((3,), 0.5, dtype=torch.float64)
     method.after_epoch(predictions())
     assert method.multipliers.tolist() == [1e-6, 1e-6, 1e-6]
+    # Clamped before the mean: 5 and -1 of the second class become 2 and 1e-6, not min(2.5, 2).
+    logits = torch.tensor([[6.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    method = methods.build("cals_alm", classes=2, margin=1.0, most=2.0)
+    method.after_epoch(predictions(logits))
+    assert method.multipliers[1].item() == pytest.approx((2 + 1e-6) / 2)
 
 
-def test_a_constraint_that_just_holds_does_not_raise_rho():
-    # Two logits exactly a margin below the largest: h = 0, in this epoch as in the last.
+def test_rho_grows_where_the_constraint_does_not_fall_and_stays_within_its_bounds():
+    # Two logits exactly a margin below the largest, h = 0 in every epoch: satisfied.
     logits = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.float64).repeat(4, 1)
     method = methods.build("cals_alm", classes=3, margin=2.0, rho=1.5, rho_step=1)
     for _ in range(3):
         method.after_epoch(predictions(logits))
     assert method.rho.tolist() == [1.5] * 3
-
-
-def test_each_term_is_bounded_before_the_mean_is():
-    logits = torch.tensor([[6.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    method = methods.build("cals_alm", classes=2, margin=1.0, most=2.0)
-    method.after_epoch(predictions(logits))
-    # Terms 5 and -1 of the second class become 2 and 1e-6: their mean is 1, not min(2.5, 2).
-    assert method.multipliers[1].item() == pytest.approx((2 + 1e-6) / 2)
-
-
-def test_rho_grows_where_the_constraint_does_not_fall_and_stays_within_its_bounds():
     method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=1)
     method.after_epoch(predictions())
     assert method.rho.tolist() == [1, 1, 1]
@@ -82,24 +72,21 @@ def test_rho_grows_where_the_constraint_does_not_fall_and_stays_within_its_bound
     assert method.rho.tolist() == [10, 10, 1]
 
 
-def test_the_multiplier_uses_the_rho_of_before_its_growth():
+def test_the_multiplier_uses_rho_before_its_growth():
     method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=1)
     method.after_epoch(predictions())
     before = method.multipliers.clone()
     method.after_epoch(predictions())
     h = margin_constraint(TOY, margin=2.0)
-    slope = PENALTIES["phr"].derivative(h, before, torch.ones(3, dtype=torch.float64))
-    torch.testing.assert_close(method.multipliers, slope.clamp(1e-6, 1e6).mean(0))
+    derivative = PENALTIES["phr"].derivative(h, before, torch.ones(3, dtype=torch.float64))
+    torch.testing.assert_close(method.multipliers, derivative.clamp(1e-6, 1e6).mean(0))
 
 
-def test_the_order_of_the_validation_examples_does_not_matter():
+def test_the_order_of_validation_examples_does_not_matter_and_a_state_is_resumed():
     one, other = (methods.build("cals_alm", classes=3, margin=2.0) for _ in range(2))
     one.after_epoch(predictions())
     other.after_epoch(predictions(TOY[[2, 0, 3, 1]]))
     torch.testing.assert_close(one.multipliers, other.multipliers, rtol=1e-14, atol=0)
-
-
-def test_a_state_goes_on_where_it_was():
     one = methods.build("cals_alm", classes=3, margin=2.0, rho_step=2)
     one.after_epoch(predictions())
     other = methods.build("cals_alm", classes=3, margin=2.0, rho_step=2)
@@ -108,16 +95,16 @@ def test_a_state_goes_on_where_it_was():
         one.after_epoch(predictions())
         other.after_epoch(predictions())
     for name, value in one.state_dict().items():
-        held = other.state_dict()[name]
-        assert torch.equal(value, held) if isinstance(value, torch.Tensor) else value == held
+        resumed = other.state_dict()[name]
+        assert torch.equal(value, resumed) if isinstance(value, torch.Tensor) else value == resumed
 
 
-def test_twelve_epochs_follow_the_rules_written_as_a_loop():
+def test_twelve_epochs_equal_the_rules_written_as_a_loop():
     draw = np.random.default_rng(0)
     spreads = (3.0, 5.0, 2.0, 0.4, 0.3, 0.7, 4.0, 4.0, 3.9, 0.1, 6.0, 7.0)
     method = methods.build("cals_alm", classes=3, margin=2.0, rho_step=3, multiplier_step=2)
     multipliers, rho, last = np.full(3, 1e-6), np.ones(3), np.zeros(3)
-    ways = set()
+    changes = set()
     for epoch, spread in enumerate(spreads, 1):
         z = spread * draw.normal((0.0, 1.0, 2.0), size=(7, 3))
         method.after_epoch(predictions(torch.from_numpy(z)))
@@ -128,23 +115,24 @@ def test_twelve_epochs_follow_the_rules_written_as_a_loop():
             multipliers = terms.mean(0)
         if epoch % 3 == 0:
             for k in range(3):
-                ways.add("negative" if max(mean[k], last[k]) < 0 else np.sign(mean[k] - last[k]))
+                satisfied = max(mean[k], last[k]) < 0
+                changes.add("satisfied" if satisfied else np.sign(mean[k] - last[k]))
                 if mean[k] > 0.9 * max(0, last[k]):
                     rho[k] = min(1.2 * rho[k], 10)
         last = mean
         np.testing.assert_allclose(method.multipliers.numpy(), multipliers, rtol=1e-12)
         np.testing.assert_allclose(method.rho.numpy(), rho, rtol=1e-12)
         np.testing.assert_allclose(method.last.numpy(), last, rtol=1e-12)
-    assert ways == {"negative", 1.0, -1.0}
+    assert changes == {"satisfied", 1.0, -1.0}
     assert len(set(rho)) > 1
 
 
-def test_a_state_of_other_classes_and_validation_of_other_classes_are_refused():
+def test_states_and_validation_of_other_classes_raise():
     method = methods.build("cals_alm", classes=3, margin=2.0)
     method.after_epoch(predictions())
     for name in ("multipliers", "rho", "last"):
         state = {**method.state_dict(), name: torch.ones(4)}
-        with pytest.raises(ValueError, match=rf"{name} must be for 3 classes, got shape \(4,\)"):
+        with pytest.raises(ValueError, match=rf"{name} must have shape \(3,\), got \(4,\)"):
             method.load_state_dict(state)
     with pytest.raises(ValueError, match="must have the 3 classes of the method, got 4"):
         method.after_epoch(predictions(torch.zeros(2, 4)))

@@ -1,4 +1,4 @@
-"""Margin smoothing with schedules, and the rule that moves a price for each class."""
+"""Margin smoothing with schedules, and the rule that updates a penalty weight per class."""
 
 import json
 import math
@@ -19,65 +19,46 @@ def val(logits: torch.Tensor = TOY) -> Predictions:
     return Predictions(logits, LABELS[:1].repeat(len(logits)))
 
 
-def test_the_first_epoch_of_the_rule_is_margin_smoothing():
+def test_the_first_epoch_of_the_rule_is_margin_smoothing_with_golden_scores():
     batch = Batch(TOY, LABELS, torch.arange(4))
     rule = methods.build("cals_hr", classes=3, margin=2.0).loss(nn.Identity(), batch)
     expected = losses.margin_smoothing(TOY, LABELS, margin=2.0, alpha=0.1)
     torch.testing.assert_close(rule, expected)
     penalty = (rule - losses.cross_entropy(TOY, LABELS)).mean()
     assert float(penalty) == pytest.approx(1 / 6, abs=1e-12)
-
-
-def test_the_scores_of_the_toy_batch_are_the_golden_ones():
     method = methods.build("cals_hr", classes=3, margin=2.0)
     method.after_epoch(val())
     torch.testing.assert_close(method.scores, torch.tensor([0.3, 0.1, 0.1], dtype=torch.float64))
     torch.testing.assert_close(method.alpha, torch.full((3,), 0.1, dtype=torch.float64))
 
 
-def test_prices_rise_where_the_score_grew_fall_where_it_fell_and_else_stay():
+def test_weights_grow_where_the_score_grew_fall_where_it_fell_and_otherwise_stay():
     method = methods.build("cals_hr", classes=3, margin=1.0, factor=2.0, tolerance=1.5)
     # Distances beyond the margin: class 1 by 4, class 2 by 9; then 8, 2; class 0 is the largest.
     method.after_epoch(val(torch.tensor([[0.0, -5, -10]])))
-    row = method.after_epoch(val(torch.tensor([[0.0, -9, -3]])))
-    assert row["alpha"] == pytest.approx([0.1, 0.2, 0.05])
-    # The score holds the price: 0.2 * 8 is twice what it was, though the distance is the same.
+    record = method.after_epoch(val(torch.tensor([[0.0, -9, -3]])))
+    assert record["alpha"] == pytest.approx([0.1, 0.2, 0.05])
+    # The score contains the weight: 0.2 * 8 is twice as large, though the distance is the same.
     method.after_epoch(val(torch.tensor([[0.0, -9, -3]])))
     assert method.alpha.tolist() == pytest.approx([0.1, 0.4, 0.025])
-
-
-def test_prices_stay_where_the_score_moved_by_less_than_the_tolerance():
     method = methods.build("cals_hr", classes=3, margin=1.0, factor=2.0, tolerance=1.5)
-    # Beyond the margin by 4 and by 9, then by 5 and by 7.
+    # Beyond the margin by 4 and by 9, then by 5 and by 7: within the tolerance.
     method.after_epoch(val(torch.tensor([[0.0, -5, -10]])))
-    row = method.after_epoch(val(torch.tensor([[0.0, -6, -8]])))
-    assert row["alpha"] == pytest.approx([0.1, 0.1, 0.1])
+    record = method.after_epoch(val(torch.tensor([[0.0, -6, -8]])))
+    assert record["alpha"] == pytest.approx([0.1, 0.1, 0.1])
 
 
-def test_prices_stay_within_their_bounds_and_change_every_step_epochs():
+def test_weights_stay_within_their_bounds_and_change_every_step_epochs():
     method = methods.build("cals_hr", classes=2, margin=0.0, factor=10.0, most=0.5, step=2)
     for reach in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
         method.after_epoch(val(torch.tensor([[0.0, -reach]])))
     assert method.epoch == 6
     assert method.alpha.tolist() == pytest.approx([0.1, 0.5])
-
-
-def test_prices_fall_no_further_than_the_least():
     method = methods.build("cals_hr", classes=2, margin=0.0, factor=10.0, least=0.05)
     for reach in (32.0, 8.0, 2.0):
         method.after_epoch(val(torch.tensor([[0.0, -reach]])))
     assert method.alpha.tolist() == pytest.approx([0.1, 0.05])
-
-
-@pytest.mark.parametrize("name", ["cals_alm", "cals_hr"])
-def test_probabilities_of_zero_have_no_margins_and_are_refused(name):
-    sure = Predictions.from_probs(torch.eye(3), torch.arange(3))
-    method = methods.build(name, classes=3)
-    with pytest.raises(ValueError, match="validation logits must be finite to have margins"):
-        method.after_epoch(sure)
-
-
-def test_a_factor_of_one_is_margin_smoothing_for_ever():
+    # A factor of one never changes them.
     method = methods.build("cals_hr", classes=3, margin=1.0, factor=1.0)
     for seed in range(4):
         torch.manual_seed(seed)
@@ -106,19 +87,14 @@ def test_the_order_of_validation_and_its_chunks_do_not_matter(monkeypatch):
     ],
     ids=str,
 )
-def test_the_price_follows_its_schedule_up_to_its_bound(settings, expected):
+def test_the_weight_follows_its_schedule_up_to_its_bound(settings, expected):
     method = methods.build("margin_smoothing", classes=3, most=0.6, **settings)
-    seen = [method.after_epoch(val())["alpha"] for _ in range(3)]
-    assert seen == pytest.approx(expected)
-
-
-def test_a_schedule_that_would_switch_the_price_off_is_refused():
-    with pytest.raises(ValueError, match="needs a change above 0"):
-        methods.build("margin_smoothing", classes=3, schedule="multiply")
+    found = [method.after_epoch(val())["alpha"] for _ in range(3)]
+    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["cals_hr", "margin_smoothing"])
-def test_a_state_is_taken_up_and_one_of_another_shape_refused(name):
+def test_a_state_is_loaded_and_one_of_another_shape_raises(name):
     settings = {"schedule": "add", "change": 0.1} if name == "margin_smoothing" else {"margin": 1.0}
     method = methods.build(name, classes=3, **settings)
     for scale in (1.0, 3.0, 9.0):
@@ -126,32 +102,38 @@ def test_a_state_is_taken_up_and_one_of_another_shape_refused(name):
     other = methods.build(name, classes=3, **settings)
     other.load_state_dict(method.state_dict())
     assert other.after_epoch(val()) == method.after_epoch(val())
-    with pytest.raises(ValueError, match="must be for 4 classes"):
+    with pytest.raises(ValueError, match=r"alpha must have shape \(4,\), got \(3,\)"):
         methods.build(name, classes=4, **settings).load_state_dict(method.state_dict())
     with pytest.raises(ValueError, match="not a state of"):
         other.load_state_dict({"alpha": method.alpha})
 
 
-def test_scores_and_validation_of_other_classes_are_refused():
+def test_invalid_states_validation_data_and_schedules_raise():
     method = methods.build("cals_hr", classes=3)
-    with pytest.raises(ValueError, match=r"scores must be for 3 classes, got shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"scores must have shape \(3,\), got \(4,\)"):
         method.load_state_dict({**method.state_dict(), "scores": torch.ones(4)})
     with pytest.raises(ValueError, match="must have the 3 classes of the method, got 4"):
         method.after_epoch(val(torch.zeros(2, 4)))
+    with pytest.raises(ValueError, match="needs a change above 0"):
+        methods.build("margin_smoothing", classes=3, schedule="multiply")
+    zero_probs = Predictions.from_probs(torch.eye(3), torch.arange(3))
+    for name in ("cals_alm", "cals_hr"):
+        with pytest.raises(ValueError, match="validation logits must be finite to have margins"):
+            methods.build(name, classes=3).after_epoch(zero_probs)
 
 
-def test_an_infinite_margin_is_cross_entropy_and_a_run_with_it_can_be_kept(tmp_path):
+def test_an_infinite_margin_is_cross_entropy_and_can_be_saved_in_a_run(tmp_path):
     batch = Batch(TOY, LABELS, torch.arange(4))
     method = methods.build("margin_smoothing", classes=3, margin=math.inf)
     expected = losses.cross_entropy(TOY, LABELS)
     torch.testing.assert_close(method.loss(nn.Identity(), batch), expected)
     splits = data.load("blobs", 0, limit=60)
     for _ in range(2):
-        # The second time, it is done already: what was written is what is asked for.
+        # The second time the run is complete: the saved settings equal the requested ones.
         model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[4])
         method = methods.build("margin_smoothing", classes=splits.classes, margin=math.inf)
         config = {"method.margin": math.inf}
         recipe = training.Recipe(epochs=1, batch=10)
         training.train(model, method, splits, recipe, folder=tmp_path, config=config)
-    kept = json.loads((tmp_path / "config.json").read_text())
-    assert kept["method.margin"] == "inf"
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["method.margin"] == "inf"

@@ -1,4 +1,4 @@
-"""A gamma for each example, learnt on held-out data: what moves, what must not, what it does."""
+"""Gamma-net: its gradient, side effects, inputs, state, history and settings."""
 
 import math
 from copy import deepcopy
@@ -13,9 +13,9 @@ from calibrant import Predictions, data, losses, methods, models
 from calibrant.data import Batch
 from calibrant.losses import focal
 from calibrant.methods.gamma_history import WINDOW, GammaHistory
-from calibrant.methods.gamma_inputs import fed
+from calibrant.methods.gamma_inputs import gamma_inputs
 from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork
-from calibrant.methods.heads import look
+from calibrant.methods.heads import forward_with_features
 from calibrant.training import Recipe, train
 
 K, D = 3, 6
@@ -60,38 +60,35 @@ def settings_of_maps():
 
 
 @pytest.mark.parametrize("settings", settings_of_maps(), ids=str)
-def test_gamma_is_positive_bounded_starts_at_one_and_does_not_mind_the_order(settings):
+def test_gamma_is_positive_bounded_starts_at_one_and_is_equivariant(settings):
     for attention in (False, True):
         network = GammaNetwork(D, hidden=16, attention=attention, most=20.0, seed=0, **settings)
         torch.manual_seed(1)
-        fed = torch.randn(30, D)
-        gamma = network(fed)
+        inputs = torch.randn(30, D)
+        gamma = network(inputs)
         order = torch.randperm(30)
-        torch.testing.assert_close(network(fed[order]), gamma[order], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(network(inputs[order]), gamma[order], rtol=1e-4, atol=1e-5)
         assert (gamma > 0).all()
         bounded = settings["positivity"] in ("sigmoid", "tanh")
-        wanted = min(1.0, settings["tau"] / 2) if bounded else 1.0
-        assert network(torch.zeros(1, D)).item() == pytest.approx(wanted, rel=0.3)
-        assert network(1e4 * fed).max() <= network.top
+        start = min(1.0, settings["tau"] / 2) if bounded else 1.0
+        assert network(torch.zeros(1, D)).item() == pytest.approx(start, rel=0.3)
+        assert network(1e4 * inputs).max() <= network.top
         assert network.top == (settings["tau"] if bounded else 20.0)
-
-
-@pytest.mark.parametrize("settings", settings_of_maps(), ids=str)
-def test_gamma_stays_above_zero_and_comes_back_from_either_end(settings):
-    for away in (-200.0, 0.0, 200.0):
+    # At the ends of its range gamma is positive and has a gradient.
+    for bias in (-200.0, 0.0, 200.0):
         network = GammaNetwork(D, hidden=16, attention=False, most=6.0, seed=0, **settings)
         torch.nn.init.zeros_(network.last.weight)
-        torch.nn.init.constant_(network.last.bias, away)
+        torch.nn.init.constant_(network.last.bias, bias)
         gamma = network(torch.ones(4, D))
         assert (gamma > 0).all()
         assert (gamma <= network.top).all()
-        (slope,) = torch.autograd.grad(gamma.sum(), network.last.bias)
-        # In the middle of "tanh" neither side is the way up.
-        assert slope.abs().item() > 1e-7 or (settings["positivity"], away) == ("tanh", 0.0)
+        (gradient,) = torch.autograd.grad(gamma.sum(), network.last.bias)
+        # "tanh" has a minimum in the middle.
+        assert gradient.abs().item() > 1e-7 or (settings["positivity"], bias) == ("tanh", 0.0)
 
 
 def learnt_by(derivative: str, settings: dict) -> list[torch.Tensor]:
-    """The gradient that the gamma network was moved with."""
+    """The gradient of the gamma network's update."""
     method, model = made(derivative=derivative, **settings), Small()
     method.counts = torch.tensor([70, 25, 5])
     method.before_step(model, batch_of(12, 0), batch_of(40, 1), 0.5)
@@ -102,7 +99,7 @@ def learnt_by(derivative: str, settings: dict) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     "settings", [*settings_of_maps(), {"attention": True}, {"adjust": 1.0}], ids=str
 )
-def test_both_derivatives_move_the_gamma_network_alike(settings):
+def test_both_derivatives_give_the_gamma_network_the_same_gradient(settings):
     both = [learnt_by(name, settings) for name in ("closed_form", "double_backward")]
     for one, other in zip(*both, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
@@ -117,7 +114,7 @@ def test_the_gradient_is_that_of_finite_differences_through_a_real_step(objectiv
     method.loss(model, batch)
     network = method.learner[0]
     gradients = [each.grad.clone() for each in network.parameters()]
-    # Back to the weights before the update, at which the gradient was taken.
+    # Back to the weights before the update, where the gradient was computed.
     network.load_state_dict(method._make(D).state_dict())
     twin = Small()
     features = twin.body(batch.inputs).detach()
@@ -127,13 +124,13 @@ def test_the_gradient_is_that_of_finite_differences_through_a_real_step(objectiv
         head = nn.Linear(D, K, dtype=torch.float64)
         head.load_state_dict(model.head.state_dict())
         each = focal(head(features), batch.labels, gamma=network(features))
-        slopes = torch.autograd.grad(each.mean(), list(head.parameters()))
+        steps = torch.autograd.grad(each.mean(), list(head.parameters()))
         with torch.no_grad():
-            for weight, slope in zip(head.parameters(), slopes, strict=True):
-                weight -= lr * slope
-            return method.outer(head(held_out), meta.labels).item()
+            for weight, step in zip(head.parameters(), steps, strict=True):
+                weight -= lr * step
+            return method.held_out_objective(head(held_out), meta.labels).item()
 
-    # What is reported of the first step is its value and the norm of its gradient.
+    # The record of the first step has its value and the norm of its gradient.
     assert method.tally["objective"] == pytest.approx(outcome(), abs=1e-9)
     norm = torch.cat([each.flatten() for each in gradients]).norm()
     assert method.tally["gradient"] == pytest.approx(norm.item())
@@ -146,20 +143,17 @@ def test_the_gradient_is_that_of_finite_differences_through_a_real_step(objectiv
             values.append(outcome())
             with torch.no_grad():
                 weight.view(-1)[at] -= sign * 1e-4
-        slope = (values[0] - values[1]) / 2e-4
-        assert gradient.flatten()[at].item() == pytest.approx(slope, rel=1e-3, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", ["sece", "dece"])
-def test_beside_cross_entropy_the_calibration_error_has_its_weight(name):
-    logits, labels = batch_of(40, 1).inputs[:, :K], batch_of(40, 1).labels
-    error = made(objective=name).outer(logits, labels)
-    both = made(objective=f"{name}+ce", weight=3.0).outer(logits, labels)
-    expected = nn.functional.cross_entropy(logits, labels) + 3 * error
+        difference = (values[0] - values[1]) / 2e-4
+        assert gradient.flatten()[at].item() == pytest.approx(difference, rel=1e-3, abs=1e-9)
+    # Added to cross entropy, the calibration error has its weight.
+    logits, name = meta.inputs[:, :K], objective.removesuffix("+ce")
+    error = made(objective=name).held_out_objective(logits, meta.labels)
+    both = made(objective=f"{name}+ce", weight=3.0).held_out_objective(logits, meta.labels)
+    expected = nn.functional.cross_entropy(logits, meta.labels) + 3 * error
     torch.testing.assert_close(both, expected)
 
 
-def test_the_real_step_gives_the_gamma_network_no_gradient_and_is_focal():
+def test_the_training_step_is_focal_loss_without_gradient_in_gamma():
     method, model, batch = made(), Small(), batch_of(12, 0)
     loss = method.loss(model, batch)
     loss.mean().backward()
@@ -174,7 +168,7 @@ def test_the_real_step_gives_the_gamma_network_no_gradient_and_is_focal():
         torch.testing.assert_close(one.grad, other.grad)
 
 
-def test_learning_leaves_the_network_its_gradients_and_its_statistics_alone():
+def test_learning_gamma_does_not_change_the_network():
     batch, meta = batch_of(12, 0), batch_of(40, 1)
     plain, learning = Small(), Small()
     learning.body[1].eval()
@@ -188,7 +182,7 @@ def test_learning_leaves_the_network_its_gradients_and_its_statistics_alone():
     assert all(each.grad is None for each in learning.parameters())
     assert learning.training
     assert not learning.body[1].training
-    # In training mode the statistics move by the training batch alone.
+    # In training mode only the training batch updates batch norm.
     for each in (plain, learning):
         each.train()
     method.before_step(learning, batch, meta, 0.5)
@@ -198,7 +192,7 @@ def test_learning_leaves_the_network_its_gradients_and_its_statistics_alone():
         assert torch.equal(one, other)
 
 
-def test_held_out_data_do_not_reach_the_weights():
+def test_held_out_data_do_not_update_the_weights():
     splits = data.load("blobs", 0, limit=300).with_meta(0.3, seed=0)
     wrong = replace(splits.meta, labels=(splits.meta.labels + 1) % splits.classes)
     weights = []
@@ -208,29 +202,29 @@ def test_held_out_data_do_not_reach_the_weights():
         train(model, method, each, Recipe(epochs=2, batch=50, lr=0.1))
         weights.append(model.state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    # With a rate above zero they do change gamma, and through it the weights.
+    # With a rate above zero they change gamma, and through it the weights.
     model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[8])
     method = methods.build("gamma_net", classes=splits.classes, every=1, meta_lr=0.1)
     train(model, method, splits, Recipe(epochs=2, batch=50, lr=0.1))
     assert not torch.equal(weights[0]["head.weight"], model.head.weight)
 
 
-def test_before_its_start_nothing_is_learnt_and_from_then_on_it_is():
+def test_gamma_is_learnt_from_its_start_epoch_on():
     splits = data.load("blobs", 0, limit=300).with_meta(0.3, seed=0)
     steps = {}
     for start in (0, 2):
         model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[8])
         method = methods.build("gamma_net", classes=splits.classes, every=1, start=start)
-        rows = train(model, method, splits, Recipe(epochs=3, batch=50, lr=0.1)).history
-        steps[start] = ["meta_objective" in row for row in rows]
-        assert rows[-1]["gamma_weights"] == 8 * 128 + 128 + 128 + 1
+        history = train(model, method, splits, Recipe(epochs=3, batch=50, lr=0.1)).history
+        steps[start] = ["meta_objective" in record for record in history]
+        assert history[-1]["gamma_weights"] == 8 * 128 + 128 + 128 + 1
     assert steps == {0: [True] * 3, 2: [False, False, True]}
     late = methods.build("gamma_net", classes=splits.classes, start=3)
     with pytest.raises(ValueError, match="start to learn after 3 epochs, the training has 3"):
         train(model, late, splits, Recipe(epochs=3, batch=50, lr=0.1))
 
 
-def test_the_gamma_network_moves_first_and_a_second_loss_of_the_step_learns_nothing():
+def test_the_gamma_network_is_updated_first_and_once_per_step():
     method, model, batch = made(meta_lr=0.1), Small(), batch_of(12, 0)
     before = method.loss(model, batch).detach()
     method.before_step(model, batch, batch_of(40, 1), 0.5)
@@ -240,8 +234,8 @@ def test_the_gamma_network_moves_first_and_a_second_loss_of_the_step_learns_noth
     assert method.tally["steps"] == 1
 
 
-def test_learning_makes_an_overconfident_model_better_calibrated_on_held_out_data():
-    # Two classes whose features say little and whose head is far too sure.
+def test_learning_gamma_lowers_the_held_out_objective_of_an_overconfident_model():
+    # Two classes whose features say little, and an over-confident head.
     generator = torch.Generator().manual_seed(0)
     head = nn.Linear(1, 2, bias=False)
     with torch.no_grad():
@@ -254,17 +248,17 @@ def test_learning_makes_an_overconfident_model_better_calibrated_on_held_out_dat
 
     batch, meta = drawn(64), drawn(120)
     method = methods.build("gamma_net", classes=2, bandwidth=0.1, meta_lr=0.01)
-    seen = []
+    sums = []
     for _ in range(120):
         method.before_step(head, batch, meta, 5.0)
         method.loss(head, batch)
-        seen.append(method.tally["objective"])
-    steps = torch.tensor([0.0, *seen]).diff()
+        sums.append(method.tally["objective"])
+    steps = torch.tensor([0.0, *sums]).diff()
     assert steps[-1] < 0.9 * steps[0]
     assert head.weight[0].item() == 2.0
 
 
-def test_what_is_not_finite_does_not_spoil_the_gamma_network():
+def test_non_finite_values_do_not_update_the_gamma_network():
     method, model, batch, meta = made(), Small(), batch_of(12, 0), batch_of(40, 1)
     method.loss(model, batch)
     before = method.learner[0].first.weight.clone()
@@ -272,7 +266,7 @@ def test_what_is_not_finite_does_not_spoil_the_gamma_network():
     method.before_step(model, batch, meta, 0.5)
     assert method.loss(model, batch).isfinite().all()
     assert torch.equal(method.learner[0].first.weight, before)
-    # Logits that are not finite give such a loss, and no other error.
+    # Non-finite logits give a non-finite loss without an error.
     batch.inputs[0] = torch.nan
     assert method.loss(model, batch).isnan().any()
 
@@ -298,8 +292,8 @@ def test_pixels_are_examples_also_while_learning():
 
     flat = []
     for i in (0, 2):
-        rows, kept = inputs[i : i + 2].movedim(1, -1).reshape(-1, 4), labels[i : i + 2].flatten()
-        flat.append(Batch(rows[kept != 9], kept[kept != 9], torch.arange(int((kept != 9).sum()))))
+        pixels, own = inputs[i : i + 2].movedim(1, -1).reshape(-1, 4), labels[i : i + 2].flatten()
+        flat.append(Batch(pixels[own != 9], own[own != 9], torch.arange(int((own != 9).sum()))))
     method = made(meta_lr=0.1)
     method.before_step(linear, flat[0], flat[1], 0.5)
     expected = method.loss(linear, flat[0]).detach(), method.learner[0].first.weight.detach()
@@ -310,7 +304,7 @@ def test_pixels_are_examples_also_while_learning():
 
 
 @pytest.mark.parametrize("inputs", ["features", "noise", "random_features", "intermediate"])
-def test_what_lies_in_pixels_that_do_not_count_changes_nothing(inputs):
+def test_ignored_pixels_change_nothing(inputs):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(4, 5, 1), nn.Tanh(), nn.Conv2d(5, K, 1)).double()
     images, labels = torch.randn(2, 4, 6, 5).double(), torch.randint(K, (2, 6, 5))
@@ -326,29 +320,29 @@ def test_what_lies_in_pixels_that_do_not_count_changes_nothing(inputs):
     torch.testing.assert_close(*found)
 
 
-def test_a_smaller_layer_is_fed_to_the_pixels_it_lies_under_and_one_without_places_refused():
+def test_a_smaller_intermediate_layer_is_interpolated_and_one_without_positions_raises():
     model = nn.Sequential(nn.Conv2d(4, 5, 2, stride=2), nn.Upsample(scale_factor=2))
     model.append(nn.Conv2d(5, K, 1))
     images = torch.randn(2, 4, 6, 4)
-    seen = look(model, images, inner=model[0])
+    forward = forward_with_features(model, images, inner=model[0])
     expected = model[1](model[0](images)).detach()
-    torch.testing.assert_close(fed("intermediate", seen, images, seed=0), expected)
-    with pytest.raises(ValueError, match=r"must give \(n, c, ...\) with 4 axes, got \(2, 5\)"):
-        fed("intermediate", replace(seen, inner=torch.zeros(2, 5)), images, seed=0)
+    torch.testing.assert_close(gamma_inputs("intermediate", forward, images, seed=0), expected)
+    with pytest.raises(ValueError, match=r"must return \(n, c, ...\) with 4 axes .*, got \(2, 5\)"):
+        gamma_inputs("intermediate", replace(forward, inner=torch.zeros(2, 5)), images, seed=0)
 
 
-def test_of_many_pixels_a_tried_step_sees_some_of_every_image(monkeypatch):
+def test_a_lookahead_step_uses_some_pixels_of_every_image(monkeypatch):
     monkeypatch.setattr("calibrant.methods.meta_learning.PIXELS", 10)
     method = made()
     labels = torch.zeros(3, 8, 8, dtype=torch.int64)
-    kept = method.kept(Batch(torch.zeros(3, 1, 8, 8), labels, torch.tensor([4, 7, 9])))
-    assert (kept.reshape(3, 64).sum(1) >= 3).all()
-    assert kept.sum() <= 12
-    assert len({tuple(each.nonzero()[:, 0].tolist()) for each in kept.reshape(3, 64)}) == 3
+    some = method.subsample(Batch(torch.zeros(3, 1, 8, 8), labels, torch.tensor([4, 7, 9])))
+    assert (some.reshape(3, 64).sum(1) >= 3).all()
+    assert some.sum() <= 12
+    assert len({tuple(each.nonzero()[:, 0].tolist()) for each in some.reshape(3, 64)}) == 3
 
 
 @pytest.mark.parametrize("inputs", ["features", "noise", "random_features", "intermediate"])
-def test_what_is_fed_depends_on_the_example_alone(inputs):
+def test_inputs_of_the_gamma_network_depend_on_the_example_alone(inputs):
     method, model, batch = made(inputs=inputs), Small().eval(), batch_of(12, 0)
     order = torch.randperm(12)
     shuffled = Batch(batch.inputs[order], batch.labels[order], batch.index[order])
@@ -359,17 +353,14 @@ def test_what_is_fed_depends_on_the_example_alone(inputs):
     method.before_step(model, batch, batch_of(40, 1), 0.5)
     method.loss(model, batch)
     assert method.tally["gradient"] > 0
-
-
-def test_equal_inputs_have_equal_random_features_but_noise_of_their_own():
+    # Equal inputs have equal features, but different noise.
     same = Batch(torch.zeros(50, 8).double(), batch_of(50, 0).labels, torch.arange(50))
-    for inputs, spread in (("noise", True), ("random_features", False)):
-        method = made(inputs=inputs)
-        method.loss(Small(), same)
-        assert (method.after_epoch(predictions())["gamma_std"] > 1e-3) == spread
+    method = made(inputs=inputs)
+    method.loss(Small(), same)
+    assert (method.after_epoch(predictions())["gamma_std"] > 1e-3) == (inputs == "noise")
 
 
-def test_a_state_is_taken_up_before_the_first_batch_and_goes_on_alike():
+def test_a_state_is_loaded_before_the_first_batch_and_resumed():
     model, batch, meta = Small(), batch_of(12, 0), batch_of(40, 1)
     one, other = made(attention=True, meta_lr=0.1), made(attention=True, meta_lr=0.1)
 
@@ -389,7 +380,7 @@ def test_a_state_is_taken_up_before_the_first_batch_and_goes_on_alike():
     assert torch.equal(step(one), step(other))
 
 
-def test_a_state_does_not_change_when_training_goes_on():
+def test_a_state_is_a_copy_that_further_training_does_not_change():
     method, model, batch = made(meta_lr=0.1), Small(), batch_of(12, 0)
 
     def step() -> None:
@@ -407,21 +398,21 @@ def test_a_state_does_not_change_when_training_goes_on():
             torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
 
 
-def test_examples_are_counted_once_a_step_and_only_in_training():
+def test_examples_are_counted_once_per_step_and_only_in_training_mode():
     method, model, batch = made(), Small(), batch_of(12, 0)
 
     def counted() -> float:
-        row = method.after_epoch(predictions())
-        return sum(row["count_right"] + row["count_wrong"])
+        record = method.after_epoch(predictions())
+        return sum(record["count_right"] + record["count_wrong"])
 
     method.loss(model.eval(), batch)
     assert counted() == 0
-    # Sharpness-aware descent asks twice in a step, for the same batch.
+    # SAM computes the loss twice per step, for the same batch.
     for each in (batch, batch_of(12, 1)):
         method.loss(model.train(), each)
         method.loss(model, each)
     assert counted() == 24
-    # The one batch of all the data comes again in the next step, or the next epoch.
+    # A batch of all data repeats in the next step, or the next epoch.
     for _ in range(3):
         method.before_step(model, batch, batch, 0.5)
         method.loss(model, batch)
@@ -431,7 +422,7 @@ def test_examples_are_counted_once_a_step_and_only_in_training():
     assert counted() == 12
 
 
-def test_the_first_weights_depend_on_the_seed_alone():
+def test_the_initial_weights_depend_on_the_seed_alone():
     def first(seed: int) -> torch.Tensor:
         method = made(seed=seed)
         method.loss(Small(), batch_of(12, 0))
@@ -447,24 +438,18 @@ def test_the_first_weights_depend_on_the_seed_alone():
     assert not torch.equal(first(0), first(1))
 
 
-def test_a_state_or_network_of_another_kind_is_refused(as_a_user_runs_it):
+def test_states_and_networks_of_another_kind_raise(as_a_user_runs_it):
     method = made()
     method.loss(Small(), batch_of(12, 0))
     with pytest.raises(ValueError, match="not a state of GammaNet"):
         method.load_state_dict({})
-    with pytest.raises(ValueError, match="other settings than these"):
+    with pytest.raises(ValueError, match="other settings than the method"):
         made(hidden=9).load_state_dict(method.state_dict())
-    for other in (
-        {"objective": "dece"},
-        {"positivity": "tanh"},
-        {"tau": 4.0},
-        {"most": 3.0},
-        {"inputs": "intermediate"},
-    ):
-        (name,) = other
-        with pytest.raises(ValueError, match=f"other settings than these: {name} must be"):
-            made(**other).load_state_dict(method.state_dict())
-    with pytest.raises(ValueError, match="must be of 3 classes, as the method is; got 2"):
+    others = {"objective": "dece", "positivity": "tanh", "tau": 4.0, "most": 3.0}
+    for name, value in {**others, "inputs": "intermediate"}.items():
+        with pytest.raises(ValueError, match=f"other settings than the method: {name} must be"):
+            made(**{name: value}).load_state_dict(method.state_dict())
+    with pytest.raises(ValueError, match="predictions must have the 3 classes of the method, got"):
         method.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
     with pytest.raises(ValueError, match="made for inputs of width 6, got 8"):
         method.loss(nn.Linear(8, K).double(), batch_of(12, 0))
@@ -475,51 +460,54 @@ def test_a_state_or_network_of_another_kind_is_refused(as_a_user_runs_it):
     method.before_step(bare, logits, logits, 0.5)
     with pytest.raises(ValueError, match=r"needs a last linear layer: end the network with nn.Lin"):
         method.loss(bare, logits)
+    masks = Batch(torch.randn(2, 4, 3, 3), torch.zeros(2, 3, 3, dtype=torch.int64), torch.arange(2))
+    with pytest.raises(ValueError, match="not over pixels"):
+        made(attention=True).loss(nn.Conv2d(4, K, 1), masks)
 
 
-def test_the_label_of_the_larger_part_is_what_a_tried_step_learns_from():
+def test_with_mixup_a_lookahead_step_uses_the_label_of_the_larger_weight():
     plain, other = batch_of(12, 0), (batch_of(12, 0).labels + 1) % K
     grads = []
     for share, labels in ((0.3, None), (1.0, other)):
         method, model = made(), Small()
-        mixed = replace(
+        mixup = replace(
             plain,
             labels=plain.labels if labels is None else labels,
             other_labels=other if labels is None else None,
             share=torch.full((12,), share) if labels is None else None,
         )
-        method.before_step(model, mixed, batch_of(40, 1), 0.5)
-        method.loss(model, mixed)
+        method.before_step(model, mixup, batch_of(40, 1), 0.5)
+        method.loss(model, mixup)
         grads.append(method.learner[0].first.weight.grad)
     torch.testing.assert_close(*grads)
 
 
-def test_the_history_holds_means_spread_and_gamma_by_confidence():
+def test_the_history_has_quantiles_and_gamma_by_confidence():
     history = GammaHistory(top=5.0)
     gamma = torch.linspace(1, 3, 201).double()
     right = torch.arange(201) % 2
     history.add(gamma, torch.full((201,), 0.95), right)
-    row = history.row(0.1, 0.5, 100)
-    assert row["gamma_mean"] == pytest.approx(2)
-    assert row["gamma_std"] == pytest.approx(gamma.std(correction=0).item())
-    for name, part in (("gamma_q05", 0.05), ("gamma_q50", 0.5), ("gamma_q95", 0.95)):
-        assert row[name] == pytest.approx(1 + 2 * part, abs=0.02)
-    assert row["count_right"][14] == 100
-    assert row["count_wrong"][14] == 101
-    assert row["gamma_right"][14] == pytest.approx(gamma[right == 1].mean().item())
-    assert sum(row["count_right"][:14]) == 0
+    record = history.record(0.1, 0.5, 100)
+    assert record["gamma_mean"] == pytest.approx(2)
+    assert record["gamma_std"] == pytest.approx(gamma.std(correction=0).item())
+    for name, level in (("gamma_q05", 0.05), ("gamma_q50", 0.5), ("gamma_q95", 0.95)):
+        assert record[name] == pytest.approx(1 + 2 * level, abs=0.02)
+    assert record["count_right"][14] == 100
+    assert record["count_wrong"][14] == 101
+    assert record["gamma_right"][14] == pytest.approx(gamma[right == 1].mean().item())
+    assert sum(record["count_right"][:14]) == 0
     history.add(torch.tensor([2.5]), torch.tensor([0.5]), torch.tensor([1]))
-    assert history.row(0.1, 0.5, 100)["gamma_right"][7] == pytest.approx(2.5)
-    # The next epoch starts anew.
-    assert history.row(0.1, 0.5, 100)["gamma_mean"] == 0
+    assert history.record(0.1, 0.5, 100)["gamma_right"][7] == pytest.approx(2.5)
+    # The sums start again at zero.
+    assert history.record(0.1, 0.5, 100)["gamma_mean"] == 0
 
 
-def rows_of(gammas, objectives, accuracies, *, examples=1000, history=None) -> list[dict]:
+def records(gammas, objectives, accuracies, *, examples=1000, history=None) -> list[dict]:
     history = history or GammaHistory(top=5.0)
     found = []
     for gamma, objective, accuracy in zip(gammas, objectives, accuracies, strict=True):
         history.add(gamma, torch.full((len(gamma),), 0.5), torch.ones(len(gamma)))
-        found.append(history.row(objective, accuracy, examples))
+        found.append(history.record(objective, accuracy, examples))
     return found
 
 
@@ -529,7 +517,7 @@ STEADY, GOOD = [0.1] * LONG, [0.6] * LONG
 
 
 @pytest.mark.parametrize(
-    ("sign", "rows"),
+    ("sign", "epochs"),
     [
         ("gamma_collapsed", ([torch.full((50,), 2.0)] * LONG, STEADY, GOOD)),
         ("gamma_collapsed", ([torch.linspace(4.96, 5, 50)] * LONG, STEADY, GOOD)),
@@ -539,39 +527,30 @@ STEADY, GOOD = [0.1] * LONG, [0.6] * LONG
         ("accuracy_fell", (SPREAD, STEADY, [0.6] * WINDOW + [0.5] * WINDOW)),
     ],
 )
-def test_a_sign_of_failure_is_noted_and_told_once(sign, rows):
+def test_a_warning_sign_is_recorded_and_warned_of_once_also_when_resumed(sign, epochs):
+    history = GammaHistory(top=5.0)
     with pytest.warns(UserWarning, match="on average") as caught:
-        found = rows_of(*rows)
+        found = records(*epochs, history=history)
     assert len(caught) == 1
     assert found[-1][sign] == 1
     assert found[0][sign] == 0
+    resumed = GammaHistory(top=5.0)
+    resumed.load_state_dict(history.state_dict())
+    # Warnings are errors here.
+    (record,) = records(*(each[-2:-1] for each in epochs), history=resumed)
+    assert record[sign] == 1
 
 
-def test_without_a_sign_of_failure_nothing_is_said():
+def test_without_a_warning_sign_there_is_no_warning():
     noisy = [0.6, 0.5] * (LONG // 2)
-    found = rows_of(SPREAD, [0.1, 0.11] * WINDOW, noisy)
+    found = records(SPREAD, [0.1, 0.11] * WINDOW, noisy)
     assert not any(found[-1][sign] for sign in ("gamma_collapsed", "meta_oscillates"))
     assert found[-1]["accuracy_fell"] == 0
-    # An epoch without examples has no gamma that could have collapsed.
-    assert rows_of([torch.zeros(0)] * LONG, STEADY, GOOD)[-1]["gamma_collapsed"] == 0
-
-
-def test_accuracy_has_not_fallen_as_long_as_it_may_be_chance():
-    # Of 50 examples, 0.1 is one deviation of the difference; of 1000, more than four.
+    # An epoch without examples has no collapsed gamma.
+    assert records([torch.zeros(0)] * LONG, STEADY, GOOD)[-1]["gamma_collapsed"] == 0
+    # For 50 examples, 0.1 is one standard error of the difference; for 1000, more than four.
     fallen = [0.6] * WINDOW + [0.5] * WINDOW
-    assert rows_of(SPREAD, STEADY, fallen, examples=50)[-1]["accuracy_fell"] == 0
-    with pytest.warns(UserWarning, match="stays clearly below its best"):
-        assert rows_of(SPREAD, STEADY, fallen)[-1]["accuracy_fell"] == 1
-
-
-def test_a_warning_is_not_given_again_when_a_training_goes_on():
-    one, other = GammaHistory(top=5.0), GammaHistory(top=5.0)
-    with pytest.warns(UserWarning, match="nearly the same for all"):
-        rows_of([torch.full((50,), 2.0)] * LONG, STEADY, GOOD, history=one)
-    other.load_state_dict(one.state_dict())
-    # Warnings are errors here.
-    (row,) = rows_of([torch.full((50,), 2.0)], [0.1], [0.6], history=other)
-    assert row["gamma_collapsed"] == 1
+    assert records(SPREAD, STEADY, fallen, examples=50)[-1]["accuracy_fell"] == 0
 
 
 @pytest.mark.parametrize(
@@ -589,34 +568,28 @@ def test_a_warning_is_not_given_again_when_a_training_goes_on():
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_refused(settings, message, as_a_user_runs_it):
+def test_an_invalid_setting_raises(settings, message, as_a_user_runs_it):
     with pytest.raises(ValueError, match=message):
         made(**settings)
 
 
-# Values that no setting may have, but for a few.
-NONSENSE = ("x", None, [1.0], math.nan, True, -1, 2.5)
-GOOD_AFTER_ALL = [("layer", "x"), ("meta_batch", None), ("attention", True), ("least", -1)]
+# Values that are invalid for all settings, with a few exceptions.
+INVALID = ("x", None, [1.0], math.nan, True, -1, 2.5)
+EXCEPTIONS = [("layer", "x"), ("meta_batch", None), ("attention", True), ("least", -1)]
 KINDS = {name: methods.METHODS[name] for name in ("gamma_net", "meta_smoothing", "adafocal")}
 
 
 @pytest.mark.parametrize("method", KINDS)
-def test_nonsense_is_refused_at_once_and_by_the_name_of_the_setting(method, as_a_user_runs_it):
+def test_invalid_values_raise_with_the_name_of_the_setting(method, as_a_user_runs_it):
     defaults = signature(KINDS[method].make).parameters
     for setting in set(KINDS[method].settings) - {"adjust"}:
-        for value in NONSENSE:
+        for value in INVALID:
             is_number = isinstance(defaults[setting].default, float) and value == 2.5
-            if is_number or (setting, value) in GOOD_AFTER_ALL:
+            if is_number or (setting, value) in EXCEPTIONS:
                 continue
             with pytest.raises((TypeError, ValueError), match=f"^{setting} must be") as caught:
                 methods.build(method, classes=K, **{setting: value})
             assert "\n" not in str(caught.value)
-
-
-def test_attention_over_pixels_is_refused(as_a_user_runs_it):
-    masks = Batch(torch.randn(2, 4, 3, 3), torch.zeros(2, 3, 3, dtype=torch.int64), torch.arange(2))
-    with pytest.raises(ValueError, match="pixels are too many"):
-        made(attention=True).loss(nn.Conv2d(4, K, 1), masks)
 
 
 def test_a_bounded_gamma_near_zero_is_cross_entropy():
@@ -625,12 +598,12 @@ def test_a_bounded_gamma_near_zero_is_cross_entropy():
     torch.testing.assert_close(found, losses.cross_entropy(model(batch.inputs), batch.labels))
 
 
-def test_every_second_step_takes_256_held_out_examples_or_of_masks_as_many_as_a_batch():
+def test_defaults_are_256_held_out_examples_every_second_step_or_the_batch_size_for_masks():
     splits = data.load("blobs", 0, limit=300)
-    usual = methods.build("gamma_net", classes=splits.classes)
-    assert (usual.meta_every, usual._make(D).top) == (2, 5.0)
+    default = methods.build("gamma_net", classes=splits.classes)
+    assert (default.meta_every, default._make(D).top) == (2, 5.0)
     assert methods.build("gamma_net", classes=splits.classes, meta_batch=0).meta_batch == 0
     for kind, asked, expected in (("vectors", None, 256), ("masks", None, 0), ("masks", 7, 7)):
         method = methods.build("gamma_net", classes=splits.classes, meta_batch=asked)
-        method.prepare(replace(splits, kind=kind), methods.Alone())
+        method.prepare(replace(splits, kind=kind), methods.SingleProcess())
         assert method.meta_batch == expected

@@ -1,42 +1,42 @@
-"""The tried step of the last layer: its outcome, and how that depends on the loss."""
+"""The lookahead step of the last layer: its outcome and its gradient."""
 
 import pytest
 import torch
 from torch import nn
 
 from calibrant.losses import cross_entropy, dece, focal, sece
-from calibrant.methods.gamma_net import focal_slopes
-from calibrant.methods.heads import find_head, find_inner, look
-from calibrant.methods.lookahead import View, closed_form, double_backward
+from calibrant.methods.gamma_net import focal_gradient
+from calibrant.methods.heads import find_head, find_inner, forward_with_features
+from calibrant.methods.lookahead import Lookahead, closed_form, double_backward
 from calibrant.methods.meta_smoothing import soft_cross_entropy
 from calibrant.model_modes import evaluating
 
 N, M, D, K = 10, 16, 5, 3
-JUDGES = {
+OBJECTIVES = {
     "sece": lambda logits, labels: sece(logits, labels, bandwidth=0.1, form="leave_one_out"),
     "dece": dece,
     "sece+ce": lambda z, y: cross_entropy(z, y).mean() + 0.5 * sece(z, y, bandwidth=0.1),
 }
 
 
-def made(head: nn.Module | None = None, judge: str = "sece", lr: float = 0.7):
-    """A view in float64, with the labels of both sides."""
+def made(head: nn.Module | None = None, objective: str = "sece", lr: float = 0.7):
+    """A lookahead step in float64, with the labels of both sides."""
     torch.manual_seed(3)
     head = head or nn.Linear(D, K, dtype=torch.float64)
     features, meta = torch.randn(N, D).double(), 2 * torch.randn(M, D).double()
     labels, meta_labels = torch.randint(K, (N,)), torch.randint(K, (M,))
-    view = View.of(head, features, meta, lr, lambda z: JUDGES[judge](z, meta_labels))
-    return view, labels, meta_labels
+    step = Lookahead.of(head, features, meta, lr, lambda z: OBJECTIVES[objective](z, meta_labels))
+    return step, labels, meta_labels
 
 
 def losses_of(labels):
-    """Two losses with a parameter for each example, with slopes and a value of the parameter."""
+    """Two losses with a parameter per example, their gradients, and values of the parameter."""
     gamma = torch.linspace(0, 5, N).double()
     targets = torch.softmax(torch.randn(N, K).double(), 1)
     return {
         "focal": (
             lambda z, own: focal(z, labels, gamma=own),
-            lambda z, own: focal_slopes(z, labels, own),
+            lambda z, own: focal_gradient(z, labels, own),
             gamma,
         ),
         "smoothing": (
@@ -50,11 +50,11 @@ def losses_of(labels):
 @pytest.mark.parametrize("name", ["focal", "smoothing"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_closed_form_is_the_derivative_through_the_step(name, bias):
-    for judge in JUDGES:
-        view, labels, _ = made(nn.Linear(D, K, bias=bias, dtype=torch.float64), judge)
-        loss, slopes, parameter = losses_of(labels)[name]
-        value, gradient = closed_form(view, parameter, slopes)
-        other, expected = double_backward(view, parameter, loss)
+    for objective in OBJECTIVES:
+        step, labels, _ = made(nn.Linear(D, K, bias=bias, dtype=torch.float64), objective)
+        loss, loss_gradient, parameter = losses_of(labels)[name]
+        value, gradient = closed_form(step, parameter, loss_gradient)
+        other, expected = double_backward(step, parameter, loss)
         torch.testing.assert_close(value, other, rtol=0, atol=1e-12)
         torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-8)
         assert expected.abs().max() > 1e-5
@@ -63,26 +63,26 @@ def test_the_closed_form_is_the_derivative_through_the_step(name, bias):
 @pytest.mark.parametrize("name", ["focal", "smoothing"])
 def test_the_gradient_is_that_of_finite_differences_of_a_real_step(name):
     head = nn.Linear(D, K, dtype=torch.float64)
-    view, labels, meta_labels = made(head, "sece+ce")
-    loss, slopes, parameter = losses_of(labels)[name]
+    step, labels, meta_labels = made(head, "sece+ce")
+    loss, loss_gradient, parameter = losses_of(labels)[name]
     parameter = parameter + 0.1
     start = {key: each.clone() for key, each in head.state_dict().items()}
 
     def outcome(own: torch.Tensor) -> float:
         head.load_state_dict(start)
-        optimizer = torch.optim.SGD(head.parameters(), lr=view.lr)
+        optimizer = torch.optim.SGD(head.parameters(), lr=step.lr)
         optimizer.zero_grad()
-        loss(head(view.features[:, :-1]), own).mean().backward()
+        loss(head(step.features[:, :-1]), own).mean().backward()
         optimizer.step()
-        return JUDGES["sece+ce"](head(view.meta[:, :-1]), meta_labels).item()
+        return OBJECTIVES["sece+ce"](head(step.meta[:, :-1]), meta_labels).item()
 
-    value, gradient = closed_form(view, parameter, slopes)
+    value, gradient = closed_form(step, parameter, loss_gradient)
     assert float(value) == pytest.approx(outcome(parameter), abs=1e-12)
     for at in ((0,), (4,), (9,)) if name == "focal" else ((0, 0), (7, 2)):
-        step = torch.zeros_like(parameter)
-        step[at] = 1e-5
-        slope = (outcome(parameter + step) - outcome(parameter - step)) / 2e-5
-        assert float(gradient[at]) == pytest.approx(slope, rel=1e-4, abs=1e-9)
+        small = torch.zeros_like(parameter)
+        small[at] = 1e-5
+        difference = (outcome(parameter + small) - outcome(parameter - small)) / 2e-5
+        assert float(gradient[at]) == pytest.approx(difference, rel=1e-4, abs=1e-9)
 
 
 def test_a_convolution_of_one_pixel_is_a_linear_layer():
@@ -94,7 +94,7 @@ def test_a_convolution_of_one_pixel_is_a_linear_layer():
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 4.0])
-def test_the_slopes_of_focal_are_those_of_autograd_also_where_it_saturates(gamma):
+def test_the_gradient_of_focal_is_that_of_autograd_also_where_it_saturates(gamma):
     logits = torch.tensor(
         [[0.3, -1, 2], [8, 0, 0], [11, 0, 0], [30, 0, -3], [400, 0, 1], [-300, 0, 2]],
         dtype=torch.float64,
@@ -102,23 +102,20 @@ def test_the_slopes_of_focal_are_those_of_autograd_also_where_it_saturates(gamma
     labels, own = torch.zeros(6, dtype=torch.int64), torch.full((6,), gamma).double()
     focal(logits, labels, gamma=own).sum().backward()
     own.requires_grad_()
-    slopes = focal_slopes(logits.detach(), labels, own)
-    torch.testing.assert_close(slopes.detach(), logits.grad, rtol=1e-9, atol=1e-16)
-    (bend,) = torch.autograd.grad(slopes.sum(), own)
-    assert bend.isfinite().all()
-    single = focal_slopes(logits.detach().float(), labels, own.float())
-    torch.testing.assert_close(single.double(), slopes, rtol=1e-4, atol=1e-7)
-
-
-def test_the_factor_of_cross_entropy_is_one():
+    gradients = focal_gradient(logits.detach(), labels, own)
+    torch.testing.assert_close(gradients.detach(), logits.grad, rtol=1e-9, atol=1e-16)
+    (second,) = torch.autograd.grad(gradients.sum(), own)
+    assert second.isfinite().all()
+    single = focal_gradient(logits.detach().float(), labels, own.float())
+    torch.testing.assert_close(single.double(), gradients, rtol=1e-4, atol=1e-7)
     # By hand: at p = 1/2 and gamma = 1 the factor is 1/2 + 1/2 log 2 = 0.8466.
     logits, labels = torch.zeros(1, 2).double(), torch.zeros(1, dtype=torch.int64)
-    assert focal_slopes(logits, labels, torch.zeros(1)).tolist() == [[-0.5, 0.5]]
-    assert focal_slopes(logits, labels, torch.ones(1))[0, 1] == pytest.approx(0.8465736 / 2)
+    assert focal_gradient(logits, labels, torch.zeros(1)).tolist() == [[-0.5, 0.5]]
+    assert focal_gradient(logits, labels, torch.ones(1))[0, 1] == pytest.approx(0.8465736 / 2)
 
 
 class Inside(nn.Module):
-    """A network by one of the names that a head may have, or another."""
+    """A network whose last layer has the given name."""
 
     def __init__(self, name: str, last: nn.Module) -> None:
         super().__init__()
@@ -137,28 +134,26 @@ def test_the_head_is_found_by_its_name_and_inside_a_wrapper(name):
     wrapped = nn.DataParallel(network)
     assert find_head(wrapped) is getattr(network, name)
     assert find_inner(wrapped) is network.body[0]
-
-
-def test_the_head_is_else_the_last_linear_layer():
+    # Without such a name, it is the last linear layer.
     layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 1))
     assert find_head(layers) is layers[2]
     assert find_head(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten())) is None
     assert find_head(nn.Identity()) is None
 
 
-def test_logits_that_do_not_come_straight_from_the_head_are_refused(as_a_user_runs_it):
+def test_logits_that_are_not_the_output_of_the_head_raise(as_a_user_runs_it):
     scaled = nn.Sequential(nn.Linear(4, 3), nn.Softplus())
-    with pytest.raises(ValueError, match="must be what the last linear layer gives"):
-        look(scaled, torch.randn(2, 4))
+    with pytest.raises(ValueError, match="must be the output of the last linear layer"):
+        forward_with_features(scaled, torch.randn(2, 4))
     unused = Inside("other", nn.Identity())
     unused.head = nn.Linear(4, 2)
-    with pytest.raises(ValueError, match="took no part: keep the one"):
-        look(unused, torch.randn(2, 4))
+    with pytest.raises(ValueError, match="was not called: name the layer"):
+        forward_with_features(unused, torch.randn(2, 4))
     with pytest.raises(ValueError, match=r"no layer 'boddy'; it has \['head', 'body'"):
         find_inner(Inside("head", nn.Linear(4, 2)), "boddy")
 
 
-def test_tokens_have_their_features_in_the_second_place():
+def test_features_of_tokens_have_channels_first():
     class Tagger(nn.Linear):
         def forward(self, x):
             return super().forward(x)
@@ -171,20 +166,21 @@ def test_tokens_have_their_features_in_the_second_place():
         def forward(self, x):
             return self.head(x).movedim(-1, 1)
 
-    seen = look(Tokens(), torch.randn(2, 7, 4))
-    assert seen.features.shape == (2, 4, 7)
-    assert seen.logits.shape == (2, 3, 7)
+    forward = forward_with_features(Tokens(), torch.randn(2, 7, 4))
+    assert forward.features.shape == (2, 4, 7)
+    assert forward.logits.shape == (2, 3, 7)
 
 
-def test_a_look_leaves_every_mode_every_statistic_and_the_random_state_as_they_were():
+def test_a_recorded_pass_does_not_change_modes_buffers_or_random_state():
     network = Inside("head", nn.Linear(4, 2)).train()
     network.body[1].eval()
     modes = [each.training for each in network.modules()]
     buffers = [each.clone() for each in network.buffers()]
     state = torch.get_rng_state()
     with evaluating(network), torch.no_grad():
-        seen = look(network, torch.randn(6, 4, generator=torch.Generator().manual_seed(0)))
-    assert not seen.logits.requires_grad
+        inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+        forward = forward_with_features(network, inputs)
+    assert not forward.logits.requires_grad
     assert [each.training for each in network.modules()] == modes
     assert all(map(torch.equal, network.buffers(), buffers))
     assert torch.equal(torch.get_rng_state(), state)

@@ -9,13 +9,12 @@ from calibrant.data import Batch
 from calibrant.losses import PENALTIES
 from calibrant.methods import METHODS
 
-# They evaluate the last layer again by itself, so nothing may come after it: such networks are
-# refused with a reason.
+# They compute the last layer again by itself, so networks that mask its output raise.
 LAST_LAYER = {"gamma_net", "meta_smoothing"}
 
 
 class Masking(nn.Module):
-    """Four classes, of which the sign of an input rules out one, and another all but the first."""
+    """Four classes; the sign of one input masks one of them, another all but the first."""
 
     def __init__(self):
         super().__init__()
@@ -31,14 +30,14 @@ class Masking(nn.Module):
 
 def examples(n: int = 40) -> Batch:
     inputs = torch.randn(n, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    # Far from where masks change: some methods look at inputs nearby.
+    # Far from where masks change: some methods perturb the inputs.
     inputs[:, :2] = inputs[:, :2].sign() * 5
     labels = torch.where(inputs[:, 1] > 1, 0, torch.arange(n) % 3)
     return Batch(inputs, labels, torch.arange(n))
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - LAST_LAYER))
-def test_a_method_learns_from_masked_logits(name):
+def test_a_method_trains_on_masked_logits(name):
     method, model, batch = methods.build(name, classes=4), Masking(), examples()
     method.counts = torch.tensor([9, 9, 9, 1])
     for _ in range(2):
@@ -51,15 +50,17 @@ def test_a_method_learns_from_masked_logits(name):
         method.after_epoch(Predictions(model(batch.inputs).detach(), batch.labels))
 
 
-def test_multipliers_and_prices_follow_the_examples_that_allow_the_class():
+def test_multipliers_and_weights_use_the_examples_that_allow_the_class():
     logits = torch.tensor([[0.0, -4.0, -torch.inf], [-2.0, 0.0, -6.0]]).double()
     val = Predictions(logits, [0, 1])
     alm = methods.build("cals_alm", classes=3, margin=2.0, least=0.1)
     alm.after_epoch(val)
-    slope = PENALTIES["phr"].derivative
+    derivative = PENALTIES["phr"].derivative
     # Constraints (d - 2) / 2: -1 and 0 of the first class, 1 and -1 of the second, 2 of the third.
-    of_each = [[-1.0, 0.0], [1.0, -1.0], [2.0]]
-    expected = [float(slope(torch.tensor(h), 0.1, 1.0).clamp(min=0.1).mean()) for h in of_each]
+    expected = [
+        float(derivative(torch.tensor(h), 0.1, 1.0).clamp(min=0.1).mean())
+        for h in ([-1.0, 0.0], [1.0, -1.0], [2.0])
+    ]
     assert alm.multipliers.tolist() == pytest.approx(expected)
     assert alm.last.tolist() == pytest.approx([-0.5, 0.0, 2.0])
 
@@ -69,6 +70,6 @@ def test_multipliers_and_prices_follow_the_examples_that_allow_the_class():
 
 
 @pytest.mark.parametrize("name", sorted(LAST_LAYER))
-def test_a_method_of_the_last_layer_says_why_it_cannot(name):
-    with pytest.raises(ValueError, match="nothing may come after it"):
+def test_a_method_of_the_last_layer_raises_with_the_reason(name):
+    with pytest.raises(ValueError, match="with nothing after it"):
         methods.build(name, classes=4).loss(Masking(), examples())

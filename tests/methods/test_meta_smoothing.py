@@ -1,4 +1,4 @@
-"""Label smoothing learnt on held-out data: three forms, their bounds, and what must not move."""
+"""Label smoothing learnt on held-out data: three forms, their bounds, side effects."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -54,17 +54,17 @@ def test_it_starts_as_cross_entropy_and_soft_labels_sum_to_one(form):
     torch.testing.assert_close(method.targets(batch.labels).sum(1), torch.ones(20).double())
 
 
-def test_one_amount_for_all_is_label_smoothing_and_a_row_for_each_spreads_it():
+def test_the_soft_labels_of_each_form():
     model, batch = head(), batch_of(20, 0)
     one = made()
     set_to(one, 0.2)
     expected = losses.label_smoothing(model(batch.inputs), batch.labels, alpha=0.2)
     torch.testing.assert_close(one.loss(model, batch), expected)
-    rows = made(form="matrix")
-    set_to(rows, 0.2)
+    matrix = made(form="matrix")
+    set_to(matrix, 0.2)
     labels = torch.tensor([1])
     torch.testing.assert_close(
-        rows.targets(labels).detach(), torch.tensor([[0.2, 0.6, 0.2]]).double()
+        matrix.targets(labels).detach(), torch.tensor([[0.2, 0.6, 0.2]]).double()
     )
     each = made(form="class")
     with torch.no_grad():
@@ -89,11 +89,11 @@ def test_both_derivatives_agree_and_are_those_of_finite_differences(form):
         moved = head()
         log_p = torch.log_softmax(moved(batch.inputs), 1)
         mean = -(method.targets(batch.labels).detach() * log_p).sum(1).mean()
-        slopes = torch.autograd.grad(mean, list(moved.parameters()))
+        gradients = torch.autograd.grad(mean, list(moved.parameters()))
         with torch.no_grad():
-            for each, slope in zip(moved.parameters(), slopes, strict=True):
-                each -= 0.5 * slope
-            return method.outer(moved(meta.inputs), meta.labels).item()
+            for each, gradient in zip(moved.parameters(), gradients, strict=True):
+                each -= 0.5 * gradient
+            return method.held_out_objective(moved(meta.inputs), meta.labels).item()
 
     at = grads[0].abs().argmax()
     values = []
@@ -102,13 +102,13 @@ def test_both_derivatives_agree_and_are_those_of_finite_differences(form):
         with torch.no_grad():
             method.smoothing.view(-1)[at] += sign * 1e-5
         values.append(outcome())
-    slope = (values[0] - values[1]) / 2e-5
-    assert grads[0].view(-1)[at].item() == pytest.approx(slope, rel=1e-4)
+    difference = (values[0] - values[1]) / 2e-5
+    assert grads[0].view(-1)[at].item() == pytest.approx(difference, rel=1e-4)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_overconfident_model_gets_more_smoothing_within_its_bounds(form):
-    # Right about every training example and far too sure of the held-out ones.
+    # Correct on every training example and over-confident on the held-out ones.
     method, model = made(form=form, meta_lr=0.05), head()
     model.weight.data = 3 * torch.eye(K, D).double()
     before = {key: each.clone() for key, each in model.state_dict().items()}
@@ -117,17 +117,17 @@ def test_an_overconfident_model_gets_more_smoothing_within_its_bounds(form):
     for _ in range(30):
         method.before_step(model, known, batch_of(60, 1), 0.5)
         method.loss(model, known)
-    row = method.after_epoch(Predictions(torch.randn(4, K), torch.zeros(4, dtype=torch.int64)))
-    assert 0.05 < row["smoothing_max"] <= 0.5 + 1e-12
+    record = method.after_epoch(Predictions(torch.randn(4, K), torch.zeros(4, dtype=torch.int64)))
+    assert 0.05 < record["smoothing_max"] <= 0.5 + 1e-12
     assert (method.smoothing >= 0).all()
-    assert row["meta_gradient_norm"] > 0
-    assert len(row.get("smoothing", [])) == (0 if form == "scalar" else K)
+    assert record["meta_gradient_norm"] > 0
+    assert len(record.get("smoothing", [])) == (0 if form == "scalar" else K)
     assert all(torch.equal(each, before[key]) for key, each in model.state_dict().items())
-    # A label keeps half of its weight, whatever is learnt.
+    # A label always keeps at least half of its weight.
     assert method.targets(torch.arange(K)).diagonal().min() >= 0.5 - 1e-12
 
 
-def test_held_out_data_reach_neither_weights_nor_statistics():
+def test_held_out_data_update_neither_weights_nor_batch_norm():
     splits = data.load("digits", 0, limit=200).with_meta(0.3, seed=0)
     wrong = replace(splits.meta, labels=(splits.meta.labels + 1) % splits.classes)
     found = []
@@ -139,11 +139,9 @@ def test_held_out_data_reach_neither_weights_nor_statistics():
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
-def test_the_size_of_the_tried_step_does_not_depend_on_the_size_of_the_batch():
-    once, twice = batch_of(20, 0), batch_of(20, 0)
-    twice = Batch(
-        twice.inputs.repeat(2, 1), twice.labels.repeat(2), torch.arange(2 * len(once.labels))
-    )
+def test_the_lookahead_step_does_not_depend_on_the_size_of_the_batch():
+    once = batch_of(20, 0)
+    twice = Batch(once.inputs.repeat(2, 1), once.labels.repeat(2), torch.arange(40))
     grads = []
     for batch in (once, twice):
         method = made()
@@ -153,7 +151,7 @@ def test_the_size_of_the_tried_step_does_not_depend_on_the_size_of_the_batch():
     torch.testing.assert_close(*grads)
 
 
-def test_a_state_goes_on_alike_and_that_of_another_form_is_refused():
+def test_a_state_is_resumed_and_one_of_another_form_raises(as_a_user_runs_it):
     one, other = learnt(made(form="matrix"), head(), steps=3), made(form="matrix")
     other.load_state_dict(one.state_dict())
     learnt(one, head(), steps=2)
@@ -161,17 +159,19 @@ def test_a_state_goes_on_alike_and_that_of_another_form_is_refused():
     assert torch.equal(one.smoothing, other.smoothing)
     other.to(torch.device("cpu"))
     assert torch.equal(learnt(one, head()).smoothing, learnt(other, head()).smoothing)
-    with pytest.raises(ValueError, match=r"smoothing must be \(1,\), got \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"smoothing must have shape \(1,\), got \(3, 3\)"):
         made().load_state_dict(one.state_dict())
     with pytest.raises(ValueError, match="not a state of MetaSmoothing"):
         made().load_state_dict({})
     with pytest.raises(ValueError, match="objective must be 'sece', got 'dece"):
         made(form="matrix", objective="sece").load_state_dict(one.state_dict())
-    with pytest.raises(ValueError, match="must be of 3 classes, as the method is; got 2"):
+    with pytest.raises(ValueError, match="predictions must have the 3 classes of the method, got"):
         one.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
+    with pytest.raises(ValueError, match=r"form must be one of \['scalar', 'class', 'matrix'\]"):
+        made(form="row")
 
 
-def test_a_state_does_not_change_when_training_goes_on():
+def test_a_state_is_a_copy_that_further_training_does_not_change():
     method = made()
     set_to(method, 0.2)
     learnt(method, head(), steps=3)
@@ -182,8 +182,3 @@ def test_a_state_does_not_change_when_training_goes_on():
         torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
         with pytest.raises(AssertionError):
             torch.testing.assert_close(method.state_dict()[name], before[name], rtol=0, atol=0)
-
-
-def test_a_form_that_does_not_exist_is_refused(as_a_user_runs_it):
-    with pytest.raises(ValueError, match=r"form must be one of \['scalar', 'class', 'matrix'\]"):
-        made(form="row")

@@ -166,7 +166,7 @@ def test_the_grid_is_in_the_order_of_confidence():
     assert cells == sorted(cells)
 
 
-def test_edges_and_weights_that_mean_nothing_are_refused():
+def test_invalid_edges_and_weights_are_refused():
     for edges, words in (
         ([0.1, 1.0], r"must cover \[0, 1\], got 0.1 to 1"),
         ([0.0, 0.5, 0.4, 1.0], "must increase, got 0.5 then 0.4"),

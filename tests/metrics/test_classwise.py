@@ -91,7 +91,7 @@ def test_entry_one_of_two_classes_is_the_binary_error():
     assert metrics.per_class_ece(p, bins=2)[1] == pytest.approx((0.8 + 0.2) / 4)
 
 
-def test_an_absent_class_is_reported_and_left_out():
+def test_an_absent_class_is_excluded_with_a_warning():
     p = sample(k=4)
     extended = Predictions(torch.cat([p.logits, torch.full((len(p), 1), -3.0)], 1), p.labels)
     with pytest.warns(UserWarning, match=r"class 4: no example.*4 of 5 classes used"):

@@ -44,7 +44,7 @@ def sample(n, k, seed, *, ties=False):
 class TestEveryMetric:
     @settings(max_examples=15)
     @given(seed=st.integers(0, 500), n=st.integers(1, 40), k=st.integers(2, 4))
-    def test_lies_in_its_range_whatever_the_order_of_the_examples(self, metric, seed, n, k):
+    def test_lies_in_its_range_for_any_order_of_the_examples(self, metric, seed, n, k):
         p = sample(n, k, seed, ties=seed % 2 == 0)
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
         (low, high), value = descriptor(metric).range, metric(p)
@@ -58,7 +58,7 @@ class TestEveryMetric:
             repeated = p.take(np.repeat(np.arange(n), counts))
             assert metric(p.reweighted(counts)) == pytest.approx(metric(repeated), abs=1e-7)
 
-    def test_resampling_sees_the_same_metric(self, metric):
+    def test_the_resampling_form_equals_the_metric(self, metric):
         p = sample(800, 4, 2)
         counts = np.random.default_rng(0).integers(0, 3, 800).astype(np.float64)
         assert resampler(metric, p)(np.ones(800)) == pytest.approx(metric(p), abs=1e-9)
@@ -92,7 +92,7 @@ CALIBRATION_ERRORS = [
 
 
 @pytest.mark.parametrize("name", CALIBRATION_ERRORS)
-def test_goes_to_zero_on_calibrated_predictions_as_they_grow(name):
+def test_converges_to_zero_on_calibrated_predictions(name):
     calibrated = SYNTHETIC["calibrated"]
     small, large = (
         np.mean([abs(METRICS[name](calibrated.sample(n, seed=s).predictions)) for s in range(5)])
@@ -103,7 +103,7 @@ def test_goes_to_zero_on_calibrated_predictions_as_they_grow(name):
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.takes_bins])
-def test_warns_where_bins_outnumber_examples(name):
+def test_warns_of_more_bins_than_examples(name):
     with pytest.warns(UserWarning, match="10 examples in 15 bins"):
         METRICS[name](sample(10, 2, 0))
 

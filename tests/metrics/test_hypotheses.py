@@ -38,7 +38,7 @@ def test_miscalibrated_predictions_are_rejected(test, name):
     assert test(p, 0).p_value < 0.01
 
 
-def test_consistency_sees_errors_that_cancel_on_average():
+def test_consistency_detects_errors_that_cancel_on_average():
     p = SYNTHETIC["wavy"].sample(10_000, seed=0).predictions
     assert metrics.consistency_test(p, resamples=199).p_value < 0.01
 
@@ -57,7 +57,7 @@ def test_spiegelhalter_of_every_class_equals_that_of_the_top_for_two():
     assert one.statistic == pytest.approx(two.statistic)
 
 
-def test_consistency_redraws_what_the_confidences_say():
+def test_consistency_resamples_from_the_confidences():
     p = SYNTHETIC["overconfident"].sample(50, seed=0).predictions
     generator = np.random.default_rng(5)
     drawn = []

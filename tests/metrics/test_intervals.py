@@ -79,7 +79,7 @@ def test_basic_intervals_of_ece_cover_the_truth(name):
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("metric", [metrics.ece, metrics.smece, metrics.debiased_ece])
-def test_intervals_of_calibrated_predictions_hold_zero_and_the_value(metric):
+def test_intervals_of_calibrated_predictions_contain_zero_and_the_value(metric):
     held = 0
     for seed in range(60):
         p = SYNTHETIC["calibrated"].sample(1000, seed=seed).predictions
@@ -89,13 +89,13 @@ def test_intervals_of_calibrated_predictions_hold_zero_and_the_value(metric):
     assert held >= 52  # 57 expected; three standard errors below
 
 
-def test_a_real_error_keeps_zero_out():
+def test_the_interval_of_a_real_error_excludes_zero():
     p = SYNTHETIC["overconfident"].sample(3000, seed=0).predictions
     for metric in (metrics.ece, metrics.smece, metrics.sece, metrics.classwise_ece, metrics.ks):
         assert metrics.interval(metric, p, resamples=100).low > 0
 
 
-def test_an_interval_is_not_cut_down_to_a_point():
+def test_an_interval_is_not_clipped_to_a_point():
     p = SYNTHETIC["calibrated"].sample(500, seed=1).predictions
     found = metrics.interval(metrics.debiased_rmsce, p, resamples=200)
     assert found.low == 0
@@ -120,7 +120,7 @@ def test_bca_corrects_for_skewness():
     assert ours.high == pytest.approx(theirs.high, abs=0.03 * width)
 
 
-def test_groups_are_drawn_whole():
+def test_groups_are_resampled_as_a_whole():
     p = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 40)
     for counts in draws_of(p, 20, seed=0):
         assert all(len(set(group)) == 1 for group in counts.reshape(10, 40).tolist())
@@ -168,7 +168,7 @@ def test_a_model_does_not_differ_from_itself():
     assert (found.value, found.low, found.high, found.p_value) == (0, 0, 0, 1)
 
 
-def test_pairing_sees_a_difference_that_separate_intervals_hide():
+def test_a_paired_comparison_detects_a_difference_within_overlapping_intervals():
     sharp = SYNTHETIC["overconfident"].sample(2000, seed=0).predictions
     softer = sharp.map(lambda z: z / 1.1)
     found = metrics.compare(metrics.nll, sharp, softer, resamples=500)
@@ -218,19 +218,19 @@ def test_debiased_ece_holds_its_level_between_calibrated_models_where_ece_does_n
     assert alarms[metrics.ece] > 30
 
 
-def test_compare_of_infinite_scores_claims_nothing():
+def test_compare_of_infinite_scores_is_not_significant():
     p = Predictions.from_probs([[0.5, 0.5]] * 20 + [[1.0, 0.0]], [0] * 20 + [1])
     with np.errstate(invalid="ignore"):
         assert metrics.compare(metrics.nll, p, p, resamples=50).p_value == 1
 
 
-def test_compare_wants_the_same_groups():
+def test_compare_requires_the_same_groups():
     grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
     with pytest.raises(ValueError, match="the same groups"):
         metrics.compare(metrics.ece, WAVY, grouped)
 
 
-def test_resampling_needs_two_of_what_it_draws():
+def test_resampling_requires_two_examples_or_groups():
     with pytest.raises(ValueError, match="at least 2 examples, got 1"):
         metrics.interval(metrics.accuracy, WAVY.take([0]))
     one_group = Predictions(WAVY.logits, WAVY.labels, groups=np.zeros(400))
@@ -238,7 +238,7 @@ def test_resampling_needs_two_of_what_it_draws():
         metrics.interval(metrics.accuracy, one_group)
 
 
-def test_compare_wants_the_same_examples():
+def test_compare_requires_the_same_examples():
     with pytest.raises(ValueError, match="same examples in the same order"):
         metrics.compare(metrics.ece, WAVY, WAVY.take(range(399, -1, -1)))
 
@@ -284,22 +284,22 @@ def test_summary_has_every_metric_and_prints_as_a_table():
     [
         ("overconfident", "over-confident: confidence is 7.9 points above accuracy"),
         ("underconfident", "under-confident: confidence is 4"),
-        ("calibrated", "no miscalibration found that 20,000 examples could show"),
-        ("wavy", "right on average, but not at every level"),
+        ("calibrated", "no miscalibration detected with 20,000 examples"),
+        ("wavy", "calibrated on average, but not at every level"),
     ],
 )
-def test_the_verdict_says_what_is_wrong(name, words):
+def test_the_verdict_names_the_direction(name, words):
     p = SYNTHETIC[name].sample(20_000, seed=1).predictions
     assert words in metrics.summary(p, resamples=40).verdict
 
 
 @pytest.mark.filterwarnings("ignore:.*(bins|class ).*:UserWarning")
-def test_summary_says_what_a_reader_should_know():
+def test_summary_has_remarks_and_a_verdict():
     few = metrics.summary(SYNTHETIC["calibrated"].sample(20, seed=0).predictions, resamples=20)
     assert few.verdict == "20 examples are too few for a verdict"
     assert "too few" not in replace(few, examples=30).verdict
     balanced = few.metrics | {"overconfidence": metrics.Interval(0.0, -0.1, 0.1)}
-    for p_value, words in ((0.049, "right on average"), (0.05, "no miscalibration found")):
+    for p_value, words in ((0.049, "calibrated on average"), (0.05, "no miscalibration detected")):
         tests = {"consistency": metrics.TestResult(1.0, p_value)}
         found = replace(few, examples=30, metrics=balanced, tests=tests)
         assert found.verdict.startswith(words)
@@ -309,7 +309,7 @@ def test_summary_says_what_a_reader_should_know():
     assert found.remarks[0] in str(found)
 
 
-def test_summary_leaves_out_tests_that_need_independent_examples():
+def test_summary_skips_tests_that_need_independent_examples():
     grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
     assert metrics.summary(grouped, resamples=20).tests == {}
     with pytest.raises(ValueError, match="not groups"):

@@ -52,7 +52,7 @@ def test_limits_of_the_bandwidth():
     assert metrics.sece(p, bandwidth=1e-9) == pytest.approx(float((c - r).abs().mean()))
 
 
-def test_an_isolated_example_left_out_looks_at_its_nearest_neighbour():
+def test_leave_one_out_of_an_isolated_example_uses_its_nearest_neighbour():
     confidence = np.concatenate([np.full(600, 0.6), [0.95]])
     p = Predictions.from_binary(confidence, [1] * 360 + [0] * 240 + [1], kind="probs")
     value = metrics.sece(p, bandwidth=0.001, form="leave_one_out")
@@ -62,14 +62,14 @@ def test_an_isolated_example_left_out_looks_at_its_nearest_neighbour():
 
 
 @pytest.mark.parametrize("n", [100, 400])
-def test_a_weight_below_one_leaves_out_the_whole_example(n):
+def test_leave_one_out_of_a_weight_below_one_excludes_the_example(n):
     p = SYNTHETIC["wavy"].sample(n, seed=0).predictions
     quarter = p.reweighted(np.full(n, 0.25))
     plain, light = (metrics.sece(q, bandwidth=0.05, form="leave_one_out") for q in (p, quarter))
     assert light == pytest.approx(plain, abs=1e-7)
 
 
-def test_one_example_left_out_of_itself_says_nothing():
+def test_leave_one_out_of_a_single_example_is_zero():
     p = Predictions([[1.0, 0.0]], [0])
     assert metrics.sece(p, form="leave_one_out") == 0
 

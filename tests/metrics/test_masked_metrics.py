@@ -22,13 +22,13 @@ def masked_examples(n: int = 400) -> Predictions:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", metrics.METRICS)
 class TestEveryMetric:
-    def test_takes_a_masked_class_for_a_probability_of_zero(self, name):
+    def test_treats_a_masked_class_as_probability_zero(self, name):
         data, metric = masked_examples(), metrics.METRICS[name]
         given = Predictions.from_probs(data.logits.softmax(1), data.labels)
         assert metric(data) == pytest.approx(metric(given), abs=1e-12)
         assert np.isfinite(metric(data))
 
-    def test_is_that_of_one_class_less_where_it_is_masked_in_every_example(self, name):
+    def test_ignores_a_class_that_is_masked_in_every_example(self, name):
         data, metric = masked_examples(), metrics.METRICS[name]
         column = torch.full((len(data), 1), -torch.inf).double()
         more = Predictions(torch.cat([data.logits, column], 1), data.labels)
@@ -52,7 +52,7 @@ def test_scores_by_a_loop_over_the_allowed_classes():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_tests_and_the_summary_hold_no_nan():
+def test_tests_and_the_summary_are_finite():
     data = masked_examples()
     assert "nan" not in str(metrics.summary(data, resamples=20))
     found = [metrics.spiegelhalter(data), metrics.spiegelhalter(data, every_class=True)]

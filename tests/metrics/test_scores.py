@@ -81,7 +81,7 @@ def test_ks_equals_a_loop_over_levels():
     assert metrics.ks(WAVY) == pytest.approx(expected, abs=1e-12)
 
 
-def test_ks_adds_ties_before_looking():
+def test_ks_sums_ties_first():
     # In the order given the sums would pass through 0.2, but 0.8 occurs at one level only.
     assert metrics.ks(binary([0.8] * 5, [1, 1, 1, 1, 0])) == pytest.approx(0)
 

@@ -7,7 +7,7 @@ import pytest
 from calibrant.metrics.resampling.seeds import over_runs
 
 
-def test_one_training_keeps_its_interval():
+def test_one_training_has_its_own_interval():
     reading = over_runs("ece", [(0.1, 0.07, 0.15)])
     assert (reading.value, reading.low, reading.high) == pytest.approx((0.1, 0.07, 0.15))
 
@@ -20,7 +20,7 @@ def test_seeds_widen_the_interval_on_both_sides():
     assert reading.high == pytest.approx(1.1 + math.hypot(0.2, spread))
 
 
-def test_it_stays_within_what_the_metric_can_be():
+def test_the_interval_is_clipped_to_the_range_of_the_metric():
     readings = [(0.98, 0.97, 0.99), (0.02, 0.01, 0.03)]
     reading = over_runs("accuracy", readings)
     assert (reading.low, reading.high) == (0.0, 1.0)
@@ -28,7 +28,7 @@ def test_it_stays_within_what_the_metric_can_be():
     assert over_runs("classwise_ece: cat", readings).high == 1.0
 
 
-def test_trainings_without_a_value_are_left_out_and_unknown_ends_add_nothing():
+def test_missing_values_are_skipped_and_missing_ends_add_nothing():
     reading = over_runs("ece", [(None, None, None), (0.2, None, None)])
     assert (reading.value, reading.low, reading.high) == pytest.approx((0.2, 0.2, 0.2))
     assert over_runs("ece", [(None, None, None)]) is None

@@ -1,4 +1,4 @@
-"""Networks by name and by path: what is refused, and with which words."""
+"""Networks by name and by path, and their error messages."""
 
 import sys
 
@@ -74,7 +74,7 @@ def factories(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(name, given, message):
+def test_invalid_names_shapes_and_settings_raise_in_one_line(name, given, message):
     with pytest.raises(ValueError, match=message) as caught:
         build(name, **given)
     assert "\n" not in str(caught.value)
@@ -86,13 +86,13 @@ def test_what_does_not_fit_is_refused_in_one_line(name, given, message):
         ("resnet8", "width", "wide", "a number"),
         ("resnet8", "width", True, "a number"),
         ("resnet8", "width", None, "a number"),
-        ("wide_resnet", "depth", 28.0, "a whole number"),
-        ("mlp", "hidden", 200, "a list of whole numbers"),
-        ("mlp", "hidden", [200, "200"], "a list of whole numbers"),
-        ("mlp", "activation", 3, "a word"),
+        ("wide_resnet", "depth", 28.0, "an integer"),
+        ("mlp", "hidden", 200, "a list of integers"),
+        ("mlp", "hidden", [200, "200"], "a list of integers"),
+        ("mlp", "activation", 3, "a string"),
     ],
 )
-def test_a_setting_of_the_wrong_type_is_refused(name, setting, value, words):
+def test_a_setting_of_another_type_raises(name, setting, value, words):
     with pytest.raises(TypeError) as caught:
         build(name, **IMAGES, **{setting: value})
     assert str(caught.value) == f"{setting} of {name} must be {words}, got {value!r}"
@@ -105,7 +105,7 @@ def test_settings_of_a_network_can_be_listed():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_default_has_a_type_that_can_be_given(name):
+def test_every_default_can_be_passed_as_a_setting(name):
     text = MODELS[name].kind == "text"
     task = {"classes": 2, "shape": (4,) if text else (3, 4, 4)}
     settings = settings_of(name)
@@ -114,7 +114,7 @@ def test_every_default_has_a_type_that_can_be_given(name):
     build(name, **task, vocabulary=5 if text else None, **settings)
 
 
-def test_a_users_factory_is_called_with_a_seed_and_leaves_no_trace(factories):
+def test_a_users_factory_is_seeded_without_changing_the_random_state(factories):
     before = torch.get_rng_state()
     task = {"classes": 4, "shape": (3, 2, 2)}
     first, again, other = (
@@ -142,12 +142,12 @@ def test_a_users_factory_is_called_with_a_seed_and_leaves_no_trace(factories):
         ("their_networks:text", TypeError, "must accept the arguments classes, shape: missing"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_refused_in_one_line(factories, path, kind, message):
+def test_an_invalid_path_raises_in_one_line(factories, path, kind, message):
     with pytest.raises(kind, match=message) as caught:
         from_path(path, classes=2, shape=(3,))
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_setting_of_a_users_factory_is_refused_before_the_call(factories):
+def test_an_unknown_setting_of_a_users_factory_raises_before_the_call(factories):
     with pytest.raises(TypeError, match="classes, shape, biass: got an unexpected keyword argume"):
         from_path("their_networks:linear", classes=2, shape=(3,), biass=False)

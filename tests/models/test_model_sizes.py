@@ -1,4 +1,4 @@
-"""Numbers of parameters: from the papers, and by formulas that know nothing of the code."""
+"""Numbers of parameters: from the papers, and by independent formulas."""
 
 from itertools import pairwise
 

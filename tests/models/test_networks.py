@@ -1,4 +1,4 @@
-"""What holds for every network of the dict, on inputs as small as they go."""
+"""Properties of every network of `MODELS`, on small inputs."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def inputs(name, dtype=torch.float32):
 
 
 def settled(name, **settings):
-    """In eval mode, with the statistics of the norms taken from one batch."""
+    """In evaluation mode, with batch norm statistics of one batch."""
     network = made(name, **settings)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -62,7 +62,7 @@ def loss_of(name, logits):
 
 @pytest.mark.parametrize("name", MODELS)
 class TestEveryNetwork:
-    def test_gives_logits_of_the_right_shape_and_one_line_of_meaning(self, name):
+    def test_returns_logits_of_the_right_shape_and_has_a_meaning(self, name):
         logits = made(name)(inputs(name))
         dense = (SIZE, SIZE) if MODELS[name].kind == "masks" else ()
         assert logits.shape == (EXAMPLES, CLASSES, *dense)
@@ -70,30 +70,27 @@ class TestEveryNetwork:
         assert MODELS[name].meaning
         assert "\n" not in MODELS[name].meaning
 
-    def test_is_its_head_on_its_features(self, name):
+    def test_is_its_head_after_its_features(self, name):
         network, x = settled(name), inputs(name)
         assert isinstance(network, Network)
         features = network.features(x)
         assert features.shape[0] == EXAMPLES
         torch.testing.assert_close(network.head(features), network(x), **SINGLE)
 
-    def test_sends_a_gradient_to_every_parameter(self, name):
+    def test_every_parameter_has_a_gradient(self, name):
         network = made(name)
         loss_of(name, network(inputs(name))).backward()
         missing = [key for key, p in network.named_parameters() if not p.grad.abs().sum() > 0]
         assert not missing
 
-    def test_has_the_same_weights_for_the_same_seed_only(self, name):
+    def test_weights_depend_on_the_seed_alone(self, name):
+        before = torch.get_rng_state()
         first, again, other = (made(name, seed=seed).state_dict() for seed in (3, 3, 4))
         assert all(torch.equal(first[key], again[key]) for key in first)
         assert any(not torch.equal(first[key], other[key]) for key in first)
-
-    def test_leaves_the_global_random_state_alone(self, name):
-        before = torch.get_rng_state()
-        made(name)
         assert torch.equal(before, torch.get_rng_state())
 
-    def test_says_the_same_in_channels_last(self, name):
+    def test_channels_last_gives_the_same_logits(self, name):
         network, x = settled(name), inputs(name)
         plain = network(x)
         if x.ndim == 4:
@@ -101,7 +98,7 @@ class TestEveryNetwork:
         network = network.to(memory_format=torch.channels_last)
         torch.testing.assert_close(network(x), plain, **SINGLE)
 
-    def test_is_a_function_of_its_input_once_in_eval_mode(self, name):
+    def test_is_deterministic_per_example_in_evaluation_mode(self, name):
         network, x = settled(name), inputs(name)
         first = network(x)
         torch.testing.assert_close(network(x), first, **SINGLE)
@@ -129,11 +126,10 @@ class TestEveryNetwork:
             return loss_of(name, functional_call(network, weights, (x,)))
 
         _, forward = jvp(grad(loss), (weights,), (tangent,))
-        slopes = torch.autograd.grad(loss(weights), list(weights.values()), create_graph=True)
-        along = sum((a * b).sum() for a, b in zip(slopes, tangent.values(), strict=True))
-        for key, reverse in zip(
-            weights, torch.autograd.grad(along, list(weights.values())), strict=True
-        ):
+        gradients = torch.autograd.grad(loss(weights), list(weights.values()), create_graph=True)
+        inner = sum((a * b).sum() for a, b in zip(gradients, tangent.values(), strict=True))
+        products = torch.autograd.grad(inner, list(weights.values()))
+        for key, reverse in zip(weights, products, strict=True):
             torch.testing.assert_close(forward[key], reverse, rtol=1e-6, atol=1e-9)
 
     def test_starts_with_zero_biases_and_identity_norms(self, name):
@@ -146,13 +142,13 @@ class TestEveryNetwork:
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].kind == "images"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 1, 1), (2, 5, 7)])
-def test_images_of_any_size_and_number_of_channels_are_taken(name, shape):
+def test_images_of_any_size_and_number_of_channels_are_supported(name, shape):
     network = build(name, classes=3, shape=shape, **NARROW.get(name, {})).eval()
     assert network(torch.randn(2, *shape)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 5), (13, 16), (32, 32)])
-def test_unet_answers_for_every_pixel_of_an_image_of_any_size(size):
+def test_unet_has_logits_for_every_pixel_of_an_image_of_any_size(size):
     network = build("unet", classes=4, shape=(3, *size), width=0.5).eval()
     x = torch.randn(2, 3, *size)
     assert network.features(x).shape == (2, 8, *size)
@@ -166,7 +162,7 @@ def test_convolutions_start_with_the_variance_of_he():
             assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.02)
 
 
-def test_the_free_shortcut_takes_every_second_pixel_and_adds_zero_channels():
+def test_shortcut_a_takes_every_second_pixel_and_adds_zero_channels():
     network = build("resnet8", classes=2, shape=(3, 8, 8))
     shortcut = network.blocks[1].shortcut
     x = torch.randn(2, 16, 7, 8)
@@ -177,7 +173,7 @@ def test_the_free_shortcut_takes_every_second_pixel_and_adds_zero_channels():
     assert not list(shortcut.parameters())
 
 
-def test_a_residual_block_with_silent_convolutions_is_its_shortcut():
+def test_a_residual_block_with_zero_convolutions_is_its_shortcut():
     network = build("resnet8", classes=2, shape=(3, 8, 8)).eval()
     for block in network.blocks:
         nn.init.zeros_(block.conv2.weight)
@@ -202,16 +198,13 @@ def test_dropout_acts_in_training_only():
     torch.testing.assert_close(network(x), network(x), **SINGLE)
 
 
-def test_an_mlp_flattens_in_one_order_whatever_the_memory_format():
+def test_an_mlp_flattens_in_one_order_and_without_hidden_layers_is_logistic_regression():
     network = build("mlp", classes=3, shape=(3, 4, 4), hidden=[7], activation="relu")
     x = torch.randn(5, 3, 4, 4)
     other = network(x.to(memory_format=torch.channels_last))
     torch.testing.assert_close(network(x), other)
     by_hand = torch.relu(x.reshape(5, 48) @ network.layers[0].weight.T) @ network.head.weight.T
     torch.testing.assert_close(network(x), by_hand)
-
-
-def test_an_mlp_without_hidden_layers_is_logistic_regression():
     network = build("mlp", classes=3, shape=(6,), hidden=())
     x = torch.randn(5, 6)
     expected = nn.functional.linear(x, network.head.weight, network.head.bias)
@@ -220,16 +213,13 @@ def test_an_mlp_without_hidden_layers_is_logistic_regression():
 
 @pytest.mark.parametrize("name", ["text_cnn", "bag_of_embeddings"])
 class TestTextNetworks:
-    def test_more_padding_at_the_end_changes_nothing(self, name):
+    def test_padding_changes_nothing(self, name):
         network = made(name).eval()
         x = inputs(name).clamp(min=1)
         padded = torch.cat([x, torch.zeros(EXAMPLES, 9, dtype=torch.int64)], 1)
         torch.testing.assert_close(network(padded), network(x))
-
-    def test_a_text_of_padding_only_has_finite_logits(self, name):
-        assert made(name).eval()(torch.zeros(2, LENGTH, dtype=torch.int64)).isfinite().all()
-
-    def test_padding_is_zero_and_learns_nothing(self, name):
+        assert network(torch.zeros(2, LENGTH, dtype=torch.int64)).isfinite().all()
+        # The embedding of padding is zero and has no gradient.
         network = made(name)
         loss_of(name, network(inputs(name))).backward()
         assert (network.embedding.weight[0] == 0).all()
@@ -237,7 +227,7 @@ class TestTextNetworks:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_the_stride_of_the_text_network_ignores_padding_too(stride):
+def test_a_strided_text_network_ignores_padding(stride):
     network = made("text_cnn", stride=stride, kernels=(3, 5), hidden=0).eval()
     assert network.hidden is None
     for length in (1, 2, 5, 11):
@@ -246,7 +236,7 @@ def test_the_stride_of_the_text_network_ignores_padding_too(stride):
         torch.testing.assert_close(network(padded), network(x))
 
 
-def test_a_bag_is_the_mean_of_the_tokens_that_are_there():
+def test_a_bag_is_the_mean_of_the_tokens_without_padding():
     network = made("bag_of_embeddings")
     table = network.embedding.weight
     x = torch.tensor([[4, 7, 0, 0], [3, 0, 3, 9]])

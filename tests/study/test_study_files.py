@@ -1,5 +1,7 @@
-"""The studies of the repository: every file is read, every cell builds and makes one step."""
+"""The studies of the repository: every file is read, every run builds and makes one step."""
 
+import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import torch
 from calibrant import methods, models
 from calibrant.data import Scale, Split, Splits
 from calibrant.study.grid import Cell
-from calibrant.study.spec import read
+from calibrant.study.spec import parse, read
 from calibrant.training.loop import Loop
 from calibrant.training.runtime import Runtime
 
@@ -56,7 +58,7 @@ def like(name: str) -> Splits:
 
 
 def kinds(path: Path) -> list[Cell]:
-    """One cell of each kind: seeds step alike."""
+    """One run of each kind: seeds step alike."""
     found = {
         (cell.dataset.label, cell.model.label, cell.optimizer.label, cell.method.label): cell
         for cell in read(path).cells()
@@ -73,6 +75,12 @@ def test_every_study_is_read_and_named_like_its_file(path):
     assert "temperature" in study.calibrators
 
 
+def test_the_example_of_the_page_is_a_study_of_four_runs():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert parse(tomllib.loads(example)).count == 4
+
+
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
 def test_every_full_size_study_has_a_twin_for_two_cores(path):
     twin = read(path.with_name(f"{path.stem}-cpu.toml"))
@@ -82,7 +90,7 @@ def test_every_full_size_study_has_a_twin_for_two_cores(path):
 
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
 @pytest.mark.slow
-def test_every_cell_of_a_full_size_study_builds_and_makes_one_step(path, as_a_user_runs_it):
+def test_every_run_of_a_full_size_study_builds_and_makes_one_step(path, as_a_user_runs_it):
     made: dict[tuple[str, str], tuple[Splits, torch.nn.Module]] = {}
     for cell in kinds(path):
         key = cell.dataset.name, cell.model.label

@@ -49,8 +49,8 @@ def test_the_folder_of_a_stranger_runs_no_code(tmp_path, capsys):
         read_study(folder)
     main(["report", str(folder)])
     assert not (folder / "ran").exists()
-    # The user's own word is enough: the code runs, and its network is none.
-    assert main(["worker", str(folder), "--allow-code", HUB]) == 0
+    # The option of the command line is enough: the code runs, and the run fails without a network.
+    assert main(["worker", str(folder), "--allow-code", HUB]) == 1
     assert (folder / "ran").exists()
     # It is not written into the folder, which may go to somebody else.
     write_study(folder, read_study(folder, allow_code=[HUB]))
@@ -84,7 +84,7 @@ def test_other_settings_are_refused_while_a_study_runs_and_the_same_may_join(alo
         with running(tmp_path, study) as second:
             assert (first, second) == (True, False)
         # A worker holds the study as well.
-        assert work(tmp_path, owner="w") == 2
+        assert work(tmp_path, owner="w") == ["done", "done"]
     assert {row.seed for row in runner.run(other, tmp_path)} == {5}
 
 
@@ -115,6 +115,40 @@ def test_rows_that_were_changed_are_refused_by_reports_and_made_again(alone, tmp
         runner.run(parse(SMALL), tmp_path)
         assert contents(tmp_path) == before, name
     assert [len(state.attempts) for state in saved_runs(tmp_path).states()] == [1, 1]
+
+
+def test_links_and_pipes_in_a_study_folder_are_refused(tmp_path):
+    study, outside = parse({**SMALL, "seeds": [0]}), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "weights.pt").write_text("mine")
+    where = tmp_path / "study"
+    where.mkdir()
+    write_study(where, study)
+    (id,) = study.by_id
+    (where / "cells").mkdir()
+    (where / "cells" / id).symlink_to(outside)
+    with pytest.raises(ValueError, match="is a link; runs are written to real folders"):
+        work(where, owner="w")
+    assert [path.name for path in outside.iterdir()] == ["weights.pt"]
+    (where / "cells" / id).unlink()
+    for make in (os.mkfifo, lambda path: path.symlink_to(outside / "log")):
+        make(where / "workers.log")
+        with pytest.raises(ValueError, match=r"workers\.log must be a regular file"):
+            runner.run(study, where)
+        (where / "workers.log").unlink()
+    assert not (outside / "log").exists()
+
+
+def test_a_worker_whose_run_fails_exits_with_one(tmp_path, capsys):
+    study = parse({**SMALL, "seeds": [0]})
+    write_study(tmp_path, study)
+    (id,) = study.by_id
+    (tmp_path / "cells" / id).mkdir(parents=True)
+    write_json(tmp_path / "cells" / id / "config.json", {"threads": -5})
+    assert main(["worker", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "1 runs trained, 1 of them failed; no runs left\n"
+    (state,) = saved_runs(tmp_path).states()
+    assert "threads must be from 1 to 1024" in state.reason
 
 
 def test_workers_that_die_before_they_take_a_run_end_the_study(tmp_path, monkeypatch):

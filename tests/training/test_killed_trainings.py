@@ -12,7 +12,7 @@ from calibrant.files.faults import STAGES
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("dying.py")
-# One that learns nothing beside the weights, and one whose multipliers move after every epoch.
+# One without a state of its own, and one whose multipliers move after every epoch.
 METHODS = ("cross_entropy", "cals_alm")
 # What a run writes, by the first part of the name, and which of its writes dies.
 WRITES = {"config": 1, "history": 2, "checkpoint": 3, "weights": 1, "val": 1, "test": 1}

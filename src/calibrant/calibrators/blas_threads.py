@@ -1,4 +1,4 @@
-"""One BLAS thread while chunks have threads of their own, however many fits run at once."""
+"""Limit BLAS to one thread while chunks run in threads, also with several concurrent fits."""
 
 import threading
 from collections.abc import Iterator
@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from threadpoolctl import threadpool_limits
 
 _lock = threading.Lock()
-# One entry, the same limit, for each fit that runs.
+# One entry for each running fit, all the same limit.
 _fits: list["BlasLimit"] = []
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Keep matrix products to the thread that asks for them, since chunks have threads already.
+    """Run matrix products in the calling thread, since chunks have threads already.
 
-    The threads of BLAS wait for each other in a loop: on a machine that has other things to do,
-    that takes many times as long as the work. Their number belongs to the process: the first fit
-    lowers it, and the last of those that run at the same time restores it. A number that the
-    program set itself with threadpoolctl stays as it is: fits are then slower, nothing else.
+    BLAS threads busy-wait for each other, which on a loaded machine takes much longer than the
+    work. Their number belongs to the process: the first fit lowers it, the last concurrent one
+    restores it. A number set with threadpoolctl by the program itself is respected.
     """
     with _lock:
         _fits.append(_fits[0] if _fits else BlasLimit())
@@ -32,10 +31,10 @@ def one_thread_each() -> Iterator[None]:
 
 
 class BlasLimit:
-    """The limit, set and restored by a thread of its own.
+    """The limit, set and restored in a thread of its own.
 
-    threadpoolctl lets only the thread that changed the number change it again, and the fit that
-    came first need not be the last.
+    threadpoolctl restores the number only in the thread that set it, and the first of several
+    concurrent fits need not be the last to end.
     """
 
     def __init__(self) -> None:
@@ -53,6 +52,6 @@ class BlasLimit:
             self._set.set()
 
     def restore(self) -> None:
-        """Return once the number is what it was."""
+        """Restore the previous number of threads."""
         self._over.set()
         self._thread.join()

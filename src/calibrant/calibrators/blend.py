@@ -16,17 +16,17 @@ MOST_PARTS = 32
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Blend(Calibrator):
-    r"""The mean of the probabilities of calibrators that were fitted one by one.
+    r"""The mean of the probabilities of separately fitted calibrators.
 
     $$q = \frac{1}{m} \sum_{j=1}^m q_j(z)$$
 
-    Where examples cannot tell several calibrators apart, their mean needs no choice. By log and
-    Brier score it is never worse than the parts are on average. It is not in `CALIBRATORS`, since
-    it is made of them: `select(predictions).blend` holds the parts that tie. The predicted class
-    is kept if every part keeps it; `keeps_argmax` of the object, not of the class, says so.
+    Averaging calibrators that do not differ significantly avoids choosing one. By NLL and Brier
+    score it is never worse than the mean of its parts. It is not in `CALIBRATORS`:
+    `select(predictions).blend` makes one of the tied calibrators. `keeps_argmax` is an attribute
+    of the object: True if every part preserves the predicted class.
 
     Attributes:
-        parts: the calibrators, all of the same classes, none of them a blend.
+        parts: calibrators of the same classes, not blends.
 
     Examples:
         >>> import torch
@@ -39,7 +39,7 @@ class Blend(Calibrator):
 
     parts: tuple[Calibrator, ...]
 
-    # Of the class, which cannot know; every blend has its own.
+    # Overridden by each object.
     keeps_argmax: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Blend(Calibrator):
             raise ValueError(f"a blend has 1 to {MOST_PARTS} parts, got {len(self.parts)}")
         for part in self.parts:
             if isinstance(part, Blend):
-                raise ValueError("a blend cannot hold a blend: give the parts of both")
+                raise ValueError("a blend cannot contain a blend: pass the parts of both")
             if part.classes != self.classes:
                 raise ValueError(
                     f"all parts of a blend must have its {self.classes} classes, "
@@ -57,8 +57,8 @@ class Blend(Calibrator):
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "Blend":
-        """Choose the parts by `select` with its defaults, and fit them."""
-        # Which imports this file.
+        """Select the parts by `select` with its defaults, and fit them."""
+        # selection imports this module.
         from calibrant.calibrators.selection import select
 
         found = select(predictions).blend
@@ -67,20 +67,20 @@ class Blend(Calibrator):
         return cls(classes=found.classes, parts=(found,), origin=found.origin)
 
     def log_probs(self, logits: Logits) -> Logits:
-        """Add the probabilities by their logarithms, one part after the other."""
+        """Average the probabilities in log space."""
         total = log_sum((part(logits) for part in self.parts), mask_of(logits))
         return total - math.log(len(self.parts))
 
     @property
     def size(self) -> int:
-        """How many numbers were fitted, in all parts."""
+        """Number of fitted parameters of all parts."""
         return sum(part.size for part in self.parts)
 
 
 def blended(parts: Sequence[Calibrator]) -> Calibrator:
-    """Blend calibrators that were fitted to the same examples; a single one is returned as it is.
+    """Blend calibrators; a single one is returned unchanged.
 
-    Converged if all parts are; remarks are those of all.
+    If all were fitted to the same examples, the blend records that fit: converged if all are.
     """
     if len(parts) == 1:
         return parts[0]

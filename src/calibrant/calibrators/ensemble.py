@@ -1,6 +1,7 @@
-"""Ensemble temperature scaling: the tempered network, the network itself, and knowing nothing."""
+"""Ensemble temperature scaling: a mixture of tempered, plain and uniform probabilities."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar, NamedTuple
@@ -10,18 +11,18 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
+from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import allowed_counts, far_below, log_sum, mask_of
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, Values
 
-# Numbers (n times k) in the part of the rows on which the first, global search is made.
+# Scores (n times k) of the subsample of the first, global search.
 SMALL = 1 << 19
-# Inverse temperatures tried there, as multiples of temperature scaling's.
+# Inverse temperatures of that search, as multiples of that of temperature scaling.
 TRIED = np.exp(np.linspace(-1.8, 1.8, 9))
-# T stays within this factor of temperature scaling's.
+# T stays within this factor of that of temperature scaling.
 FARTHEST = math.e**2
 STEPS = 40
 TOLERANCE = 1e-13
@@ -34,7 +35,7 @@ Weights = Float64[np.ndarray, "3"]
 
 
 class Mixture(NamedTuple):
-    """The best weights at one temperature; the profile's derivatives along 1/T."""
+    """The optimal weights at one temperature, and the derivatives of the profile along 1/T."""
 
     inverse: float
     weights: Weights
@@ -50,19 +51,16 @@ class EnsembleTemperature(Calibrator):
     $$q = w_1\,\mathrm{softmax}(z / T) + w_2\,\mathrm{softmax}(z) + w_3 / k,
     \qquad w \ge 0,\ w_1 + w_2 + w_3 = 1$$
 
-    It holds temperature scaling, and never fits worse. The uniform part bounds the confidence and
-    the loss from labels that are simply wrong. The predicted class stays, also where rounding
-    would make two classes equal. As published, T is that of temperature scaling and only the
-    weights are fitted to the mixture; here T is improved with them unless `joint=False`. The
-    weights at a given T are found exactly (a convex problem with three numbers for each example),
-    T by Newton steps on what is left, within a factor of e^2 of temperature scaling's: beyond
-    that the first member is all but a constant. This is not convex in T: several starts are tried.
-    The three members resemble each other when T is near 1; then the weights of the first two mean
-    little by themselves.
+    It includes temperature scaling and preserves the predicted class. The uniform component bounds
+    the confidence, and the loss of wrong labels. As published, T is that of temperature scaling
+    and only the weights are fitted; here both are fitted unless `joint=False`. The weights at a
+    given T are a convex problem, solved exactly; T is found by Newton steps on the profile loss,
+    within a factor of e^2 of temperature scaling. The profile is not convex: several starts are
+    tried. Near T = 1 the weights of the first two components are not identifiable.
 
     Attributes:
         temperature: T.
-        weights: (3,) of tempered, plain and uniform.
+        weights: (3,) of the tempered, plain and uniform component.
 
     References:
         Zhang et al., Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration
@@ -80,24 +78,25 @@ class EnsembleTemperature(Calibrator):
     weights: Tensor
 
     keeps_argmax: ClassVar[bool] = True
+    entry_names: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "weights": ("tempered", "plain", "uniform")
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-        given = self.weights
-        if given.dtype != torch.float64 or tuple(given.shape) != (3,):
-            raise ValueError(f"weights must be 3 float64 numbers, got {tuple(given.shape)}")
-        # Written so that NaN fails.
-        if not (bool((given >= 0).all()) and abs(float(given.sum()) - 1) <= 1e-9):
-            raise ValueError(f"weights must be at least 0 and sum to 1, got {given.tolist()}")
+        check_tensor("weights", self.weights, (3,))
+        if bool((self.weights < 0).any()) or abs(float(self.weights.sum()) - 1) > 1e-9:
+            given = self.weights.tolist()
+            raise ValueError(f"weights must be at least 0 and sum to 1, got {given}")
 
     @classmethod
     def fit(cls, predictions: Predictions, *, joint: bool = True) -> "EnsembleTemperature":
-        """Minimise the log score.
+        """Minimise the NLL.
 
         Args:
             predictions: held-out examples.
-            joint: improve T together with the weights; if not, T is temperature scaling's.
+            joint: fit T together with the weights; if False, T is that of temperature scaling.
         """
         logits = fitting_logits(predictions)
         alone = best_inverse(predictions, logits)
@@ -123,7 +122,7 @@ class EnsembleTemperature(Calibrator):
         )
 
     def log_probs(self, logits: Logits) -> Logits:
-        """Mix the probabilities by their logarithms."""
+        """Mix the probabilities in log space."""
         tempered, plain, uniform = self.weights.tolist()
         masked = mask_of(logits)
         members = []
@@ -138,7 +137,7 @@ class EnsembleTemperature(Calibrator):
 
 
 class Profile:
-    """The log score at the best weights, as a function of the inverse temperature."""
+    """The NLL at the optimal weights, as a function of the inverse temperature."""
 
     def __init__(self, logits: Logits, labels: np.ndarray, weights: Values) -> None:
         self.given, self.logits, self.labels = logits, far_below(logits), labels
@@ -150,7 +149,7 @@ class Profile:
         self.mixture = np.full(3, 1 / 3)
 
     def part(self) -> "Profile":
-        """The same for some of the rows, evenly spread; all of them if there are few."""
+        """Return the profile of evenly spaced examples; of all if there are few."""
         every = math.ceil(self.logits.numel() / SMALL)
         if every == 1:
             return self
@@ -160,27 +159,26 @@ class Profile:
         return Profile(self.given[some], self.labels[some], self.weights[some])
 
     def at(self, inverse: float) -> Mixture:
-        r"""Best weights, and the profile's loss and derivatives.
+        r"""Optimal weights, and loss and derivatives of the profile.
 
-        With $f(\beta, w)$ the loss, the profile has slope $f_\beta$ and curvature
-        $f_{\beta\beta} - f_{\beta w} f_{ww}^{-1} f_{w \beta}$ within the weights that are not 0.
+        With $f(\beta, w)$ the loss, the first derivative is $f_\beta$ and the second
+        $f_{\beta\beta} - f_{\beta w} f_{ww}^{-1} f_{w \beta}$ over the weights that are not 0.
         """
         self.members[0], along, spread = self._label(inverse)
         weights, loss = best_weights(self.members, self.weights, self.mixture)
         self.mixture = weights
         ratio = _ratios(self.members, weights)
         first = weights[0] * ratio[0] * along
-        slope = -float(self._mean(first))
         second = float(self._mean(first**2 - weights[0] * ratio[0] * (along**2 - spread)))
-        mixed = self._mean(first * ratio)
-        mixed[0] -= self._mean(ratio[0] * along)
+        cross = self._mean(first * ratio)
+        cross[0] -= self._mean(ratio[0] * along)
         support = np.flatnonzero(weights > 0)
-        # Directions that keep the sum of the weights.
+        # Directions that preserve the sum of the weights.
         inside = np.eye(3)[:, support[1:]] - np.eye(3)[:, support[:1]]
-        curvature = np.einsum("in,jn,n->ij", ratio, ratio, self.weights)
-        cross = inside.T @ mixed
-        second -= float(cross @ np.linalg.pinv(inside.T @ curvature @ inside, rcond=1e-10) @ cross)
-        return Mixture(inverse, weights, loss, slope, second)
+        hessian = np.einsum("in,jn,n->ij", ratio, ratio, self.weights)
+        cross = inside.T @ cross
+        second -= float(cross @ np.linalg.pinv(inside.T @ hessian @ inside, rcond=1e-10) @ cross)
+        return Mixture(inverse, weights, loss, -float(self._mean(first)), second)
 
     def _mean(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(np.einsum("...n,n->...", values, self.weights))
@@ -207,23 +205,23 @@ class Profile:
 
 
 def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Weights, float]:
-    """Weights on the simplex of the mixture with the least log score, and that score.
+    """Minimise the NLL of a mixture over weights on the simplex; return both.
 
-    The sum is left free and its price added: the optimum then sums to 1 by itself. Each step
-    solves the quadratic model exactly, by trying every set of weights that are not 0.
+    The sum of the weights is added to the loss instead of constrained: the optimum then sums to 1.
+    Each step solves the quadratic model exactly, by trying every set of nonzero weights.
     """
     at = 0.9 * start + 0.1 / 3
     loss = _loss(members, weights, at)
     for _ in range(STEPS):
         ratio = _ratios(members, at)
         gradient = 1 - np.einsum("jn,n->j", ratio, weights)
-        # The largest gain of moving towards one member bounds how far the loss is from the best.
+        # The largest directional derivative bounds the distance to the minimum.
         if -gradient.min() <= TOLERANCE and abs(at @ gradient) <= TOLERANCE:
             break
-        curvature = np.einsum("in,jn,n->ij", ratio, ratio, weights)
-        target = _quadratic(gradient, curvature, at)
+        hessian = np.einsum("in,jn,n->ij", ratio, ratio, weights)
+        target = _quadratic(gradient, hessian, at)
         slope, step = float(gradient @ (target - at)), 1.0
-        # What is left to gain is rounding: the last step cannot be seen in the loss.
+        # The remaining decrease is rounding.
         if -slope <= ROUNDING:
             at = target
             break
@@ -240,15 +238,15 @@ def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Wei
     return at, _loss(members, weights, at) - 1
 
 
-def _quadratic(gradient: Weights, curvature: np.ndarray, at: Weights) -> Weights:
-    """Weights, none negative, that minimise the quadratic model around `at`."""
-    curvature = curvature + 1e-12 * np.trace(curvature) * np.eye(3)
-    linear = gradient - curvature @ at
+def _quadratic(gradient: Weights, hessian: np.ndarray, at: Weights) -> Weights:
+    """Minimise the quadratic model around `at` over nonnegative weights."""
+    hessian = hessian + 1e-12 * np.trace(hessian) * np.eye(3)
+    linear = gradient - hessian @ at
     best, least = at, math.inf
     for support in SUPPORTS:
         target = np.zeros(3)
-        target[support] = np.linalg.solve(curvature[np.ix_(support, support)], -linear[support])
-        value = float(linear @ target + target @ curvature @ target / 2)
+        target[support] = np.linalg.solve(hessian[np.ix_(support, support)], -linear[support])
+        value = float(linear @ target + target @ hessian @ target / 2)
         if target.min() >= 0 and value < least:
             best, least = target, value
     return best
@@ -268,29 +266,29 @@ def _loss(members: Members, weights: Values, at: Weights) -> float:
 
 
 def _ratios(members: Members, at: Weights) -> Members:
-    """Each member's probability of the label as a multiple of the mixture's."""
-    # Beyond this a member without weight is wanted so badly that how much does not matter.
+    """Ratio of each component's probability of the label to that of the mixture."""
+    # The limit only matters for components of weight zero.
     return np.asarray(np.exp(np.minimum(members - _log_mixture(members, at), 300.0)))
 
 
 def _search(profile: Profile, alone: float, ends: tuple[float, float]) -> float:
-    """Look for the best inverse temperature from several starts."""
+    """Search the best inverse temperature from several starts."""
     tried = [profile.at(alone * factor) for factor in TRIED]
     best = min(tried, key=lambda mixture: mixture.loss)
     return _newton(profile, best, ends)[0].inverse
 
 
 def _newton(profile: Profile, start: Mixture, ends: tuple[float, float]) -> tuple[Mixture, bool]:
-    """Newton's method along the profile, each step cut short until the loss falls."""
+    """Newton's method along the profile, with backtracking."""
     at, limit = start, 2.0
     for _ in range(STEPS):
-        curved = at.second > 0
-        if at.first == 0 or (curved and at.first**2 / at.second / 2 <= TOLERANCE * at.loss):
+        convex = at.second > 0
+        if at.first == 0 or (convex and at.first**2 / at.second / 2 <= TOLERANCE * at.loss):
             return at, True
-        step = at.inverse - at.first / at.second if curved else math.copysign(math.inf, -at.first)
+        step = at.inverse - at.first / at.second if convex else math.copysign(math.inf, -at.first)
         step = min(max(step, at.inverse / limit, ends[0]), at.inverse * limit, ends[1])
         if step == at.inverse:
-            # At an end of the range, and the loss falls outwards.
+            # At a bound, and the loss decreases outwards.
             return at, True
         trial = profile.at(step)
         if trial.loss <= at.loss:

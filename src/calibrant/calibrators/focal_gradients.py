@@ -1,4 +1,4 @@
-"""The log score of the focal map after a temperature, and its gradient, in one pass."""
+"""NLL of focal temperature scaling and its gradient, in one pass."""
 
 from collections.abc import Callable
 
@@ -10,20 +10,20 @@ from calibrant.calibrators.masks import far_below
 from calibrant.example_stats import map_chunks
 from calibrant.shapes import Index, Values
 
-# Below this the sum over all classes but the first is summed again, relative to its largest term.
+# A smaller sum over all classes but the top one is recomputed in log space.
 TINY = 1e-280
-# Numbers in a chunk: a dozen arrays of it in float64 stay in cache together.
+# Elements in a chunk: a dozen arrays of it in float64 stay in cache together.
 ELEMENTS = 1 << 14
 
 Objective = Callable[[float, float], tuple[float, Values]]
 
 
-def focal_slopes(logits: np.ndarray, labels: Index, weights: Values) -> Objective:
-    """Mean log score as a function of (1/T, gamma), with its two derivatives, in float64.
+def focal_objective(logits: np.ndarray, labels: Index, weights: Values) -> Objective:
+    """Mean NLL as a function of (1/T, gamma), with its gradient, in float64.
 
-    The map is that of `focal_map`; here its derivatives are written out, because automatic
-    differentiation takes several times as long and all the memory. Everything is expressed in the
-    log-odds t of each class, whose derivative along 1/T is finite where p rounds to 1.
+    The derivatives of `focal_map` are written out: automatic differentiation needs several times
+    the time and memory. All is expressed in the log-odds t of each class, whose derivative along
+    1/T is finite where p rounds to 1.
     """
     total = weights.sum()
     rows = far_below(torch.from_numpy(logits))
@@ -34,14 +34,14 @@ def focal_slopes(logits: np.ndarray, labels: Index, weights: Values) -> Objectiv
             each = _of_rows(logits[part], labels[part], inverse, gamma)
             return np.asarray(np.einsum("cn,n->c", each, weights[part]))
 
-        loss, *slope = (sum(map_chunks(of_chunk, rows, elements=ELEMENTS)) / total).tolist()
-        return loss, np.array(slope)
+        loss, *gradient = (sum(map_chunks(of_chunk, rows, elements=ELEMENTS)) / total).tolist()
+        return loss, np.array(gradient)
 
     return at
 
 
 def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) -> np.ndarray:
-    """Loss, derivative along 1/T and along gamma of every row, (3, n)."""
+    """Loss, derivative along 1/T and along gamma of every example, (3, n)."""
     at, top = np.arange(len(logits)), logits.argmax(1)
     gap = logits.astype(np.float64)
     gap -= gap[at, top][:, None]
@@ -52,7 +52,7 @@ def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) ->
     lost = rest < TINY
     if lost.any():
         log_rest[lost] = _log_rest(gap[lost] * inverse, top[lost])
-    # Mean gap of the classes but the first: how fast its log-odds move along 1/T.
+    # Mean gap of all classes but the top one: minus the derivative of its log-odds along 1/T.
     pull = np.einsum("nk,nk->n", scaled, gap) / np.maximum(rest, TINY)
     if lost.any():
         pull[lost] = log_rest[lost] / inverse
@@ -64,9 +64,9 @@ def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) ->
     miss = 1 - p
     log_p = gap * inverse - log_total[:, None]
     ratio = -p * log_p / miss
-    # Not log1p, which is much slower: what is lost are digits behind those of log h.
+    # Not log1p, which is much slower: the lost digits are below the precision of log h.
     log_miss = np.log(miss)
-    # dt/d(1/T) is (z - mean z) / (1 - p); the first class has the mean of the others instead.
+    # dt/d(1/T) is (z - mean z) / (1 - p); the top class has the mean of the others instead.
     move = (gap - (pull * first_miss)[:, None]) / miss
     p[at, top], miss[at, top] = 1 / (1 + rest), first_miss
     log_miss[at, top] = log_rest - log_total
@@ -90,13 +90,13 @@ def _of_rows(logits: np.ndarray, labels: Index, inverse: float, gamma: float) ->
 
 
 def _first_ratio(log_total: Values, miss: Values) -> Values:
-    """The ratio -p log(p) / (1 - p) of the first class, whose log p is -log_total."""
+    """The ratio -p log(p) / (1 - p) of the top class, whose log p is -log_total."""
     near = miss < NEAR_ONE
     series = 1 + miss * (1 / 2 + miss * (1 / 3 + miss * (1 / 4 + miss / 5)))
     return np.asarray((1 - miss) * np.where(near, series, log_total / np.where(near, 1, miss)))
 
 
 def _log_rest(scaled: np.ndarray, top: Index) -> Values:
-    """Log of the sum over all classes but the first, however small."""
+    """Log of the sum over all classes but the top one, without underflow."""
     scaled[np.arange(len(scaled)), top] = -np.inf
     return np.asarray(np.logaddexp.reduce(scaled, axis=1))

@@ -1,8 +1,8 @@
-r"""The focal calibration map: what a network trained on focal loss believes.
+r"""The focal calibration map: from outputs trained on focal loss to probabilities.
 
 Focal loss is $\varphi(p_y)$ with $\varphi(p) = -(1 - p)^\gamma \log p$. If softmax outputs p
-minimise it under the true posterior q, then $q_i \propto 1 / |\varphi'(p_i)|$: this map
-turns p into q.
+minimise it under the true posterior q, then $q_i \propto 1 / |\varphi'(p_i)|$, which maps p
+to q.
 
 With $r(p) = -p \log p / (1 - p)$, between 0 and 1,
 
@@ -29,9 +29,9 @@ Values = Float[Tensor, "*any"]
 
 # Below this 1 - p a short series for -log(p) / (1 - p) is exact to rounding.
 NEAR_ONE = 1e-3
-# Log-probability below zero by which the inverse takes a masked class: its exponential is 0.
+# Minus the log-probability that the inverse gives a masked class: its exponential is 0.
 ABSENT = 1e4
-# Steps of the two nested searches of the inverse; both settle in about ten.
+# Steps of the two nested searches of the inverse; both converge in about ten.
 STEPS = 60
 
 
@@ -40,15 +40,15 @@ def focal_map(log_probs: Logits, gamma: float | Float[Tensor, ""]) -> Logits:
 
     $$\Phi_\gamma(p)_i = h(p_i) / \textstyle\sum_j h(p_j)$$
 
-    `gamma = 0` changes nothing. For gamma of 0 or more all classes keep their order. Confidence
-    is always raised if it is at least 1/2, or with at most three classes; in general only above
-    a level that `raising_threshold` gives, and far below that level it is lowered.
+    `gamma = 0` is the identity. For gamma >= 0 the order of the classes is preserved. Confidence
+    increases if it is at least 1/2, or with at most three classes; in general only above
+    `raising_threshold(gamma)`, and far below that it decreases.
 
-    Finite in float32 for any finite logits: nothing but logarithms is formed. Classes at -inf stay
-    there, and the map is that of the others.
+    Finite in float32 for any finite logits, since it is computed in log space. Classes at -inf are
+    ignored and stay at -inf.
 
     Args:
-        log_probs: (n, k) log-probabilities; logits will do, they are normalised first.
+        log_probs: (n, k) log-probabilities or logits.
         gamma: above -1. Below 0 the map is not monotone for a probability close to 1.
 
     Examples:
@@ -71,14 +71,14 @@ def check_gamma(gamma: float | Tensor) -> None:
 def log_misses(log_p: Logits) -> Logits:
     """Log(1 - p) of every class, (n, k).
 
-    Only the most probable class can be above 1/2: there 1 - p is the sum of the others, which
-    stays exact where p itself rounds to 1.
+    Only the top class can exceed 1/2: there 1 - p is the sum of the others, which is accurate
+    where p rounds to 1.
     """
     top = log_p.argmax(1, keepdim=True)
     own = torch.zeros_like(log_p, dtype=torch.bool).scatter(1, top, value=True)
-    # Nothing at all but the first class: small enough, and still a number.
+    # Finite also if no other class is allowed.
     others = log_p.masked_fill(own, -1e30).logsumexp(1, keepdim=True)
-    # Filled with a harmless value first: a NaN gradient would survive being masked afterwards.
+    # Filled before the log: a NaN gradient would survive `where`.
     below = torch.log1p(-log_p.masked_fill(own, -1.0).exp())
     return torch.where(own, others, below)
 
@@ -93,7 +93,7 @@ def entropy_ratio(log_p: Values, log_miss: Values) -> Values:
     miss = log_miss.exp()
     near = miss < NEAR_ONE
     series = 1 + miss * (1 / 2 + miss * (1 / 3 + miss * (1 / 4 + miss / 5)))
-    # Probability zero has ratio zero, which minus infinity times zero is not.
+    # Probability zero has ratio zero; -inf times zero would be NaN.
     direct = -log_p.clamp_min(torch.finfo(log_p.dtype).min) / torch.where(near, 1.0, miss)
     return log_p.exp() * torch.where(near, series, direct)
 
@@ -101,12 +101,12 @@ def entropy_ratio(log_p: Values, log_miss: Values) -> Values:
 def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
     r"""The outputs p that minimise focal loss when the true probabilities are q.
 
-    Finds p with `focal_map(p) = q`, for gamma of 0 or more, where the map is one-to-one. It
-    searches the log-odds of every class for $\log h(p_i) = \log q_i + c$, and c so that the
-    probabilities sum to 1; both by Newton steps inside a bracket, in float64.
+    Solves `focal_map(p) = q` for gamma >= 0, where the map is one-to-one: the log-odds of every
+    class for $\log h(p_i) = \log q_i + c$, and c so that the probabilities sum to 1, both by
+    bracketed Newton steps in float64.
 
     Args:
-        log_probs: (n, k) log-probabilities q; logits will do.
+        log_probs: (n, k) log-probabilities q, or logits.
         gamma: 0 or more.
     """
     if not 0 <= gamma < math.inf:
@@ -119,7 +119,7 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
     log_q = log_q.masked_fill(masked, -ABSENT)
     top = log_q.argmax(1, keepdim=True)
     first = torch.zeros_like(log_q, dtype=torch.bool).scatter(1, top, value=True)
-    # The first class has at least 1/k and the second at most 1/2: that brackets the level.
+    # The top class has at least 1/k and the second at most 1/2: that brackets the level c.
     highest = log_q.topk(2, dim=1).values
     least = log_q.new_tensor(-math.log(max(log_q.shape[1] - 1, 1)))
     low = log_h(*_both(least), gamma) - highest[:, :1]
@@ -127,13 +127,13 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
     odds = log_q - log_misses(log_q)
 
     def excess(level: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the others exceed what the first leaves, in logarithms, and its slope."""
+        """Log of the others' sum minus log(1 - p) of the top class, and the derivative."""
         nonlocal odds
         odds = _odds_of(log_q + level, gamma, odds)
         log_p, log_miss = _both(odds)
         rest = log_p.masked_fill(first, -torch.inf).logsumexp(1, keepdim=True)
-        # Along the level the log-odds of every class move by one over the slope of log h.
-        rate = 1 / _slope(log_p, log_miss, gamma)
+        # d log-odds / dc is one over the derivative of log h.
+        rate = 1 / _log_h_derivative(log_p, log_miss, gamma)
         share = torch.where(first, 0.0, (log_p - rest).exp())
         rise = (share * log_miss.exp() * rate).sum(1, keepdim=True)
         rise = rise + (log_p.exp() * rate).gather(1, top)
@@ -145,18 +145,18 @@ def inverse_focal_map(log_probs: Logits, gamma: float) -> Logits:
 
 
 def _root(
-    value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]],
+    value_and_derivative: Callable[[Tensor], tuple[Tensor, Tensor]],
     start: Tensor,
     low: Tensor,
     high: Tensor,
 ) -> Tensor:
-    """Where an increasing function is zero: Newton's method, halving outside the bracket."""
+    """Root of an increasing function: Newton's method, with bisection outside the bracket."""
     at = torch.minimum(torch.maximum(start, low), high)
     for _ in range(STEPS):
-        value, slope = value_and_slope(at)
+        value, derivative = value_and_derivative(at)
         low, high = torch.where(value < 0, at, low), torch.where(value > 0, at, high)
-        step = value / slope
-        # Where only rounding is left a bracket would be halved for ever.
+        step = value / derivative
+        # Rounding would bisect the bracket for ever.
         settled = step.abs() <= 1e-14 * (1 + at.abs())
         new = torch.where(settled, at, at - step)
         inside = (new >= low) & (new <= high)
@@ -173,7 +173,7 @@ def _both(odds: Values) -> tuple[Values, Values]:
     return torch.nn.functional.logsigmoid(odds), torch.nn.functional.logsigmoid(-odds)
 
 
-def _slope(log_p: Values, log_miss: Values, gamma: float) -> Values:
+def _log_h_derivative(log_p: Values, log_miss: Values, gamma: float) -> Values:
     """Derivative of log h along the log-odds."""
     p, miss = log_p.exp(), log_miss.exp()
     ratio = entropy_ratio(log_p, log_miss)
@@ -181,27 +181,28 @@ def _slope(log_p: Values, log_miss: Values, gamma: float) -> Values:
     return miss + gamma * p - gamma * (ratio - p) / (1 + gamma * ratio)
 
 
-def _odds_of(wanted: Values, gamma: float, start: Values) -> Values:
-    """Log-odds at which log h takes the wanted values."""
+def _odds_of(target: Values, gamma: float, start: Values) -> Values:
+    """Log-odds at which log h equals the target."""
     # log h lies within log(1 + gamma) below log p - gamma log(1 - p), whose two terms lie within
     # log 2 of straight lines on either side of even odds.
-    low = wanted - gamma * math.log(2)
-    high = wanted + math.log1p(gamma) + math.log(2)
+    low = target - gamma * math.log(2)
+    high = target + math.log1p(gamma) + math.log(2)
     low, high = (torch.where(end > 0, end / gamma, end) for end in (low, high))
 
     def excess(odds: Tensor) -> tuple[Tensor, Tensor]:
         log_p, log_miss = _both(odds)
-        return log_h(log_p, log_miss, gamma) - wanted, _slope(log_p, log_miss, gamma)
+        derivative = _log_h_derivative(log_p, log_miss, gamma)
+        return log_h(log_p, log_miss, gamma) - target, derivative
 
     return _root(excess, start, low, high)
 
 
 def focal_proper_loss(log_probs: Logits, labels: Labels, *, gamma: float) -> PerExample:
-    r"""The strictly proper loss behind focal loss: $\ell(q, y) = \varphi(\Phi_\gamma^{-1}(q)_y)$.
+    r"""The proper part of focal loss: $\ell(q, y) = \varphi(\Phi_\gamma^{-1}(q)_y)$.
 
-    Focal loss itself is not proper: the softmax that minimises it is not the true posterior. It
-    is this loss of the mapped softmax, $\varphi(p_y) = \ell(\Phi_\gamma(p), y)$: to train on
-    focal loss is to train on a proper loss with a fixed last layer.
+    Focal loss is not proper: its minimiser is not the true posterior. It is this strictly proper
+    loss of the mapped softmax, $\varphi(p_y) = \ell(\Phi_\gamma(p), y)$, so training on focal loss
+    is training on a proper loss with a fixed last layer.
     """
     log_p = inverse_focal_map(log_probs, gamma)
     own = log_p.gather(1, labels[:, None])[:, 0]
@@ -210,10 +211,10 @@ def focal_proper_loss(log_probs: Logits, labels: Labels, *, gamma: float) -> Per
 
 
 def raising_threshold(gamma: float) -> float:
-    r"""Confidence from which on the map is sure to raise it, for gamma above 0.
+    r"""Confidence above which the focal map always increases it, for gamma > 0.
 
-    It is the root above its maximum of $u(p) = (1 - p)^\gamma (1 + \gamma r(p)) = 1$, always below
-    1/2: 0.4215 for gamma 0.5, 1/e for 1, 0.1968 for 5.
+    The positive root of $u(p) = (1 - p)^\gamma (1 + \gamma r(p)) = 1$, always below 1/2: 0.4215 for
+    gamma 0.5, 1/e for 1, 0.1968 for 5.
     """
     from scipy.optimize import brentq
 
@@ -224,7 +225,7 @@ def raising_threshold(gamma: float) -> float:
         ratio = -p * math.log(p) / (1 - p)
         return gamma * math.log1p(-p) + math.log1p(gamma * ratio)
 
-    # u = 1 also at p = 0, rises to its maximum and falls from there.
+    # u = 1 also at p = 0; it increases to a maximum and then decreases.
     low = 0.5
     while log_u(low) <= 0:
         low /= 2

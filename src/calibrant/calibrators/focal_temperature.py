@@ -11,7 +11,7 @@ from scipy.optimize import OptimizeResult, minimize
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.blas_threads import one_thread_each
-from calibrant.calibrators.focal_gradients import Objective, focal_slopes
+from calibrant.calibrators.focal_gradients import Objective, focal_objective
 from calibrant.calibrators.focal_map import check_gamma, focal_map
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
@@ -28,26 +28,26 @@ CRITERIA: dict[str, Callable[[Predictions], float]] = {
 # The published grid; gamma 0, which is temperature scaling, is part of it.
 GRID_GAMMAS = (-0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 3.0, 5.0)
 GRID_TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 101))
-# Below -0.55 the map does what a larger gamma does; above 10 it hardly changes.
+# Below -0.55 the map resembles that of a larger gamma; above 10 it hardly changes.
 LOWEST_GAMMA, HIGHEST_GAMMA = -0.95, 10.0
 STARTS = (-0.25, 1.0, 4.0)
-# Numbers (n times k) of a part of the rows that is enough to tell the starts apart.
+# Scores (n times k) of the subsample on which the starts are compared.
 ROUGH = 1 << 17
-# Points of the grid from which a criterion without derivatives is searched further.
+# Grid points from which a criterion without derivatives is refined.
 POLISHED = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FocalTemperatureScaling(Calibrator):
-    r"""Divide the logits by T, then apply the focal map; keeps the predicted class.
+    r"""Divide the logits by T, then apply the focal map; preserves the predicted class.
 
     $$\log q = \log \Phi_\gamma(\mathrm{softmax}(z / T))$$
 
-    In this order: the two do not commute. `gamma = 0` is temperature scaling, and is always among
-    the candidates, so on the data it is fitted to the criterion is never worse. It differs from
-    a lower temperature in what it does to the unlikely classes: their ratios stay.
+    The two steps do not commute. `gamma = 0` is temperature scaling, which is always among the
+    candidates, so the criterion is never worse on the fitted data. Unlike a lower temperature it
+    preserves the ratios of unlikely classes.
 
-    With two classes it can do no more than a temperature, and (gamma, T) are not identifiable.
+    With two classes it is equivalent to a temperature, and (gamma, T) are not identifiable.
 
     References:
         Komisarenko and Kull, Improving Calibration by Relating Focal Loss, Temperature Scaling,
@@ -73,15 +73,15 @@ class FocalTemperatureScaling(Calibrator):
         gammas: Sequence[float] | None = None,
         temperatures: Sequence[float] | None = None,
     ) -> "FocalTemperatureScaling":
-        """Search both numbers.
+        """Fit gamma and T.
 
         Args:
             predictions: held-out examples.
-            criterion: what to minimise. The log score has derivatives and is minimised by them;
-                the others are searched from the best points of a grid.
-            search: "exact", with gamma in [-0.5, 10], or "grid": the best point of a grid.
-            gammas: of the grid; the published ones if not given. 0 is always added.
-            temperatures: of the grid; the published 0.05, 0.10, ..., 5.00 if not given.
+            criterion: what to minimise. NLL is minimised by L-BFGS; the others, which have no
+                gradient, by Nelder-Mead from the best points of a grid.
+            search: "exact", with gamma in [-0.95, 10], or "grid": the best point of a grid.
+            gammas: of the grid; the published ones by default. 0 is always added.
+            temperatures: of the grid; the published 0.05, 0.10, ..., 5.00 by default.
         """
         if criterion not in CRITERIA:
             raise ValueError(f"criterion must be one of {list(CRITERIA)}, got {criterion!r}")
@@ -89,8 +89,8 @@ class FocalTemperatureScaling(Calibrator):
             raise ValueError(f"search must be 'exact' or 'grid', got {search!r}")
         if predictions.classes == 2:
             warn(
-                "with two classes gamma and temperature cannot be told apart: "
-                "temperature scaling does the same with one number",
+                "with two classes gamma and temperature are not identifiable: "
+                "use temperature scaling, which is equivalent",
                 stacklevel=2,
             )
         finite = with_logits(predictions, fitting_logits(predictions))
@@ -123,17 +123,14 @@ def focal_landscape(
     gammas: Sequence[float] = GRID_GAMMAS,
     temperatures: Sequence[float] = GRID_TEMPERATURES,
 ) -> np.ndarray:
-    """The criterion after focal temperature scaling, (gammas, temperatures)."""
+    """Evaluate the criterion on a grid, (gammas, temperatures)."""
     for value in gammas:
         check_gamma(value)
     for value in temperatures:
         check_temperature(value)
     if criterion == "nll":
-        loss_at = focal_slopes(
-            fitting_logits(predictions).numpy(),
-            predictions.labels.numpy(),
-            predictions.example_weights,
-        )
+        logits, labels = fitting_logits(predictions).numpy(), predictions.labels.numpy()
+        loss_at = focal_objective(logits, labels, predictions.example_weights)
         return np.array([[loss_at(1 / t, gamma)[0] for t in temperatures] for gamma in gammas])
     score = _score(predictions, criterion)
     return np.array([[score(t, gamma) for t in temperatures] for gamma in gammas])
@@ -147,56 +144,53 @@ def with_logits(predictions: Predictions, logits: Logits) -> Predictions:
 def _score(predictions: Predictions, criterion: str) -> Callable[[float, float], float]:
     def score(temperature: float, gamma: float) -> float:
         mapped = predictions.map(lambda logits: focal_map(logits / temperature, gamma))
-        # Far from calibration many confidences are equal; bins of equal mass warn of it.
+        # Equal-mass bins warn of tied confidences, which are common at extreme points.
         with without_warnings():
             return CRITERIA[criterion](mapped)
 
     return score
 
 
-# How far, as a logarithm, 1/T may be from that of temperature scaling: a factor of a thousand.
+# 1/T may differ from that of temperature scaling by at most a factor of a thousand.
 SPAN = math.log(1000)
-UNBOUNDED = (
-    "no best gamma and temperature: the examples are nearly separable; those of temperature "
-    "scaling are taken"
-)
+UNBOUNDED = "no optimum: the examples are nearly separable; temperature scaling is used"
 
 
 @one_thread_each()
 def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
-    """Minimise the log score; returns 1/T, gamma, gradient norm, remark."""
+    """Minimise the NLL; return 1/T, gamma, gradient norm, remark."""
     logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
     weights = predictions.example_weights
     plain = best_inverse(predictions, predictions.logits)
     if not plain.converged:
-        return plain.inverse, 0.0, abs(plain.slope.first), plain.remark
+        return plain.inverse, 0.0, abs(plain.derivatives.first), plain.remark
     part = slice(None, None, math.ceil(logits.size / ROUGH))
-    rough = focal_slopes(logits[part], labels[part], weights[part])
-    # The best temperature for a fixed gamma rises nearly in a straight line with gamma.
+    rough = focal_objective(logits[part], labels[part], weights[part])
+    # The best temperature for a fixed gamma is nearly linear in gamma.
     starts = [(0.0, plain.inverse), *((g, plain.inverse / (1 + g / 3)) for g in STARTS)]
     some = [_descend(rough, *start, gain=1e-6) for start in starts]
     best = min(some, key=lambda found: found[0])
-    whole = focal_slopes(logits, labels, weights)
-    best = _descend(whole, best[2], best[1])
+    objective = focal_objective(logits, labels, weights)
+    best = _descend(objective, best[2], best[1])
     if abs(math.log(best[1] / plain.inverse)) >= SPAN:
-        # Nearly separable data: gamma near -1 and ever larger logits fit ever better.
-        return plain.inverse, 0.0, abs(plain.slope.first), UNBOUNDED
-    if not best[0] < whole(plain.inverse, 0.0)[0]:
-        return plain.inverse, 0.0, abs(plain.slope.first), ""
+        # Nearly separable data: the loss decreases as gamma approaches -1 and 1/T grows.
+        return plain.inverse, 0.0, abs(plain.derivatives.first), UNBOUNDED
+    if not best[0] < objective(plain.inverse, 0.0)[0]:
+        return plain.inverse, 0.0, abs(plain.derivatives.first), ""
     return best[1], best[2], best[3], ""
 
 
 def _descend(
     objective: Objective, gamma: float, inverse: float, *, gain: float = 1e-15
 ) -> tuple[float, float, float, float]:
-    """Quasi-Newton steps until one gains less than `gain`, as a part of the loss.
+    """Minimise by L-BFGS-B until the relative decrease is below `gain`.
 
-    Returns the loss, 1/T, gamma, and the norm of the gradient along what is not at a bound.
+    Returns the loss, 1/T, gamma, and the norm of the gradient along parameters not at a bound.
     """
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = objective(math.exp(point[0]), point[1])
-        return value, slope * [math.exp(point[0]), 1.0]
+        value, gradient = objective(math.exp(point[0]), point[1])
+        return value, gradient * [math.exp(point[0]), 1.0]
 
     near = math.log(inverse)
     found = minimize(
@@ -207,7 +201,7 @@ def _descend(
         bounds=[(near - 2 * SPAN, near + 2 * SPAN), (LOWEST_GAMMA, HIGHEST_GAMMA)],
         options={"ftol": gain, "gtol": 1e-8, "maxiter": 100},
     )
-    # At a bound of gamma only the slope along the temperature has to vanish.
+    # At a bound of gamma only the derivative along the temperature has to vanish.
     free = [True, LOWEST_GAMMA < found.x[1] < HIGHEST_GAMMA]
     norm = float(np.linalg.norm(found.jac[free]))
     return float(found.fun), math.exp(found.x[0]), float(found.x[1]), norm
@@ -221,7 +215,7 @@ def _by_grid(
     *,
     polish: bool,
 ) -> tuple[float, float]:
-    """Best (T, gamma) of a grid, ties to the first; from there on by a simplex search if asked."""
+    """Best (T, gamma) of a grid, the first of ties; refined by Nelder-Mead if `polish`."""
     gammas = sorted({0.0, *(GRID_GAMMAS if gammas is None else gammas)})
     temperatures = sorted(GRID_TEMPERATURES if temperatures is None else temperatures)
     if not temperatures:
@@ -237,7 +231,7 @@ def _by_grid(
     if not polish:
         return points[0]
     score = _score(predictions, criterion)
-    # Temperature scaling's own best point too, searched along the temperature alone.
+    # The best point of temperature scaling, refined along the temperature alone.
     plain = gammas.index(0.0)
     start = float(temperatures[int(values[plain].argmin())])
     alone = _simplex(lambda point: score(math.exp(point[0]), 0.0), [math.log(start)])
@@ -251,7 +245,7 @@ def _by_grid(
 
 
 def _simplex(score: Callable[[np.ndarray], float], start: list[float]) -> OptimizeResult:
-    """Search a function with steps in it, near the start; never ends above it."""
+    """Minimise a piecewise constant function near the start; never ends above it."""
     return minimize(
         score,
         start,

@@ -1,4 +1,4 @@
-"""Histogram binning: in each bin of scores, how often the class came true."""
+"""Histogram binning: the frequency of the class in each bin of scores."""
 
 import math
 from dataclasses import dataclass
@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from calibrant.calibrators.base import fitting_logits, made_from
+from calibrant.calibrators.base import check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import ever_allowed
 from calibrant.calibrators.one_versus_rest import (
     FittingOdds,
     Odds,
     OneVersusRest,
-    check_numbers,
     fitting_odds,
     functions,
     is_class,
@@ -35,14 +34,14 @@ class HistogramBinning(OneVersusRest):
     $$q_j \propto \frac{\sum_{i \in B} w_i\,1[y_i = j] + 1 / k}{\sum_{i \in B} w_i + 1},
     \qquad B \ni p_j$$
 
-    One more example, spread evenly over the classes, keeps every value off 0 and 1; a bin without
-    examples has its centre's probability. The map is constant within a bin: it
-    throws away the order there, the predicted class may change and the log score often gets worse,
-    while a binned calibration error looks excellent. No gradient flows through it.
-    For more than two classes the answers are divided by their sum, see `OneVersusRest`.
+    One pseudo-example, spread evenly over the classes, keeps all values between 0 and 1; an empty
+    bin has the probability of its centre. The map is constant within a bin: the predicted class
+    may change and the NLL often gets worse, while binned calibration errors become very small.
+    The gradient is zero. For more than two classes the probabilities are divided by their sum,
+    see `OneVersusRest`.
 
     Attributes:
-        edges: (m, bins - 1) log-odds between the bins; a score on an edge is in the lower one.
+        edges: (m, bins - 1) log-odds between the bins; a score on an edge is in the lower bin.
         values: (m, bins) probabilities.
 
     References:
@@ -67,10 +66,10 @@ class HistogramBinning(OneVersusRest):
         if bins < 1:
             raise ValueError(f"values must be (m, bins), got {tuple(self.values.shape)}")
         rows = functions(self.classes)
-        check_numbers("values", self.values, (rows, bins))
-        check_numbers("edges", self.edges, (rows, bins - 1))
+        check_tensor("values", self.values, (rows, bins))
+        check_tensor("edges", self.edges, (rows, bins - 1))
         if bool((self.edges.diff(dim=1) < 0).any()):
-            raise ValueError("edges must not fall")
+            raise ValueError("edges must not decrease")
         if not bool(((self.values > 0) & (self.values < 1)).all()):
             raise ValueError("values must lie strictly between 0 and 1")
 
@@ -78,20 +77,20 @@ class HistogramBinning(OneVersusRest):
     def fit(
         cls, predictions: Predictions, *, bins: int = 15, equal_mass: bool = True
     ) -> "HistogramBinning":
-        """Count.
+        """Count the examples of each class in each bin.
 
         Args:
             predictions: held-out examples; every class must occur.
-            bins: how many for each class.
-            equal_mass: the same number of examples in each bin (equal scores stay together);
-                if not, bins of equal width in probability.
+            bins: number of bins for each class.
+            equal_mass: the same number of examples in each bin (ties stay in one bin); if False,
+                bins of equal width in probability.
         """
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+            raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
         logits = fitting_logits(predictions, every_class=True)
         odds, weights = fitting_odds(logits, predictions.example_weights)
         labels, classes = predictions.labels.numpy(), predictions.classes
-        # The share of one class in an example that is spread evenly.
+        # The part of the pseudo-example that belongs to one class.
         share = 1 / int(ever_allowed(logits).sum())
         least = share / (float(predictions.example_weights.sum()) + 1)
 
@@ -106,7 +105,7 @@ class HistogramBinning(OneVersusRest):
                 each = zip(scores, counts, strict=True)
                 edges = torch.cat([_equal_mass(one[None], own, bins) for one, own in each])
             own = is_class(labels, part, classes)
-            # One number for each bin of each class, so that one count is enough.
+            # A unique index for each bin of each class, so that one bincount is enough.
             bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(len(own))[:, None]
             size, hits = (
                 np.bincount(bin_of.ravel(), each.ravel(), len(own) * bins).reshape(-1, bins)
@@ -121,8 +120,8 @@ class HistogramBinning(OneVersusRest):
         edges, values = (torch.cat(each) for each in found)
         return cls(classes=classes, edges=edges, values=values, origin=made_from(predictions))
 
-    def moved(self, odds: Odds) -> Odds:
-        """Look up the frequency, and give its log-odds."""
+    def map_odds(self, odds: Odds) -> Odds:
+        """Log-odds of the frequency in the bin."""
         edges, log_odds = self.edges.to(odds), torch.logit(self.values).to(odds)
         bin_of = torch.searchsorted(edges, odds.detach().T.contiguous())
         return log_odds.gather(1, bin_of).T
@@ -134,18 +133,18 @@ def _equal_width(odds: FittingOdds, bins: int) -> Edges:
 
 
 def _equal_mass(odds: Float64[Tensor, "m n"], weights: Values, bins: int) -> Edges:
-    """Halfway between the two different scores where the next share of the weight is reached."""
+    """Cut halfway between the two distinct scores around each quantile of the weight."""
     used = torch.from_numpy(np.flatnonzero(weights > 0))
     if not len(used):
         return _equal_width(odds.numpy(), bins)
     scores, order = odds[:, used].sort(dim=1)
     mass = torch.from_numpy(weights)[used][order].cumsum(1)
-    # A share that is reached up to rounding counts as reached.
+    # A quantile that is reached up to rounding counts as reached.
     shares = mass[:, -1:] * (torch.arange(1, bins, dtype=torch.float64) / bins) * (1 - 1e-12)
     at = scores.gather(1, torch.searchsorted(mass, shares).clamp(max=len(used) - 1))
     after = torch.searchsorted(scores, at, right=True)
     before = torch.searchsorted(scores, at)
-    # Equal scores at the very top have a bin of their own, below which the edge lies.
+    # Ties at the maximum form their own bin.
     cut = torch.where(after < len(used), after, before).clamp(1, max(1, len(used) - 1))
     last = len(used) - 1
     return (scores.gather(1, (cut - 1).clamp(max=last)) + scores.gather(1, cut.clamp(max=last))) / 2

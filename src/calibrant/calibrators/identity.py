@@ -1,4 +1,4 @@
-"""The map that changes nothing: what every calibrator is compared with."""
+"""The identity: the baseline of all calibrators."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,11 +12,11 @@ from calibrant.shapes import Logits
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Identity(Calibrator):
-    r"""The network as it is; nothing is fitted.
+    r"""The uncalibrated network; it has no parameters.
 
     $$\log q = \log \mathrm{softmax}(z)$$
 
-    The labels are not looked at, so it can be "fitted" to any examples, also to those of one class.
+    It ignores labels, so `fit` accepts any examples, even of a single class.
 
     Examples:
         >>> from calibrant.data import SYNTHETIC
@@ -28,7 +28,7 @@ class Identity(Calibrator):
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "Identity":
-        """Record which examples it was compared on."""
+        """Record the examples."""
         return cls(classes=predictions.classes, origin=made_from(predictions))
 
     def log_probs(self, logits: Logits) -> Logits:

@@ -1,4 +1,4 @@
-"""Isotonic regression: the increasing function that fits best, whatever its form."""
+"""Isotonic regression: the best-fitting increasing function."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -10,13 +10,12 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
-from calibrant.calibrators.masks import ever_allowed, left_out, log_softmax, mask_of
+from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
+from calibrant.calibrators.masks import ever_allowed, infinite_odds, log_softmax, mask_of
 from calibrant.calibrators.one_versus_rest import (
     BLOCK,
     Odds,
     OneVersusRest,
-    check_numbers,
     fitting_odds,
     functions,
     is_class,
@@ -27,10 +26,10 @@ from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits, Values
 
-# Examples of a class below which a free increasing function mostly fits noise.
+# With fewer examples of a class isotonic regression mostly fits noise.
 FEW = 50
 
-# Probabilities at which a function without examples is held to the identity.
+# Knots of a function without examples, which is the identity.
 GRID = np.linspace(0.02, 0.98, 49)
 
 # b knots of each of m functions.
@@ -38,7 +37,7 @@ Knots = Float[Tensor, "m b"]
 
 
 class Steps(NamedTuple):
-    """An increasing function: ends of its flat stretches, and its values there."""
+    """An increasing function: ends of its constant blocks, and its values there."""
 
     knots: Values
     values: Values
@@ -51,19 +50,17 @@ class IsotonicRegression(OneVersusRest):
     $$q_j \propto f_j(p_j), \qquad
     f_j = \arg\min_{f\ \mathrm{increasing}} \sum_i w_i\,(1[y_i = j] - f(p_{ij}))^2$$
 
-    The function is flat on blocks, found by pooling adjacent violators, linear in the log-odds
-    between blocks (so that float32 resolves it near 1 as well) and constant beyond the
-    outermost. Isotonic regression says 0 and 1 where it saw nothing else, which costs infinitely
-    much once: one more example, spread evenly over the classes, is added to each value,
-    $(n f + 1 / k) / (n + 1)$. Different probabilities may become equal, so the predicted class
-    may change; see `OrderPreservingIsotonic`. It needs many examples: below 50 of a
-    class it is warned. For more than two classes the answers are divided by their sum, see
-    `OneVersusRest`.
+    The function is constant on blocks, found by pooling adjacent violators, linear in the log-odds
+    between blocks (accurate near 1 in float32 as well) and constant beyond the outermost. One
+    pseudo-example, spread evenly over the classes, keeps values off 0 and 1, whose NLL can be
+    infinite: $(n f + 1 / k) / (n + 1)$. Different probabilities may become equal, so the predicted
+    class may change; see `OrderPreservingIsotonic`. Warns if a class has fewer than 50 examples.
+    For more than two classes the probabilities are divided by their sum, see `OneVersusRest`.
 
     Attributes:
-        knots: log-odds at the ends of the blocks, of all functions one after the other.
+        knots: log-odds at the ends of the blocks, concatenated over functions.
         values: the probability at each knot.
-        offsets: where each function begins in them, and the end; m + 1 whole numbers.
+        offsets: start of each function in `knots`, and the end; m + 1 integers.
 
     References:
         Zadrozny and Elkan, Transforming Classifier Scores into Accurate Multiclass Probability
@@ -86,11 +83,11 @@ class IsotonicRegression(OneVersusRest):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
-            raise ValueError("offsets must be whole numbers in one row")
+            raise ValueError("offsets must be a 1-D tensor of int64")
         lengths = self.offsets.diff()
         expected = functions(self.classes)
         if len(lengths) != expected or self.offsets[0] != 0 or bool((lengths < 1).any()):
-            raise ValueError(f"offsets must rise from 0 and bound {expected} functions")
+            raise ValueError(f"offsets must increase from 0 and delimit {expected} functions")
         _check_steps(self.knots, self.values, self.offsets)
 
     @classmethod
@@ -104,8 +101,7 @@ class IsotonicRegression(OneVersusRest):
         if few:
             warn(
                 f"isotonic regression: {few} of {classes} classes have fewer than {FEW} examples "
-                f"(least {counts.min():g}); it will fit noise, irm or "
-                "temperature need less",
+                f"(fewest: {counts.min():g}) and will be overfitted; irm or temperature need fewer",
                 stacklevel=2,
             )
         odds, weights = fitting_odds(logits, weights)
@@ -127,8 +123,8 @@ class IsotonicRegression(OneVersusRest):
             origin=made_from(predictions),
         )
 
-    def moved(self, odds: Odds) -> Odds:
-        """Look up the probability, and give its log-odds."""
+    def map_odds(self, odds: Odds) -> Odds:
+        """Log-odds of the interpolated probability."""
         knots = _padded(self.knots.to(odds), self.offsets, torch.inf)
         values = _padded(self.values.to(odds), self.offsets, None)
         probs = interpolated(odds.T.contiguous(), knots, values).T
@@ -138,22 +134,22 @@ class IsotonicRegression(OneVersusRest):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OrderPreservingIsotonic(Calibrator):
-    r"""One increasing function for the probabilities of all classes; keeps the predicted class.
+    r"""One increasing function for all classes; preserves the predicted class.
 
     $$q_j \propto f(p_j), \qquad
     f = \arg\min_{f\ \mathrm{increasing}} \sum_i \sum_j w_i\,(1[y_i = j] - f(p_{ij}))^2$$
 
-    All n k pairs of a probability and whether it came true are pooled, so few examples suffice
-    and classes need not all occur. Two more examples make it positive and strictly increasing:
-    one spread evenly over the classes, one that follows the network,
-    $(n f + 1 / k + p) / (n + 2)$. Order, and hence the predicted class, is then that of the
-    logits, also where rounding would make two classes equal. Between its blocks f is linear in
-    the log-odds. Dividing by the sum is a heuristic, as in `OneVersusRest`.
+    All n k pairs of a probability and its outcome are pooled, so few examples suffice and classes
+    need not all occur. Two pseudo-examples make the function positive and strictly increasing,
+    one spread evenly over the classes and one equal to the given probability,
+    $(n f + 1 / k + p) / (n + 2)$. The order of the classes is therefore that of the logits, also
+    after rounding. Between its blocks f is linear in the log-odds. Dividing by the sum is a
+    heuristic, as in `OneVersusRest`.
 
     Attributes:
         knots: (b,) log-odds at the ends of the blocks.
-        values: (b,) of the function there, without the share of the network.
-        slope: the share of the network, 1 / (n + 2).
+        values: (b,) values of the function there, without the term in p.
+        slope: the factor of p, 1 / (n + 2).
 
     References:
         Zhang et al., Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration
@@ -184,7 +180,7 @@ class OrderPreservingIsotonic(Calibrator):
         total = float(weights.sum())
         if total < FEW:
             warn(
-                f"isotonic regression on {total:g} examples fits noise; use {FEW} or more",
+                f"isotonic regression overfits {total:g} examples; use {FEW} or more",
                 stacklevel=2,
             )
         odds = np.empty((len(logits), classes))
@@ -197,7 +193,7 @@ class OrderPreservingIsotonic(Calibrator):
         own = predictions.labels.numpy()[:, None] == np.arange(classes)
         each, masked = np.repeat(weights, classes), mask_of(logits)
         if masked is not None:
-            each[left_out(masked).numpy().ravel()] = 0
+            each[infinite_odds(masked).numpy().ravel()] = 0
         fitted = pooled(odds.ravel(), own.ravel(), each)
         share = 1 / int(ever_allowed(logits).sum())
         return cls(
@@ -209,7 +205,7 @@ class OrderPreservingIsotonic(Calibrator):
         )
 
     def log_probs(self, logits: Logits) -> Logits:
-        """Look up every probability, and normalise."""
+        """Interpolate every probability, and normalise."""
         knots, values = self.knots.to(logits)[None], self.values.to(logits)[None]
 
         def of_part(part: Logits) -> Logits:
@@ -226,7 +222,7 @@ class OrderPreservingIsotonic(Calibrator):
 
 
 def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> Steps:
-    """The function of one class, with one more example of which `share` is the class."""
+    """Fit the function of one class, with a pseudo-example of which `share` is the class."""
     total = weights.sum()
     if total == 0:
         return Steps(np.log(GRID / (1 - GRID)), GRID)
@@ -235,7 +231,7 @@ def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> S
 
 
 def pooled(scores: Values, own: np.ndarray, weights: Values) -> Steps:
-    """Pool adjacent violators; equal scores are one point first."""
+    """Pool adjacent violators; tied scores are one point."""
     if not weights.all():
         used = weights > 0
         scores, own, weights = scores[used], own[used], weights[used]
@@ -261,14 +257,14 @@ def interpolated(odds: Float[Tensor, "m n"], knots: Knots, values: Knots) -> Flo
     right = position.clamp(max=knots.shape[1] - 1)
     low, high = values.gather(1, left), values.gather(1, right)
     start, end = knots.gather(1, left), knots.gather(1, right)
-    # Left of the first knot, and right of the last, both ends are the same and the rise is 0.
+    # Beyond the outermost knots both ends are equal.
     inside = (end > start) & end.isfinite()
     share = (odds - start) / torch.where(inside, end - start, 1)
     return low + torch.where(inside, (high - low) * share, 0)
 
 
 def _padded(flat: Tensor, offsets: Tensor, filling: float | None) -> Knots:
-    """Rows of different lengths as one table, filled up with a number or each row's last."""
+    """Pad functions of different lengths to one table, with a number or the last value of each."""
     lengths = offsets.diff().to(flat.device)
     column = torch.arange(int(lengths.max()), device=flat.device)
     index = offsets[:-1, None].to(flat.device) + torch.minimum(column, lengths[:, None] - 1)
@@ -277,14 +273,14 @@ def _padded(flat: Tensor, offsets: Tensor, filling: float | None) -> Knots:
 
 
 def _check_steps(knots: Tensor, values: Tensor, offsets: Tensor) -> None:
-    """Refuse what is not increasing, or not a probability."""
-    check_numbers("knots", knots, (int(offsets[-1]),))
-    check_numbers("values", values, (int(offsets[-1]),))
+    """Refuse functions that are not increasing, or not probabilities."""
+    check_tensor("knots", knots, (int(offsets[-1]),))
+    check_tensor("values", values, (int(offsets[-1]),))
     inner = torch.ones(len(knots), dtype=torch.bool)
     inner[offsets[:-1]] = False
     if bool((knots.diff() <= 0)[inner[1:]].any()):
-        raise ValueError("knots must rise within each function")
+        raise ValueError("knots must increase within each function")
     if bool((values.diff() < 0)[inner[1:]].any()):
-        raise ValueError("values must not fall within a function")
+        raise ValueError("values must not decrease within a function")
     if not bool(((values > 0) & (values < 1)).all()):
         raise ValueError("values must lie strictly between 0 and 1")

@@ -1,7 +1,7 @@
-"""Logistic functions of a class's log-odds: Platt, beta and quadratic scaling."""
+"""Logistic functions of the log-odds of a class: Platt, beta and quadratic scaling."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,14 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.calibrators.base import SHOWN, fitting_logits, made_from
+from calibrant.calibrators.base import check_tensor, fitting_logits, listed, made_from
 from calibrant.calibrators.logistic_solver import Solved, solve
 from calibrant.calibrators.one_versus_rest import (
     FARTHEST,
     FittingOdds,
     Odds,
     OneVersusRest,
-    check_numbers,
     fitting_odds,
     functions,
     is_class,
@@ -26,7 +25,7 @@ from calibrant.calibrators.one_versus_rest import (
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 
-# Numbers (classes times examples) fitted at once: the ten arrays of a step stay in cache.
+# Scores (classes times examples) fitted at once: the ten arrays of a step stay in cache.
 ELEMENTS = 1 << 17
 
 Terms = Float[Tensor, "d n m"]
@@ -34,13 +33,13 @@ Terms = Float[Tensor, "d n m"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogisticScaling(OneVersusRest):
-    """What Platt, beta and quadratic scaling share: log-odds that are a weighted sum of terms.
+    """Base of Platt, beta and quadratic scaling: log-odds are a weighted sum of terms.
 
-    The log score of each class against the rest is convex in the coefficients. It is minimised
-    exactly, by Newton steps in float64 for all classes at once. Where the terms separate a class
-    from the rest there is no best fit, the coefficients would grow for ever: then, and only
-    then, the squared distance to the identity is added, times a ten-thousandth of the share of
-    the rarer outcome. That is warned about, and `origin.converged` is False.
+    The binary NLL of each class is convex in the coefficients. It is minimised exactly, by Newton
+    steps in float64 for all classes at once. If the terms separate a class from the rest, the
+    coefficients would diverge: only then a ridge penalty on the distance to the identity is
+    added, 1e-4 times the frequency of the rarer outcome. This gives a warning, and
+    `origin.converged` is False.
 
     Attributes:
         coefficients: (m, d) with m = 1 for two classes, else k.
@@ -48,25 +47,25 @@ class LogisticScaling(OneVersusRest):
 
     coefficients: Tensor
 
-    # The coefficients that change nothing, and those that must not be negative.
+    # Coefficients of the identity map, and the indices of those that must not be negative.
     identity: ClassVar[tuple[float, ...]]
     nonnegative: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expected = (functions(self.classes), len(self.identity))
-        check_numbers("coefficients", self.coefficients, expected)
+        check_tensor("coefficients", self.coefficients, expected)
         if self.nonnegative and bool((self.coefficients[:, list(self.nonnegative)] < 0).any()):
-            raise ValueError("the slopes a and b must not be negative")
+            raise ValueError("coefficients a and b must not be negative")
 
     @staticmethod
     @abstractmethod
     def terms(odds: Odds) -> Terms:
-        """What the coefficients multiply, stacked along the first axis."""
+        """Stack the terms that the coefficients multiply along the first axis."""
 
     @classmethod
     def fit(cls, predictions: Predictions, *, smooth_targets: bool = False) -> "LogisticScaling":
-        """Minimise the log score of each class against the rest.
+        """Minimise the binary NLL of each class.
 
         Args:
             predictions: held-out examples; every class must occur.
@@ -93,20 +92,20 @@ class LogisticScaling(OneVersusRest):
             ),
         )
 
-    def moved(self, odds: Odds) -> Odds:
+    def map_odds(self, odds: Odds) -> Odds:
         """Weighted sum of the terms."""
         return (self.terms(odds) * self.coefficients.to(odds).T[:, None]).sum(0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlattScaling(LogisticScaling):
-    r"""A straight line through the log-odds of each class.
+    r"""A linear function of the log-odds of each class.
 
     $$q_j \propto \sigma(a_j x_j + b_j), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
 
     For two classes this is logistic regression on $x = z_1 - z_0$; with $b = 0$ it is temperature
-    scaling. `coefficients` has columns a, b. For more classes the answers are divided by their
-    sum, see `OneVersusRest`.
+    scaling. `coefficients` has columns a, b. For more classes the probabilities are divided by
+    their sum, see `OneVersusRest`.
 
     References:
         Platt, Probabilistic Outputs for Support Vector Machines, Advances in Large Margin
@@ -122,6 +121,7 @@ class PlattScaling(LogisticScaling):
     """
 
     identity: ClassVar[tuple[float, ...]] = (1.0, 0.0)
+    entry_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"coefficients": ("a", "b")}
 
     @staticmethod
     def terms(odds: Odds) -> Terms:
@@ -131,14 +131,14 @@ class PlattScaling(LogisticScaling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BetaCalibration(LogisticScaling):
-    r"""Slopes of their own for the evidence for a class and the evidence against it.
+    r"""Separate slopes for the log-probability of a class and of its complement.
 
     $$q_j \propto \sigma(a_j \log p_j - b_j \log(1 - p_j) + c_j), \qquad a_j, b_j \ge 0$$
 
-    The map is increasing and holds the identity, a = b = 1 and c = 0, as well as sigmoids and
-    their inverses. It follows from scores that are beta-distributed within either class.
-    Where the free optimum has a negative slope, that slope is 0 and the others are fitted
-    again, which is the exact constrained optimum. `coefficients` has columns a, b, c.
+    The map is increasing; it includes the identity, a = b = 1 and c = 0, sigmoids and inverse
+    sigmoids. It is exact for scores that are beta distributed within either class. Where the
+    unconstrained optimum has a negative slope, that slope is set to 0 and the others are refitted,
+    which is the exact constrained optimum. `coefficients` has columns a, b, c.
 
     References:
         Kull et al., Beta calibration: a well-founded and easily implemented improvement on
@@ -146,23 +146,24 @@ class BetaCalibration(LogisticScaling):
     """
 
     identity: ClassVar[tuple[float, ...]] = (1.0, 1.0, 0.0)
+    entry_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"coefficients": ("a", "b", "c")}
     nonnegative: ClassVar[tuple[int, ...]] = (0, 1)
 
     @staticmethod
     def terms(odds: Odds) -> Terms:
-        """Both logarithms from the log-odds, where neither can be infinite, and one."""
+        """Log(p) and -log(1 - p), computed from the log-odds so that both are finite, and one."""
         return torch.stack([logsigmoid(odds), -logsigmoid(-odds), torch.ones_like(odds)])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QuadraticScaling(LogisticScaling):
-    r"""A parabola through the log-odds of each class.
+    r"""A quadratic function of the log-odds of each class.
 
     $$q_j \propto \sigma(a_j + b_j x_j + c_j x_j^2), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
 
-    It is the exact correction if x is normally distributed within either class, with different
-    variances. A parabola turns round: beyond its vertex, perhaps outside the examples of the fit,
-    more confidence becomes less. `coefficients` has columns a, b, c.
+    It is exact if x is normally distributed within either class, with different variances. The
+    map is not monotone: beyond the vertex, perhaps outside the fitted data, confidence decreases
+    in x. `coefficients` has columns a, b, c.
 
     References:
         Berta et al., Structured Matrix Scaling for Multi-Class Calibration, 2025,
@@ -170,6 +171,7 @@ class QuadraticScaling(LogisticScaling):
     """
 
     identity: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
+    entry_names: ClassVar[Mapping[str, tuple[str, ...]]] = {"coefficients": ("a", "b", "c")}
 
     @staticmethod
     def terms(odds: Odds) -> Terms:
@@ -179,19 +181,16 @@ class QuadraticScaling(LogisticScaling):
 
 
 def _remark(solved: Solved, predictions: Predictions) -> str:
-    stuck = np.flatnonzero(~solved.converged)
-    if not len(stuck):
+    separable = ~solved.converged
+    if not separable.any():
         return ""
-    names = predictions.class_names
-    if predictions.classes == 2:
-        which = "class 1"
-    else:
-        shown = ", ".join(str(names[at] if names else at) for at in stuck[:SHOWN])
-        more = f" and {len(stuck) - SHOWN} more" if len(stuck) > SHOWN else ""
-        which = f"{len(stuck)} of {predictions.classes} classes ({shown}{more})"
+    which = "class 1"
+    if predictions.classes > 2:
+        shown = listed(predictions, separable)
+        which = f"{separable.sum()} of {predictions.classes} classes ({shown})"
     return (
-        f"no best fit for {which}: its scores separate it from the rest, "
-        "coefficients were pulled towards the identity"
+        f"no best fit for {which}: separable from the rest, "
+        "coefficients are regularised towards the identity"
     )
 
 

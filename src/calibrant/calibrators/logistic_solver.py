@@ -1,4 +1,4 @@
-"""Logistic regression of many classes at once, each against the rest, by Newton's method."""
+"""One-versus-rest logistic regression of many classes at once, by Newton's method."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -6,21 +6,21 @@ from typing import NamedTuple
 import numpy as np
 
 STEPS = 60
-# Half a Newton decrement is how far the loss is from its least value, here in parts of it.
+# Half a Newton decrement estimates the distance to the minimum, here relative to the loss.
 TOLERANCE = 1e-14
-# A loss below this share of the rarer outcome means that nothing is left to fit.
+# A loss below this multiple of the rarer outcome's frequency means separable data.
 PERFECT = 1e-9
-# Pull towards the identity, in parts of the rarer outcome, where there is no best fit.
+# Ridge penalty towards the identity for separable data, relative to the same frequency.
 RIDGE = 1e-4
-# Keeps Newton's equations solvable where two terms say the same.
+# Keeps Newton's equations solvable where two terms are collinear.
 JITTER = 1e-13
 
-# Examples of some classes: c classes, d coefficients, n examples.
+# Arrays of c classes, d coefficients and n examples.
 Block = np.ndarray
 
 
 class Solved(NamedTuple):
-    """Coefficients of some classes, (c, d), and how well each is known, (c,)."""
+    """Coefficients of c classes, (c, d), with loss (c,), gradient and convergence."""
 
     coefficients: np.ndarray
     loss: np.ndarray
@@ -35,67 +35,49 @@ def solve(
     identity: np.ndarray,
     nonnegative: tuple[int, ...],
 ) -> Solved:
-    """Best coefficients of each class; pulled towards the identity where there is no best.
+    """Fit the coefficients of each class; regularised towards the identity if separable.
 
-    Weights are (n,), or (c, n) for classes that leave out different examples; a class that leaves
-    out all of them keeps the identity.
+    Weights are (n,), or (c, n) for classes that use different examples; a class without examples
+    keeps the identity.
     """
     total = weights.sum(-1, keepdims=True)
     weights = weights / np.where(total > 0, total, 1.0)
-    share = _sums(targets, weights)
-    rarer = np.minimum(share, 1 - share)
-    best = _constrained(terms, targets, weights, identity, nonnegative, np.zeros(terms.shape[:2]))
-    stuck = np.flatnonzero(~best.converged | (best.loss < PERFECT * rarer))
-    if len(stuck):
-        counts, hard = _of(weights, stuck), terms[stuck]
-        scale = np.stack([_sums(hard[:, at] ** 2, counts) for at in range(len(identity))], 1)
-        pull = RIDGE * rarer[stuck, None] * np.maximum(scale, 1e-12)
-        pulled = _constrained(hard, targets[stuck], counts, identity, nonnegative, pull)
-        for all_of, some in zip(best, pulled, strict=True):
-            all_of[stuck] = some
-        best.converged[stuck] = False
+    frequency = _sums(targets, weights)
+    rarer = np.minimum(frequency, 1 - frequency)
+    free = np.ones(len(identity), dtype=bool)
+    problem = Problem(terms, targets, weights, identity, free, np.zeros(terms.shape[:2]))
+    best = _constrained(problem, list(nonnegative))
+    separable = np.flatnonzero(~best.converged | (best.loss < PERFECT * rarer))
+    if len(separable):
+        hard = problem.of(separable)
+        squares = [_sums(hard.terms[:, at] ** 2, hard.weights) for at in range(len(identity))]
+        ridge = RIDGE * rarer[separable, None] * np.maximum(np.stack(squares, 1), 1e-12)
+        refitted = _constrained(replace(hard, ridge=ridge), list(nonnegative))
+        for all_of, some in zip(best, refitted, strict=True):
+            all_of[separable] = some
+        best.converged[separable] = False
     return best
 
 
-def _constrained(
-    terms: Block,
-    targets: Block,
-    weights: np.ndarray,
-    identity: np.ndarray,
-    nonnegative: tuple[int, ...],
-    pull: np.ndarray,
-) -> Solved:
-    """Minimise with some coefficients held at 0 or above: the best of the faces is the optimum."""
-    free = np.ones(len(identity), dtype=bool)
-    best = _newton(terms, targets, weights, identity, free, pull)
-    if not nonnegative:
-        return best
-    columns = list(nonnegative)
+def _constrained(problem: "Problem", columns: list[int]) -> Solved:
+    """Minimise with the coefficients of `columns` nonnegative: try every active set."""
+    best = _newton(problem)
     inside = (best.coefficients[:, columns] >= 0).all(1)
     again = np.flatnonzero(~inside | ~best.converged)
-    if not len(again):
+    if not columns or not len(again):
         return best
     best.loss[~inside] = np.inf
-    for held in [[column] for column in columns] + [columns]:
-        free = ~np.isin(np.arange(len(identity)), held)
-        counts = _of(weights, again)
-        face = _newton(terms[again], targets[again], counts, identity, free, pull[again])
+    for active in [[column] for column in columns] + [columns]:
+        free = ~np.isin(np.arange(len(problem.identity)), active)
+        face = _newton(replace(problem.of(again), free=free))
         better = (face.coefficients[:, columns] >= 0).all(1) & (face.loss < best.loss[again])
         for all_of, some in zip(best, face, strict=True):
             all_of[again[better]] = some[better]
     return best
 
 
-def _newton(
-    terms: Block,
-    targets: Block,
-    weights: np.ndarray,
-    identity: np.ndarray,
-    free: np.ndarray,
-    pull: np.ndarray,
-) -> Solved:
-    """Newton's method with steps cut short until the loss falls; classes that are done drop out."""
-    problem = Problem(terms, targets, weights, identity, free, pull)
+def _newton(problem: "Problem") -> Solved:
+    """Newton's method with backtracking; classes that converged drop out."""
     at = _start(problem)
     solved = Solved(
         at,
@@ -107,11 +89,11 @@ def _newton(
     trial, direction = at.copy(), np.zeros_like(at)
     slope, step = np.zeros(len(at)), np.ones(len(at))
     for _ in range(STEPS):
-        loss, gradient, curvature = problem.derivatives(trial)
+        loss, gradient, hessian = problem.derivatives(trial)
         falls = loss <= solved.loss[index] + 1e-4 * step * slope
         for all_of, some in zip(solved[:3], (trial, loss, gradient), strict=True):
             all_of[index[falls]] = some[falls]
-        direction[falls] = _direction(gradient[falls], curvature[falls])
+        direction[falls] = _direction(gradient[falls], hessian[falls])
         slope = np.where(falls, np.einsum("cd,cd->c", gradient, direction), slope)
         step = np.where(falls, 1.0, step / 4)
         done = falls & (-slope / 2 <= TOLERANCE * loss)
@@ -129,48 +111,48 @@ def _newton(
 
 @dataclass(frozen=True)
 class Problem:
-    """Some classes' log scores plus the pull, as functions of their coefficients."""
+    """Binary NLL of c classes plus the ridge penalty, as functions of the coefficients."""
 
     terms: Block
     targets: Block
     weights: np.ndarray
     identity: np.ndarray
     free: np.ndarray
-    pull: np.ndarray
+    ridge: np.ndarray
 
     def of(self, classes: np.ndarray) -> "Problem":
-        """Only some of the classes."""
+        """Select some of the classes."""
         return replace(
             self,
             terms=self.terms[classes],
             targets=self.targets[classes],
-            weights=_of(self.weights, classes),
-            pull=self.pull[classes],
+            weights=self.weights if self.weights.ndim == 1 else self.weights[classes],
+            ridge=self.ridge[classes],
         )
 
     def loss(self, at: np.ndarray) -> np.ndarray:
-        """Mean log score and pull of each class, (c,)."""
+        """Mean NLL and penalty of each class, (c,)."""
         return self._loss(at, *self._sigmoid(at))
 
     def derivatives(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Loss (c,), gradient (c, d) and curvature (c, d, d); held coefficients have none."""
+        """Loss (c,), gradient (c, d) and Hessian (c, d, d); fixed coefficients have none."""
         odds, small = self._sigmoid(at)
         loss = self._loss(at, odds, small)
         inverse = 1 / (1 + small)
         excess = np.where(odds >= 0, 1.0, small) * inverse - self.targets
         excess *= self.weights
-        gradient = np.einsum("cn,cdn->cd", excess, self.terms) + self.pull * (at - self.identity)
+        gradient = np.einsum("cn,cdn->cd", excess, self.terms) + self.ridge * (at - self.identity)
         small *= inverse * inverse * self.weights
         size = at.shape[1]
-        curvature = np.zeros((len(at), size, size))
+        hessian = np.zeros((len(at), size, size))
         for i in np.flatnonzero(self.free):
             scaled = small * self.terms[:, i]
             for j in np.flatnonzero(self.free[: i + 1]):
                 each = np.einsum("cn,cn->c", scaled, self.terms[:, j])
-                curvature[:, i, j] = curvature[:, j, i] = each
+                hessian[:, i, j] = hessian[:, j, i] = each
         at_diagonal = np.arange(size)
-        curvature[:, at_diagonal, at_diagonal] += np.where(self.free, self.pull, 1.0)
-        return loss, np.where(self.free, gradient, 0.0), curvature
+        hessian[:, at_diagonal, at_diagonal] += np.where(self.free, self.ridge, 1.0)
+        return loss, np.where(self.free, gradient, 0.0), hessian
 
     def _sigmoid(self, at: np.ndarray) -> tuple[Block, Block]:
         odds = np.einsum("cd,cdn->cn", at, self.terms)
@@ -178,13 +160,8 @@ class Problem:
 
     def _loss(self, at: np.ndarray, odds: Block, small: Block) -> np.ndarray:
         each = np.maximum(odds, 0) - self.targets * odds + np.log1p(small)
-        pulled = 0.5 * (self.pull * (at - self.identity) ** 2).sum(1)
-        return np.asarray(_sums(each, self.weights) + pulled)
-
-
-def _of(weights: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Weights of some of the classes, which may share them."""
-    return weights if weights.ndim == 1 else weights[classes]
+        penalty = 0.5 * (self.ridge * (at - self.identity) ** 2).sum(1)
+        return np.asarray(_sums(each, self.weights) + penalty)
 
 
 def _sums(values: Block, weights: np.ndarray) -> np.ndarray:
@@ -193,19 +170,19 @@ def _sums(values: Block, weights: np.ndarray) -> np.ndarray:
 
 
 def _start(problem: Problem) -> np.ndarray:
-    """Start at the identity, or at even odds where that is better.
+    """Start at the identity, or at zero where the loss is lower.
 
-    From far outside, where every sigmoid is flat, Newton's method would not find back.
+    Newton's method would diverge from a start where all sigmoids are saturated.
     """
     identity = np.tile(np.where(problem.free, problem.identity, 0.0), (len(problem.terms), 1))
-    nothing = np.zeros_like(identity)
-    better = problem.loss(nothing) < problem.loss(identity)
-    return np.where(better[:, None], nothing, identity)
+    zero = np.zeros_like(identity)
+    better = problem.loss(zero) < problem.loss(identity)
+    return np.where(better[:, None], zero, identity)
 
 
-def _direction(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-    """Newton's step, with every coefficient measured in its own unit."""
-    unit = np.sqrt(np.einsum("cdd->cd", curvature))
+def _direction(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+    """Newton step, computed in coordinates scaled to a unit diagonal of the Hessian."""
+    unit = np.sqrt(np.einsum("cdd->cd", hessian))
     unit[unit == 0] = 1
-    scaled = curvature / unit[:, :, None] / unit[:, None, :] + JITTER * np.eye(gradient.shape[1])
+    scaled = hessian / unit[:, :, None] / unit[:, None, :] + JITTER * np.eye(gradient.shape[1])
     return np.asarray(-np.linalg.solve(scaled, (gradient / unit)[:, :, None])[:, :, 0] / unit)

@@ -1,8 +1,7 @@
 """Masked classes: a logit of -inf says that the class is impossible for that example.
 
-For such an example every calibrator is what it would be without the class: the parameters of the
-class are left out, probabilities are those of the allowed classes, and that of the masked class is
-exactly 0. A mask is None where nothing is masked, so that such logits cost one look.
+Such an example is calibrated as if the class did not exist: parameters of the class are not used,
+and its probability is exactly 0. A mask is None where nothing is masked.
 """
 
 from collections.abc import Iterable
@@ -28,20 +27,20 @@ def mask_of(logits: Logits) -> Mask | None:
 
 
 def without_masked(scores: Logits, masked: Mask | None) -> Logits:
-    """Put zeros where classes are masked: they add nothing to a weighted sum."""
+    """Set scores of masked classes to 0, so that they add nothing to a weighted sum."""
     return scores if masked is None else scores.masked_fill(masked, 0.0)
 
 
 def log_softmax(scores: Logits, masked: Mask | None) -> Logits:
-    """Normalise over the classes that are allowed; the others get -inf."""
+    """Normalise over the allowed classes; the others get -inf."""
     if masked is not None:
         scores = scores.masked_fill(masked, -torch.inf)
     return torch.log_softmax(scores, 1)
 
 
 def log_sum(members: Iterable[Logits], masked: Mask | None) -> Logits:
-    """Logarithm of a sum of probabilities, one after the other; -inf where masked."""
-    # The gradient of the sum of two probabilities of zero would be NaN.
+    """Logarithm of a sum of probabilities; -inf where masked."""
+    # The gradient of the log of 0 + 0 would be NaN.
     filled = (without_masked(member, masked) for member in members)
     total = next(filled)
     for member in filled:
@@ -50,12 +49,12 @@ def log_sum(members: Iterable[Logits], masked: Mask | None) -> Logits:
 
 
 def allowed_counts(masked: Mask | None, classes: int) -> int | Tensor:
-    """How many classes each example may belong to: k, or (n, 1) where some are masked."""
+    """Number of allowed classes of each example: k, or (n, 1) where some are masked."""
     return classes if masked is None else (~masked).sum(1, keepdim=True)
 
 
-def left_out(masked: Mask) -> Mask:
-    """Where log-odds are infinite: of masked classes, and of the only one that is left."""
+def infinite_odds(masked: Mask) -> Mask:
+    """Where log-odds are infinite: masked classes, and the only allowed class of an example."""
     return masked | ((~masked).sum(1, keepdim=True) == 1)
 
 
@@ -67,10 +66,9 @@ def ever_allowed(logits: Logits) -> np.ndarray:
 
 
 def far_below(logits: Logits) -> Logits:
-    """Finite logits for a fit, in float64 where some are masked.
+    """Replace masked logits by finite ones, in float64.
 
-    Those lie so far below the others that their probabilities, and every product with these, are
-    exactly 0 at any temperature.
+    They lie so far below the others that their probabilities are exactly 0 at any temperature.
     """
     masked = mask_of(logits)
     if masked is None:

@@ -1,4 +1,4 @@
-"""One function for each class, of its log-odds against all others."""
+"""One-versus-rest calibrators: one function of the log-odds for each class."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -11,73 +11,72 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.masks import Mask, left_out, log_softmax, mask_of
+from calibrant.calibrators.masks import Mask, infinite_odds, log_softmax, mask_of
 from calibrant.example_stats import map_chunks
 from calibrant.shapes import Logits, Values
 
-# Numbers (rows times classes) mapped at once: bounds the memory of what lies between.
+# Scores (n times k) mapped at once: bounds the memory of intermediate results.
 BLOCK = 1 << 22
-# Log-odds beyond this are as good as infinite, and sums of them stay within float32.
+# Larger log-odds are clipped, so that their sums stay within float32.
 FARTHEST = 1e30
 
-# n examples, m functions: one if there are two classes, else one for each class.
+# n examples, m functions: one for two classes, else one for each class.
 Odds = Float[Tensor, "n m"]
 FittingOdds = Float64[np.ndarray, "m n"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OneVersusRest(Calibrator):
-    r"""Every class against all others: its log-odds x are moved by a function of its own.
+    r"""Map the log-odds x of each class against all others by a function of its own.
 
     $$q_j \propto \sigma(f_j(x_j)), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
 
-    Two classes need one function, of the log-odds of class 1, and nothing is left to normalise.
-    With more the k binary answers do not sum to 1. Dividing by their sum is a heuristic: each
-    function is fitted as if it stood alone, so the joint log score may get worse, and where
-    all k answers are small the division makes much of little. Examples for which a class is masked,
-    or is the only one left, are left out of its function's fit.
+    Two classes need one function, of the log-odds of class 1, and no normalisation. The k binary
+    probabilities of more classes do not sum to 1. Dividing by their sum is a heuristic: functions
+    are fitted separately, so the joint NLL may get worse, and small sums amplify noise.
+    Examples in which a class is masked, or the only one allowed, are not used to fit its function.
     """
 
     keeps_argmax: ClassVar[bool] = False
 
     @abstractmethod
-    def moved(self, odds: Odds) -> Odds:
-        """New log-odds of each function's class, before they are made to sum to 1."""
+    def map_odds(self, odds: Odds) -> Odds:
+        """Return the calibrated log-odds of each function, before normalisation."""
 
     def log_probs(self, logits: Logits) -> Logits:
-        """Move the log-odds, and normalise."""
+        """Map the log-odds, and normalise."""
         parts = torch.split(logits, max(1, BLOCK // self.classes))
-        return torch.cat([self._of_part(part) for part in parts])
+        return torch.cat([self._map_part(part) for part in parts])
 
-    def _of_part(self, logits: Logits) -> Logits:
+    def _map_part(self, logits: Logits) -> Logits:
         masked, odds = mask_of(logits), _odds(logits)
         if masked is None:
-            return _combined(self.moved(odds))
-        known = odds.masked_fill(_left_out(masked), 0.0)
-        return log_softmax(_combined(self.moved(known)), masked)
+            return _normalise(self.map_odds(odds))
+        finite = odds.masked_fill(_unused(masked), 0.0)
+        return log_softmax(_normalise(self.map_odds(finite)), masked)
 
 
 def functions(classes: int) -> int:
-    """How many functions a one-versus-rest calibrator of this many classes has."""
+    """Number of functions of a one-versus-rest calibrator."""
     if classes < 2:
         raise ValueError(f"classes must be at least 2, got {classes}")
     return 1 if classes == 2 else classes
 
 
 def log_odds(logits: Logits) -> Logits:
-    """Log-odds of every class against all others, exact also where a probability rounds to 1."""
+    """Log-odds of every class against all others, accurate also where a probability rounds to 1."""
     log_probs = torch.log_softmax(logits, 1)
     top = torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.argmax(1, keepdim=True), 1)
-    # Only the top class can be above 1/2; what it misses is the sum of the others.
+    # Only the top class can exceed 1/2; its complement is the sum of the others.
     misses = log_probs.masked_fill(top, -FARTHEST)
     log_miss = torch.where(top, misses.logsumexp(1, keepdim=True), torch.log1p(-misses.exp()))
     return log_probs - log_miss
 
 
 def fitting_odds(logits: Logits, weights: Values) -> tuple[FittingOdds, np.ndarray]:
-    """Log-odds in float64, a row for each function, and the weights of the examples.
+    """Return log-odds in float64, a row for each function, and the weights of the examples.
 
-    Weights are (n,); where classes are masked (m, n), with 0 for examples that are left out.
+    Weights are (n,); with masked classes (m, n), with 0 for examples that are not used.
     """
     odds = np.empty((functions(logits.shape[1]), len(logits)))
     if mask_of(logits) is not None:
@@ -86,19 +85,14 @@ def fitting_odds(logits: Logits, weights: Values) -> tuple[FittingOdds, np.ndarr
     def fill(part: slice) -> None:
         found, masked = _odds(logits[part].double()), mask_of(logits[part])
         if masked is not None:
-            out = _left_out(masked)
-            found = found.masked_fill(out, 0.0)
-            weights[:, part][out.numpy().T] = 0
+            unused = _unused(masked)
+            found = found.masked_fill(unused, 0.0)
+            weights[:, part][unused.numpy().T] = 0
         odds[:, part] = found.numpy().T
 
     for _ in map_chunks(fill, logits):
         pass
     return odds, weights
-
-
-def _left_out(masked: Mask) -> Bool[Tensor, "n m"]:
-    """Where log-odds are infinite, of the classes that have a function."""
-    return left_out(masked)[:, 1:] if masked.shape[1] == 2 else left_out(masked)
 
 
 def is_class(labels: np.ndarray, part: slice, classes: int) -> np.ndarray:
@@ -107,20 +101,16 @@ def is_class(labels: np.ndarray, part: slice, classes: int) -> np.ndarray:
     return np.asarray(labels == own[:, None])
 
 
-def check_numbers(name: str, given: Tensor, expected: tuple[int, ...]) -> None:
-    """Refuse a fitted tensor that is not finite float64 of the expected shape."""
-    if given.dtype != torch.float64 or tuple(given.shape) != expected:
-        came = f"{str(given.dtype).removeprefix('torch.')} {tuple(given.shape)}"
-        raise ValueError(f"{name} must be float64 of shape {expected}, got {came}")
-    if not bool(given.isfinite().all()):
-        raise ValueError(f"{name} must be finite")
+def _unused(masked: Mask) -> Bool[Tensor, "n m"]:
+    """Where the log-odds of a function are infinite."""
+    return infinite_odds(masked)[:, 1:] if masked.shape[1] == 2 else infinite_odds(masked)
 
 
 def _odds(logits: Logits) -> Odds:
     return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else log_odds(logits)
 
 
-def _combined(odds: Odds) -> Logits:
+def _normalise(odds: Odds) -> Logits:
     odds = odds.clamp(-FARTHEST, FARTHEST)
     if odds.shape[1] == 1:
         return torch.cat([logsigmoid(-odds), logsigmoid(odds)], 1)

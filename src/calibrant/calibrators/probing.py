@@ -1,22 +1,22 @@
-"""Whether a calibrator gives probabilities for any finite logits, however large or small."""
+"""Check that a calibrator returns probabilities for finite logits of any size."""
 
 import torch
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.files.checks import one_line
 
-# Sizes of logits that are tried, beside the least normal number of each precision.
+# Sizes of logits to try, besides the smallest normal number of each dtype.
 SIZES = (1.0, 1e4, 1e30)
-# How far the probabilities of a row may be from summing to one.
+# Tolerance of the sum of probabilities.
 TOLERANCE = 1e-3
 LAST = torch.tensor([-1])
 
 
 def check_probabilities(calibrator: Calibrator) -> None:
-    """Refuse parameters that do not fit together, or that overflow to NaN.
+    """Refuse inconsistent parameters, or parameters that overflow to NaN.
 
-    Applied in float32 and in float64 to logits of every size: one class above, one class below
-    all others, all classes different, in both orders, and all equal; and with a masked class.
+    Applies the calibrator in float32 and float64 to logits of every size: one class above or
+    below all others, all classes different in both orders, all equal, and one class masked.
     """
     for dtype in (torch.float32, torch.float64):
         rows = torch.zeros(5, calibrator.classes, dtype=dtype)
@@ -29,11 +29,10 @@ def check_probabilities(calibrator: Calibrator) -> None:
                 out = calibrator(given)
                 total = out.double().exp().sum(1)
             except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
-                raise ValueError(f"parameters do not fit: {one_line(error)}") from None
+                raise ValueError(f"invalid parameters: {one_line(error)}") from None
             # Written so that NaN fails.
             if out.shape != given.shape or not bool(((total - 1).abs() <= TOLERANCE).all()):
                 name = str(dtype).removeprefix("torch.")
                 raise ValueError(
-                    f"parameters do not fit: they give no probabilities for {name} logits "
-                    f"of size {size:g}"
+                    f"invalid parameters: no probabilities for {name} logits of size {size:g}"
                 )

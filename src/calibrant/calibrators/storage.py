@@ -1,7 +1,7 @@
-"""Calibrators in files: JSON to read and to mail, with large tensors in a file beside it.
+"""Save and load calibrators: JSON, with large tensors in a file next to it.
 
-A file is read as if a stranger had written it: nothing in it can run code, name a path or ask for
-more memory than it brings.
+Files are treated as untrusted input: nothing in them can run code, name a path or ask for more
+memory than they bring.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calibrant import __version__, files
 from calibrant.calibrators import records
-from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.base import Calibrator, Fit, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.probing import check_probabilities
 from calibrant.calibrators.records import (
@@ -35,44 +35,45 @@ from calibrant.files.checks import check_file, human, one_line
 from calibrant.scoped_warnings import warn
 from calibrant.setting_errors import did_you_mean
 
-# Files of schema 1 have no digest of their own.
+# Files of schema 1 have no digest.
 FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
-# A blend is no member of the family; its parts are, and have these keys.
+# A blend is not in CALIBRATORS; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
-# Parameters that would take more than 1 MB as JSON, 20 bytes a number, go to a file of tensors.
+# Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
-# The rest of a file is a few lines, so anything much longer is none of ours.
+# The rest of a file is a few lines.
 MAX_BYTES = 4 * 2**20
-# Most that a file of tensors may hold: a matrix for 10,000 classes.
+# Largest tensor file: a matrix for 10,000 classes.
 MAX_TENSOR_BYTES = 2**30
 MAX_CLASSES = 10**6
 
 
 def save(calibrator: Calibrator, path: str | Path) -> None:
-    """Write a calibrator as JSON with its digest; all numbers come back bit by bit.
+    """Write a calibrator as JSON with its digest; parameters are restored bit by bit.
 
-    Tensors of more than 1 MB are written first, to a file beside it whose name holds its own
-    digest, so that neither an older file nor anyone's data is overwritten. Both writes are whole
-    or not at all, and the JSON comes last: a file that can be seen can be loaded.
+    Tensors of more than 1 MB are written first, to a file next to it whose name contains its own
+    digest, so that no other file is overwritten. Both writes are atomic.
     """
     path = Path(path)
     method = method_of(calibrator)
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
-    given = _numbers(calibrator)
-    for name, value in given.items():
-        if not _finite(value):
-            raise ValueError(f"cannot save {method}: {name} holds numbers that are not finite")
-    for part in calibrator.parts if isinstance(calibrator, Blend) else (calibrator,):
+    parts = calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
+    for part in parts:
         try:
             check_probabilities(part)
         except ValueError as error:
             raise ValueError(
                 f"cannot save {method_of(part)}: {error}; rescale the logits and fit again"
             ) from None
-    large = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-    inline = sum(value.numel() for value in large.values()) <= INLINE_NUMBERS
+    tensors = {
+        f"{at}.{name}" if isinstance(calibrator, Blend) else name: value
+        for at, part in enumerate(parts)
+        for name, value in part.parameters.items()
+        if isinstance(value, Tensor)
+    }
+    inline = sum(value.numel() for value in tensors.values()) <= INLINE_NUMBERS
     record: dict[str, Any] = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -82,7 +83,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
         **_record(calibrator, inline=inline),
     }
     if not inline:
-        record["tensors"] = _write_tensors(path, large)
+        record["tensors"] = _write_tensors(path, tensors)
     record[DIGEST] = digest_of(record)
     with replacing(path) as handle:
         handle.write(records.text_of(record).encode())
@@ -91,12 +92,12 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
 def load(path: str | Path) -> Calibrator:
     """Read a calibrator that `save` wrote.
 
-    Files of schema 1, from before there was a digest, are read with a warning.
+    Files of schema 1, which have no digest, are read with a warning.
 
     Raises:
         ValueError: the file was changed or damaged, is of another kind or schema, or its
-            parameters give no probabilities.
-        OSError: the file is absent or cannot be opened.
+            parameters are invalid.
+        OSError: the file does not exist or cannot be opened.
     """
     path = Path(path)
     try:
@@ -114,17 +115,9 @@ def method_of(calibrator: Calibrator) -> str:
         if type(calibrator) is kind:
             return name
     raise ValueError(
-        f"{type(calibrator).__name__} is not in CALIBRATORS, so no file could name it; "
-        f"it holds {', '.join(CALIBRATORS)}"
+        f"{type(calibrator).__name__} is not in CALIBRATORS and cannot be saved; "
+        f"expected one of {', '.join(CALIBRATORS)}"
     )
-
-
-def _numbers(calibrator: Calibrator) -> dict[str, Any]:
-    """Parameters by the names of their tensors; those of a blend by the position of the part."""
-    if not isinstance(calibrator, Blend):
-        return dict(calibrator.parameters)
-    parts = enumerate(calibrator.parts)
-    return {f"{at}.{name}": value for at, part in parts for name, value in part.parameters.items()}
 
 
 def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
@@ -134,21 +127,11 @@ def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
     else:
         for name, value in calibrator.parameters.items():
             given[name] = encoded(value, inline=inline)
-    fit = None if calibrator.origin is None else _fit_record(calibrator.origin)
+    fit = None if calibrator.origin is None else asdict(calibrator.origin)
+    if fit is not None and not math.isfinite(fit["gradient_norm"]):
+        # JSON has neither NaN nor infinity.
+        fit["gradient_norm"] = None
     return {"method": method_of(calibrator), "parameters": given, "fit": fit}
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return bool(value.isfinite().all())
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _fit_record(fit: Fit) -> dict[str, Any]:
-    record = asdict(fit)
-    # JSON has neither NaN nor infinity.
-    record["gradient_norm"] = fit.gradient_norm if math.isfinite(fit.gradient_norm) else None
-    return record
 
 
 def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
@@ -164,7 +147,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _calibrator(path: Path, record: Any) -> Calibrator:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f'not a calibrator\'s file: no "format": "{FORMAT}"')
+        raise ValueError(f'not a calibrator file: no "format": "{FORMAT}"')
     _check_digest(path, record)
     classes = typed("classes", record["classes"], int)
     if not 2 <= classes <= MAX_CLASSES:
@@ -188,7 +171,7 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
     check_keys("the file", record, (*KEYS, *signed), optional=("tensors",))
     if not signed:
         warn(
-            f"{path}: of schema {UNSIGNED}, without a digest: changes cannot be noticed; "
+            f"{path}: schema {UNSIGNED} has no digest, so changes are not detected; "
             "load and save it to add one",
             stacklevel=4,
         )
@@ -200,7 +183,7 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The records of calibrators by what stands before their names: one, or those of a blend."""
+    """Return records by the prefix of their tensors: one calibrator, or the parts of a blend."""
     method = typed("method", record["method"], str)
     if method != BLEND:
         _check_part("", record, [*CALIBRATORS, BLEND])
@@ -212,8 +195,6 @@ def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
         raise ValueError(f"a blend has 1 to {MOST_PARTS} parts, got {len(parts)}")
     for at, part in enumerate(parts):
         check_keys(f"part {at}", typed(f"part {at}", part, dict), PART)
-        if part["method"] == BLEND:
-            raise ValueError(f"part {at}: a blend cannot hold a blend")
         _check_part(f"part {at}: ", part, CALIBRATORS)
     return {f"{at}.": part for at, part in enumerate(parts)}
 
@@ -223,34 +204,25 @@ def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> 
     if method not in CALIBRATORS:
         raise ValueError(f"{where}no method {short(method)}; {did_you_mean(method, known)}")
     given = typed(f"{where}parameters", record["parameters"], dict)
-    check_keys(f"{where}parameters", given, _names(CALIBRATORS[method]))
-
-
-def _names(kind: type[Calibrator]) -> list[str]:
-    return [each.name for each in fields(kind) if each.name not in ("classes", "origin")]
+    check_keys(f"{where}parameters", given, parameter_names(CALIBRATORS[method]))
 
 
 def _part(
     at: str, record: Mapping[str, Any], classes: int, loaded: Mapping[str, np.ndarray]
 ) -> Calibrator:
+    """Make a calibrator, and apply it once to check its parameters."""
     kind, given = CALIBRATORS[record["method"]], record["parameters"]
     where = f"part {at[:-1]}: parameters" if at else "parameters"
     hints = get_type_hints(kind)
     values = {
         name: decoded(f"{where}.{name}", given[name], hints[name], loaded.get(f"{at}{name}"))
-        for name in _names(kind)
+        for name in parameter_names(kind)
     }
-    return _made(kind, classes, values, _fit(record["fit"]))
-
-
-def _made(
-    kind: type[Calibrator], classes: int, values: Mapping[str, Any], origin: Fit | None
-) -> Calibrator:
-    """Make the calibrator, and use it: parameters that do not fit together show then."""
+    origin = _fit(record["fit"])
     try:
         calibrator = kind(classes=classes, origin=origin, **values)
     except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
-        raise ValueError(f"parameters do not fit: {one_line(error)}") from None
+        raise ValueError(f"invalid parameters: {one_line(error)}") from None
     check_probabilities(calibrator)
     return calibrator
 
@@ -276,29 +248,21 @@ def _read_tensors(
         raise ValueError(
             f"{beside} is not the file that {path.name} was saved with: sha256 differs"
         )
-    wanted = [
+    names = [
         f"{at}{name}"
         for at, part in parts.items()
         for name, value in part["parameters"].items()
         if isinstance(value, dict)
     ]
-    return files.read(beside, wanted, max_bytes=MAX_TENSOR_BYTES)
+    return files.read(beside, names, max_bytes=MAX_TENSOR_BYTES)
 
 
 def _fit(record: Any) -> Fit | None:
     if record is None:
         return None
+    hints = get_type_hints(Fit)
     check_keys("fit", typed("fit", record, dict), [each.name for each in fields(Fit)])
-    gradient = record["gradient_norm"]
-    sha256 = typed("fit.sha256", record["sha256"], str)
-    if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise ValueError(f"fit.sha256 must be 64 hexadecimal digits, got {short(sha256)}")
-    return Fit(
-        examples=typed("fit.examples", record["examples"], int),
-        sha256=sha256,
-        converged=typed("fit.converged", record["converged"], bool),
-        gradient_norm=(
-            math.nan if gradient is None else float(typed("fit.gradient_norm", gradient, float))
-        ),
-        remark=one_line(typed("fit.remark", record["remark"], str), 1000),
-    )
+    given = {**record, "gradient_norm": math.nan} if record["gradient_norm"] is None else record
+    values = {name: typed(f"fit.{name}", given[name], kind) for name, kind in hints.items()}
+    text = {name: one_line(values[name], 1000) for name in ("sha256", "remark")}
+    return Fit(**{**values, **text, "gradient_norm": float(values["gradient_norm"])})

@@ -1,7 +1,7 @@
 """Vector, matrix and Dirichlet calibration: affine maps of logits or log-probabilities."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -9,19 +9,19 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from calibrant.calibrators.affine import Data, Ridge, Solution, fit_diagonal, fit_full
-from calibrant.calibrators.base import Calibrator, Fit, fitting_logits, made_from
-from calibrant.calibrators.masks import ever_allowed, log_softmax, mask_of, without_masked
+from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
+from calibrant.calibrators.masks import Mask, ever_allowed, log_softmax, mask_of, without_masked
 from calibrant.calibrators.temperature import best_inverse
 from calibrant.files.checks import human
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
-# So little that no score shows it, but enough for one best answer where classes are separable.
+# Too small to affect a score, but enough for a unique optimum where classes are separable.
 LEAST = 1e-6
 # Arrays of k x k float64 numbers at the peak of a fit, measured: half of them are the steps that
-# the quasi-Newton search remembers, the rest gradients, penalties and eigenvectors.
+# L-BFGS remembers, the rest gradients, penalties and eigenvectors.
 COPIES = 65
-# What a fit of a matrix may take: 2,000 classes.
+# Memory limit of fitting a matrix: 2,000 classes.
 MAX_BYTES = 2 * 2**30
 
 PerClassTensor = Float64[Tensor, " k"]
@@ -29,108 +29,143 @@ Square = Float64[Tensor, "k k"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class VectorScaling(Calibrator):
-    r"""One factor and one bias for each class.
+class AffineMap(Calibrator):
+    """Base of calibrators that are softmax of an affine map of `inputs`."""
 
-    $$\log q = \log \mathrm{softmax}(v \odot z + b)$$
+    keeps_argmax: ClassVar[bool] = False
+    # Name of the field that holds the solution of the solver.
+    weight_field: ClassVar[str]
 
-    Not the same for logits that differ by a constant in each row: the factors see the constant.
+    def inputs(self, logits: Logits, masked: Mask | None) -> Logits:
+        """Scores that the affine map is applied to; 0 for masked classes."""
+        return without_masked(logits, masked)
 
-    References:
-        Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
-    """
+
+Map = TypeVar("Map", bound=AffineMap)
+
+
+def from_solution(
+    kind: type[Map],
+    predictions: Predictions,
+    found: Solution,
+    *,
+    factor: float = 1.0,
+    **others: float,
+) -> Map:
+    """Make the calibrator of a solution; the weight is multiplied by `factor`."""
+    norm = found.gradient_norm
+    remark = "" if found.converged else f"no convergence, gradient norm {norm:.1e}"
+    tensors = {kind.weight_field: found.weight * factor, "bias": found.bias}
+    return kind(
+        classes=predictions.classes,
+        origin=made_from(predictions, converged=found.converged, gradient_norm=norm, remark=remark),
+        **others,
+        **{name: torch.from_numpy(value) for name, value in tensors.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DiagonalMap(AffineMap):
+    """An affine map with one factor and one bias for each class."""
 
     scale: PerClassTensor
     bias: PerClassTensor
 
-    keeps_argmax: ClassVar[bool] = False
+    weight_field: ClassVar[str] = "scale"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shape("scale", self.scale, (self.classes,))
-        check_shape("bias", self.bias, (self.classes,))
-
-    @classmethod
-    def fit(cls, predictions: Predictions) -> "VectorScaling":
-        """Minimise the log score, starting at the best temperature.
-
-        A penalty of 1e-6 on the change from there keeps the answer finite and unique.
-        """
-        logits = fitting_logits(predictions, every_class=True).double()
-        inverse = best_inverse(predictions, logits).inverse
-        found = fit_diagonal(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST))
-        return cls(
-            classes=predictions.classes,
-            scale=torch.from_numpy(found.weight * inverse),
-            bias=torch.from_numpy(found.bias),
-            origin=affine_origin(predictions, found),
-        )
+        check_tensor("scale", self.scale, (self.classes,))
+        check_tensor("bias", self.bias, (self.classes,))
 
     def log_probs(self, logits: Logits) -> Logits:
         """Scale, shift, and normalise."""
         masked = mask_of(logits)
-        given = without_masked(logits, masked)
-        return log_softmax(given * self.scale.to(logits) + self.bias.to(logits), masked)
+        scores = self.inputs(logits, masked)
+        return log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), masked)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MatrixScaling(Calibrator):
-    r"""A whole matrix and a bias.
+class MatrixMap(AffineMap):
+    """An affine map with a full matrix and a bias."""
 
-    $$\log q = \log \mathrm{softmax}(W z + b)$$
+    weight: Square
+    bias: PerClassTensor
 
-    With many classes it fits noise: `StructuredMatrixScaling` is the same map held back where the
-    data do not speak. Fewer than k (k + 1) examples, one for each number, are refused. A masked
-    class has no row and no column: W z sums over the allowed classes only.
+    weight_field: ClassVar[str] = "weight"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tensor("weight", self.weight, (self.classes, self.classes))
+        check_tensor("bias", self.bias, (self.classes,))
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Multiply, shift, and normalise."""
+        masked = mask_of(logits)
+        scores = self.inputs(logits, masked)
+        return log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), masked)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VectorScaling(DiagonalMap):
+    r"""One factor and one bias for each class.
+
+    $$\log q = \log \mathrm{softmax}(v \odot z + b)$$
+
+    Not invariant to a constant added to all logits of an example.
 
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
     """
 
-    weight: Square
-    bias: PerClassTensor
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "VectorScaling":
+        """Minimise the NLL, starting at the best temperature.
 
-    keeps_argmax: ClassVar[bool] = False
+        A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
+        """
+        logits = fitting_logits(predictions, every_class=True).double()
+        inverse = best_inverse(predictions, logits).inverse
+        found = fit_diagonal(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST))
+        return from_solution(cls, predictions, found, factor=inverse)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_shape("weight", self.weight, (self.classes, self.classes))
-        check_shape("bias", self.bias, (self.classes,))
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatrixScaling(MatrixMap):
+    r"""A full matrix and a bias.
+
+    $$\log q = \log \mathrm{softmax}(W z + b)$$
+
+    It overfits with many classes: `StructuredMatrixScaling` is the regularised form. Needs at
+    least k (k + 1) examples, one for each parameter. W z sums over the allowed classes only.
+
+    References:
+        Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
+    """
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "MatrixScaling":
-        """Minimise the log score, starting at the best temperature.
+        """Minimise the NLL, starting at the best temperature.
 
-        A penalty of 1e-6 on the change from there keeps the answer finite and unique.
+        A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
         """
         refuse_large(predictions.classes)
         refuse_few(predictions)
         logits = fitting_logits(predictions, every_class=True).double()
         inverse = best_inverse(predictions, logits).inverse
         found = fit_full(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST, LEAST))
-        return cls(
-            classes=predictions.classes,
-            weight=torch.from_numpy(found.weight * inverse),
-            bias=torch.from_numpy(found.bias),
-            origin=affine_origin(predictions, found),
-        )
-
-    def log_probs(self, logits: Logits) -> Logits:
-        """Multiply, shift, and normalise."""
-        masked = mask_of(logits)
-        given = without_masked(logits, masked)
-        return log_softmax(given @ self.weight.to(logits).T + self.bias.to(logits), masked)
+        return from_solution(cls, predictions, found, factor=inverse)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DirichletCalibration(MatrixScaling):
-    r"""A matrix and a bias on log-probabilities, its off-diagonal part and the bias held back.
+class DirichletCalibration(MatrixMap):
+    r"""A matrix and a bias on log-probabilities; off-diagonal part and bias are regularised.
 
     $$\log q = \log \mathrm{softmax}(W \log p + b)$$
 
     fitted with ODIR, a penalty of $\lambda$ times the mean square off the diagonal and $\mu$ times
-    that of the bias. It is the map one gets if probabilities are Dirichlet distributed within
-    each class.
+    that of the bias. It is the exact map if probabilities are Dirichlet distributed within each
+    class.
 
     References:
         Kull et al., Beyond temperature scaling, NeurIPS 2019, arXiv:1910.12656.
@@ -140,49 +175,36 @@ class DirichletCalibration(MatrixScaling):
     def fit(
         cls, predictions: Predictions, *, off_diagonal: float = 1e-3, bias: float = 1e-3
     ) -> "DirichletCalibration":
-        """Minimise the log score and the penalty.
+        """Minimise the NLL and the penalty.
 
         Args:
             predictions: held-out examples.
             off_diagonal: lambda; 1e-5 to 1e-1 are usual.
             bias: mu; 1e-5 to 1e-1 are usual.
         """
-        check_strength("off_diagonal", off_diagonal)
-        check_strength("bias", bias)
+        check_penalties(off_diagonal=off_diagonal, bias=bias)
         refuse_large(predictions.classes)
         refuse_few(predictions)
         logits = fitting_logits(predictions, every_class=True).double()
         k = int(ever_allowed(logits).sum())
         inverse = best_inverse(predictions, logits).inverse
         log_p = torch.log_softmax(logits, 1).numpy()
-        # The solver sees log p / T, so what it changes in its matrix is T times the change here.
+        # The solver sees log p / T: its change of the matrix is T times the change here.
         off_diagonal *= inverse**2 / (k * (k - 1))
         ridge = Ridge(max(bias / k, LEAST), LEAST, max(off_diagonal, LEAST))
         found = fit_full(data_of(predictions, log_p * inverse), ridge)
-        return cls(
-            classes=predictions.classes,
-            weight=torch.from_numpy(found.weight * inverse),
-            bias=torch.from_numpy(found.bias),
-            origin=affine_origin(predictions, found),
-        )
+        return from_solution(cls, predictions, found, factor=inverse)
 
-    def log_probs(self, logits: Logits) -> Logits:
-        """Multiply log-probabilities, shift, and normalise."""
-        return super().log_probs(torch.log_softmax(logits, 1))
+    def inputs(self, logits: Logits, masked: Mask | None) -> Logits:
+        """Log-probabilities."""
+        return without_masked(torch.log_softmax(logits, 1), masked)
 
 
-def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a tensor of another shape, and one that is not finite."""
-    if tuple(value.shape) != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(value.shape)}")
-    if not bool(value.isfinite().all()):
-        raise ValueError(f"{name} must be finite")
-
-
-def check_strength(name: str, value: float) -> None:
-    """Refuse a penalty that would reward."""
-    if not 0 <= value < np.inf:
-        raise ValueError(f"{name} must be at least 0 and finite, got {value}")
+def check_penalties(**weights: float) -> None:
+    """Refuse negative or infinite penalty weights."""
+    for name, value in weights.items():
+        if not 0 <= value < np.inf:
+            raise ValueError(f"{name} must be at least 0 and finite, got {value}")
 
 
 def refuse_large(classes: int) -> None:
@@ -196,20 +218,17 @@ def refuse_large(classes: int) -> None:
 
 
 def refuse_few(predictions: Predictions) -> None:
-    """Refuse to fit a matrix to fewer examples than it has numbers."""
+    """Refuse to fit a matrix to fewer examples than it has parameters."""
     k = int(ever_allowed(predictions.logits).sum())
     if len(predictions) < k * (k + 1):
         raise ValueError(
             f"a {k} x {k} matrix and a bias need at least {k * (k + 1):,} examples, got "
-            f"{len(predictions):,}; structured_matrix is regularised and does with fewer"
+            f"{len(predictions):,}; structured_matrix is regularised and needs fewer"
         )
 
 
 def data_of(predictions: Predictions, scores: np.ndarray) -> Data:
-    """Scores with the labels and weights of the predictions, without rows of weight zero.
-
-    Scores of -inf are those of masked classes.
-    """
+    """Combine scores, -inf where masked, with labels and weights; drop examples of weight zero."""
     weights, labels = predictions.example_weights, predictions.labels.numpy()
     counts = weights > 0
     if not counts.all():
@@ -218,14 +237,3 @@ def data_of(predictions: Predictions, scores: np.ndarray) -> Data:
     if masked is not None:
         scores = np.where(masked, 0.0, scores)
     return Data(scores, labels, weights / weights.sum(), masked)
-
-
-def affine_origin(predictions: Predictions, found: Solution) -> Fit:
-    """Record how the search ended."""
-    remark = "" if found.converged else f"no convergence, gradient norm {found.gradient_norm:.1e}"
-    return made_from(
-        predictions,
-        converged=found.converged,
-        gradient_norm=found.gradient_norm,
-        remark=remark,
-    )

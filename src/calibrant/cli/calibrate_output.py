@@ -1,5 +1,6 @@
 """What `calibrant fit` and `calibrant apply` say about a calibrator and what it changes."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import show_table
@@ -20,16 +21,28 @@ def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dic
         "method": name,
         "classes": calibrator.classes,
         "converged": None if origin is None else origin.converged,
-        "parameters": {key: short(value) for key, value in calibrator.parameters.items()},
+        "parameters": {
+            key: short(value, calibrator.entry_names.get(key, ()))
+            for key, value in calibrator.parameters.items()
+        },
     }
 
 
-def short(value: Any) -> str:
-    """A fitted number or a few of them; of many only their shape and range.
+def short(value: Any, names: Sequence[str] = ()) -> str:
+    """Format a parameter: a few values, or the shape and range of many.
 
-    >>> short(1.23456789)
-    '1.23457'
+    Args:
+        value: a number, a string or a tensor.
+        names: of the entries along its last axis, if they have names.
+
+    Examples:
+        >>> import torch
+        >>> short(1.23456789), short(torch.tensor([[0.5, -2.0]]), ("a", "b"))
+        ('1.23457', 'a 0.5, b -2')
     """
+    if names:
+        columns = zip(names, value.movedim(-1, 0), strict=True)
+        return ", ".join(f"{name} {short(column)}" for name, column in columns)
     if isinstance(value, float):
         return f"{value:g}"
     if not hasattr(value, "shape"):

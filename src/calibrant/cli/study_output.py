@@ -84,7 +84,7 @@ class View:
 
     def _epochs(self, state: "RunState") -> int:
         history = self.folder / "cells" / state.id / "history.jsonl"
-        return history.read_text().count("\n") if history.exists() else 0
+        return history.read_text().count("\n") if history.is_file() else 0
 
 
 class Best:

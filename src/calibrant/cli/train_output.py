@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Seconds between two plain lines, where the output is no terminal.
 PATIENCE = 5.0
-ROW = "epoch {epoch:>3}  loss {loss:.4f}  accuracy {val_accuracy:.4f}  nll {val_nll:.4f}  "
-ROW += "ece {val_ece:.4f}"
+LINE = "epoch {epoch:>3}  loss {loss:.4f}  accuracy {val_accuracy:.4f}  nll {val_nll:.4f}  "
+LINE += "ece {val_ece:.4f}"
 
 
 class View:
@@ -54,12 +54,12 @@ class View:
             total = loop.steps * self.epochs
             self.bar.update(self.task, completed=loop.step, total=total, description=self.last)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, metrics: Mapping[str, Any]) -> None:
         """Show the numbers of an epoch, on validation data."""
         self.trained = True
-        self.last = ROW.format(**row)
+        self.last = LINE.format(**metrics)
         late = time.monotonic() - self.said > PATIENCE
-        final = row["epoch"] + 1 == self.epochs
+        final = metrics["epoch"] + 1 == self.epochs
         if not self.quiet and self.bar is None and (late or final):
             print(self.last, file=sys.stderr, flush=True)
             self.said = time.monotonic()

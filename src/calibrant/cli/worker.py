@@ -49,4 +49,7 @@ def worker(
     except DiskFullError as error:
         complain(str(error))
         raise typer.Exit(FULL) from error
-    say(f"runs finished: {done}; none is left to take")
+    failed = len(done) - done.count("done")
+    say(f"{len(done)} runs trained, {failed} of them failed; no runs left")
+    if failed:
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Curvature and margins: why confidence goes wrong, at one moment or along a training."""
+"""Curvature and margins of a network, measured once or during training."""
 
 from calibrant.curvature.attacks import dual_norm, pgd
 from calibrant.curvature.bounds import Bound, interpolation_bounds, population_bounds

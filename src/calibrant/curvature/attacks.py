@@ -1,4 +1,4 @@
-"""Shifts of inputs, no longer than a radius, that make a loss large."""
+"""Adversarial perturbations of inputs by projected gradient descent (PGD)."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -22,53 +22,53 @@ def pgd(
     low: Tensor | None = None,
     high: Tensor | None = None,
 ) -> Tensor:
-    """Shift of each example, no longer than epsilon, that makes a loss large.
+    """Perturbation of each example within a radius epsilon that increases a loss.
 
-    Projected gradient ascent: each step goes `step_size` along the sign of the gradient (linf) or
-    along the gradient itself (l2), then back into the ball and between the bounds. A shift never
-    goes further than `steps * step_size`, so with too few steps the ball is not reached.
+    Projected gradient ascent: each step moves `step_size` along the sign of the gradient (linf) or
+    along the normalised gradient (l2), then projects onto the ball and the bounds. A perturbation
+    is never longer than `steps * step_size`, so with too few steps it stays inside the ball.
 
     Args:
-        loss: of a shift, summed over the examples.
-        start: first shift, (n, ...); zero is the example itself.
+        loss: of a perturbation, summed over the examples.
+        start: initial perturbation, (n, ...); zero is the example itself.
         epsilon: radius of the ball.
-        steps: gradients taken.
+        steps: number of gradients.
         step_size: length of a step.
         norm: of the ball.
-        low: least shift of each number, at most 0; None is no bound.
-        high: largest shift of each number, at least 0.
+        low: lower bound of each element, at most 0; None is no bound.
+        high: upper bound of each element, at least 0.
 
     References:
         Madry et al., Towards Deep Learning Models Resistant to Adversarial Attacks, ICLR 2018,
         arXiv:1706.06083
     """
-    shift = start.detach()
+    delta = start.detach()
     for _ in range(steps):
-        shift.requires_grad_()
+        delta.requires_grad_()
         with torch.enable_grad():
-            (slope,) = torch.autograd.grad(loss(shift), shift)
-        shift = shift.detach()
+            (gradient,) = torch.autograd.grad(loss(delta), delta)
+        delta = delta.detach()
         if norm == "linf":
-            shift = (shift + step_size * slope.sign()).clamp(-epsilon, epsilon)
+            delta = (delta + step_size * gradient.sign()).clamp(-epsilon, epsilon)
         else:
-            shift = _within(shift + step_size * _within(slope, 1.0, grow=True), epsilon)
+            delta = _project(delta + step_size * _project(gradient, 1.0, grow=True), epsilon)
         if low is not None or high is not None:
-            # Both bounds move towards zero only, so the shift stays in the ball.
-            shift = shift.clamp(low, high)
-    return shift
+            # Clamping moves elements towards zero only, so the perturbation stays in the ball.
+            delta = delta.clamp(low, high)
+    return delta
 
 
-def _within(shift: Tensor, radius: float, *, grow: bool = False) -> Tensor:
-    """Each example shortened to a length of at most the radius; to exactly it if it may grow."""
-    tiny = torch.finfo(shift.dtype).tiny
-    length = shift.flatten(1).norm(dim=1).clamp(min=tiny)
+def _project(vectors: Tensor, radius: float, *, grow: bool = False) -> Tensor:
+    """Shorten each example's vector to at most the radius; with `grow`, rescale to the radius."""
+    tiny = torch.finfo(vectors.dtype).tiny
+    length = vectors.flatten(1).norm(dim=1).clamp(min=tiny)
     factor: Tensor = radius / length
     if not grow:
         factor = factor.clamp(max=1)
-    return shift * factor.view(-1, *[1] * (shift.ndim - 1))
+    return vectors * factor.view(-1, *[1] * (vectors.ndim - 1))
 
 
-def dual_norm(slopes: Tensor, norm: Norm) -> PerExample:
-    """Most that a linear function with these slopes falls within a ball of radius one, (n,)."""
-    flat = slopes.flatten(1)
+def dual_norm(gradients: Tensor, norm: Norm) -> PerExample:
+    """Dual norm of each example's gradient: the largest decrease of a linear function, (n,)."""
+    flat = gradients.flatten(1)
     return flat.abs().sum(1) if norm == "linf" else flat.norm(dim=1)

@@ -1,4 +1,4 @@
-"""The data of a measurement: pairs of inputs and labels, read again for every pass."""
+"""Data of a measurement: batches of inputs and labels, read once for every pass."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from calibrant.shapes import flatten_dense, shape
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Pair: TypeAlias = tuple[Inputs, Tensor]
-# One pair, which is one batch, or batches that can be read again and again (a list, a DataLoader).
+# One pair (a single batch), or batches that can be iterated repeatedly (a list, a DataLoader).
 Data: TypeAlias = Any
 
 
-def pairs(data: Data) -> Iterator[Pair]:
-    """Read the batches once; at least one, each a pair of inputs and labels."""
+def read_batches(data: Data) -> Iterator[Pair]:
+    """Iterate over the batches once; raises unless there is at least one (inputs, labels) pair."""
     if _is_pair(data):
         data = [data]
     if not isinstance(data, Iterable) or isinstance(data, Tensor | Mapping):
@@ -26,7 +26,7 @@ def pairs(data: Data) -> Iterator[Pair]:
             f"got {type(data).__name__}"
         )
     if isinstance(data, Iterator):
-        raise TypeError("data is an iterator, which can be read only once: pass list(data)")
+        raise TypeError("data is an iterator, which can be iterated only once: pass list(data)")
     found = False
     for batch in data:
         if not _is_pair(batch):
@@ -44,12 +44,12 @@ def pairs(data: Data) -> Iterator[Pair]:
         raise ValueError("data has no examples: need at least 1")
 
 
-def whole(data: Data) -> Pair:
-    """All batches as one pair; the inputs of batches must have one shape."""
+def join_batches(data: Data) -> Pair:
+    """All batches as one pair; all inputs must have the same shape."""
     if _is_pair(data):
-        return next(pairs(data))
+        return next(read_batches(data))
     with same_randomness():
-        batches = list(pairs(data))
+        batches = list(read_batches(data))
     inputs, labels = zip(*batches, strict=True)
     try:
         if isinstance(inputs[0], Mapping):
@@ -60,7 +60,7 @@ def whole(data: Data) -> Pair:
     except (KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"the batches of data cannot be joined ({reason}): pad all inputs to one shape"
+            f"the batches of data cannot be concatenated ({reason}): pad inputs to one shape"
         ) from None
 
 
@@ -69,41 +69,41 @@ def length(inputs: Inputs) -> int:
     return len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
 
 
-def taken(inputs: Inputs, index: Tensor | slice) -> Inputs:
-    """The examples at some places."""
+def take(inputs: Inputs, index: Tensor | slice) -> Inputs:
+    """The examples at the given positions."""
     if isinstance(inputs, Mapping):
         return {key: value[index] for key, value in inputs.items()}
     return inputs[index]
 
 
-def placed(inputs: Inputs, like: Tensor) -> Inputs:
-    """Inputs where the weights are, in their precision, images with their channels last."""
+def move_inputs(inputs: Inputs, like: Tensor) -> Inputs:
+    """Inputs with the device and dtype of the weights; images in channels-last format."""
     if isinstance(inputs, Mapping):
-        return {key: _placed(value, like) for key, value in inputs.items()}
-    return _placed(inputs, like)
+        return {key: _move(value, like) for key, value in inputs.items()}
+    return _move(inputs, like)
 
 
-def answers(
+def model_logits(
     model: nn.Module, state: Mapping[str, Tensor], inputs: Inputs
 ) -> Float[Tensor, "n k ..."]:
-    """Logits of a model with other tensors in the place of its own."""
+    """Logits of a model whose tensors are replaced by those of a state."""
     if isinstance(inputs, Mapping):
-        given: Any = torch.func.functional_call(model, dict(state), (), dict(inputs))
+        output: Any = torch.func.functional_call(model, dict(state), (), dict(inputs))
     else:
-        given = torch.func.functional_call(model, dict(state), (inputs,))
-    logits = getattr(given, "logits", given)
+        output = torch.func.functional_call(model, dict(state), (inputs,))
+    logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise TypeError(
-            "the model must return logits, or an object that has them as .logits, "
-            f"got {type(given).__name__}"
+            "the model must return logits, or an object with an attribute .logits, "
+            f"got {type(output).__name__}"
         )
     return logits
 
 
-def rows(
+def flatten_valid(
     logits: Float[Tensor, "n k ..."], labels: Int[Tensor, "n ..."], *, ignore_index: int | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
-    """One row for each label that counts: examples (n, k), or pixels of (n, k, h, w)."""
+    """Logits (m, k) and labels (m,) without ignored ones: of examples, or of pixels."""
     if logits.ndim > 2:
         flat, classes, _ = flatten_dense(logits, labels, ignore_index=ignore_index)
         return flat, classes
@@ -120,16 +120,16 @@ def rows(
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """The same random numbers in every pass, and the global state as before afterwards.
+    """Seed torch's global generators inside, and restore them afterwards.
 
-    A loader that shuffles or augments from torch's global generator gives the same batches again.
+    A loader that shuffles or augments with the global generator then repeats its batches.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         yield
 
 
-def _placed(value: Tensor, like: Tensor) -> Tensor:
+def _move(value: Tensor, like: Tensor) -> Tensor:
     value = value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
     return value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value
 
@@ -139,10 +139,10 @@ def _is_pair(value: Any) -> bool:
         return False
     inputs, labels = value
     if isinstance(inputs, Mapping):
-        held = bool(inputs) and all(isinstance(each, Tensor) for each in inputs.values())
+        tensors = bool(inputs) and all(isinstance(each, Tensor) for each in inputs.values())
     else:
-        held = isinstance(inputs, Tensor)
-    return held and isinstance(labels, Tensor)
+        tensors = isinstance(inputs, Tensor)
+    return tensors and isinstance(labels, Tensor)
 
 
 def _described(batch: Any) -> str:

@@ -1,8 +1,8 @@
-"""Calibration error and curvature, and what of the margins bounds both.
+"""Bounds of calibration error and curvature by the margins of the labels.
 
-Both theorems are those of the paper; beside them stand sharper ones that follow from the same
-lemmas. What is close to zero is computed as the sum of the other classes' probabilities, never as
-one minus a probability, so all sides stay exact on networks that are sure to twenty digits.
+Both theorems are those of the paper; sharper bounds that follow from the same lemmas are added.
+One minus a probability is computed as the sum of the other classes' probabilities, so all sides
+stay accurate for networks whose confidence rounds to 1.
 
 References:
     Morosini et al., Too Sharp, Too Sure: When Calibration Follows Curvature, 2026,
@@ -18,23 +18,23 @@ import torch
 
 from calibrant.checks import as_tensor, as_values
 from calibrant.curvature.margins import margin_tail
-from calibrant.losses.log_probs import of_others
+from calibrant.losses.log_probs import log_one_minus_p
 from calibrant.losses.margin import margin
 from calibrant.metrics.bins import Bins, bin_edges, bin_index
 from calibrant.predictions import Predictions
 from calibrant.shapes import PerExample
 
-# Rounding of what is measured in float32, such as sharpness; relative to the right side.
+# Relative rounding error of values measured in float32, such as sharpness.
 TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Two numbers of which the left one is at most the right one, or so a theorem says.
+    """Both sides of an inequality that a theorem states.
 
     Attributes:
-        name: both sides, as text.
-        left: what is bounded.
+        name: the inequality, as text.
+        left: the bounded quantity.
         right: the bound.
 
     Examples:
@@ -48,12 +48,12 @@ class Bound:
 
     @property
     def holds(self) -> bool:
-        """Whether left is at most right, but for rounding; numbers that are NaN fail."""
+        """Whether left is at most right, up to rounding; False for NaN."""
         return self.left <= self.right + TOLERANCE * abs(self.right)
 
     @property
     def slack(self) -> float:
-        """By how much right is larger than left."""
+        """Right minus left."""
         return self.right - self.left
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def population_bounds(
     margins: Any = None,
     bins: Bins = 15,
 ) -> tuple[Bound, ...]:
-    r"""Both sides of theorem 4.1, for any network and any data, and of sharper bounds.
+    r"""Both sides of theorem 4.1 and of sharper bounds, for any network and any data.
 
     With $Q = \mathrm{E}[e^{-m}]$, K classes and $\|\partial z / \partial\theta\| \le C_J$:
 
@@ -78,17 +78,17 @@ def population_bounds(
       \lambda_{\max} \le 2 C_J^2\, \mathrm{E}[1 - p_{\max}] \le 2 C_J^2 (K-1)\,Q, \qquad
       \operatorname{tr} \le C_J^2\, \mathrm{E}[1 - p_{\max}^2]$$
 
-    (K-1) Q is cut off at 1, where it says nothing: one confident wrong answer is enough for that,
-    and a large Q does not mean a large error. The curvature is also bounded by the Q of
+    (K-1) Q is clipped at 1, where the bound is trivial: one confident wrong prediction is enough
+    for that, and a large Q does not mean a large error. The curvature is also bounded by the Q of
     `predicted_margins`, which needs no labels; the calibration error is not.
 
     Args:
-        predictions: of the examples that sharpness, trace and jacobian belong to.
-        jacobian: $C_J$, or `jacobian_norms` of the examples, whose largest it is.
-        sharpness: largest eigenvalue of the Gauss-Newton matrix of the mean cross entropy (the
-            Hessian's is not bounded).
+        predictions: of the examples on which sharpness, trace and jacobian were measured.
+        jacobian: $C_J$, or `jacobian_norms` of the examples, of which it is the largest.
+        sharpness: largest eigenvalue of the Gauss-Newton matrix of the mean cross entropy (that
+            of the Hessian is not bounded).
         trace: trace of the same matrix.
-        margins: `robust_margins` of the examples, for bounds with their Q beside the clean one.
+        margins: `robust_margins` of the examples, for additional bounds with their Q.
         bins: of the calibration error.
     """
     own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
@@ -122,10 +122,10 @@ def interpolation_bounds(
     trace: float | None = None,
     bins: Bins = 15,
 ) -> tuple[Bound, ...]:
-    r"""Both sides of theorem 4.2, where every margin is positive, and of sharper bounds.
+    r"""Both sides of theorem 4.2 and of sharper bounds, where every margin is positive.
 
-    Every answer is right and none is certain, so all bins err to the same side, and
-    $\mathrm{ECE} = \mathrm{E}[1 - p_y]$ whatever the bins. With $Q_D$ the mean of $e^{-m}$:
+    Every prediction is correct and no confidence is 1, so all bins are under-confident, and
+    $\mathrm{ECE} = \mathrm{E}[1 - p_y]$ for any bins. With $Q_D$ the mean of $e^{-m}$:
 
     $$\frac{Q_D}{K} \le \frac{Q_D}{2} \le \mathrm{ECE} \le (K-1)\,Q_D \le (K-1)\,e^{-\min m}$$
     $$\lambda_{\max} \le 2 C_J^2\, \mathrm{ECE} \le 2 C_J^2 (K-1)\,Q_D
@@ -134,12 +134,7 @@ def interpolation_bounds(
     Those with 1/2 in place of 1/K and without K are ours: they follow from
     $1 - p_y \ge 1 / (1 + e^m) \ge e^{-m} / 2$ and $\lambda_{\max}(H_z) \le 2 (1 - p_{\max})$.
 
-    Args:
-        predictions: see `population_bounds`; the examples that were learnt from.
-        jacobian: see there.
-        sharpness: see there.
-        trace: see there.
-        bins: see there.
+    The arguments are those of `population_bounds`, measured on training examples.
     """
     own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
     wrong = int((own.margins <= 0).sum())
@@ -176,7 +171,7 @@ def interpolation_bounds(
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """What the bounds are made of, of the examples that have a weight; all in float64."""
+    """Quantities of the bounds, for examples with positive weight; all in float64."""
 
     classes: int
     counts: torch.Tensor
@@ -199,9 +194,9 @@ class _Measured:
     ) -> "_Measured":
         given = {"sharpness": sharpness, "trace": trace}
         if jacobian is None and any(each is not None for each in given.values()):
-            raise ValueError("sharpness and trace are bounded with jacobian=..., which is missing")
+            raise ValueError("the bounds of sharpness and trace need jacobian=...")
         if jacobian is not None and all(each is None for each in given.values()):
-            raise ValueError("jacobian bounds sharpness=... or trace=..., of which none came")
+            raise ValueError("jacobian is for the bounds of sharpness=... or trace=...: pass one")
         for name, value in given.items():
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
@@ -209,8 +204,8 @@ class _Measured:
         held = predictions.take(counts)
         logits, weights = held.logits.double(), torch.from_numpy(held.example_weights)
         log_p = logits.log_softmax(1)
-        miss, doubt = (of_others(log_p, each).exp() for each in (held.labels, held.predicted))
-        # As `metrics.ece`, whose gaps are differences that round to 0 where a network is sure.
+        miss, doubt = (log_one_minus_p(log_p, each).exp() for each in (held.labels, held.predicted))
+        # Like `metrics.ece`, whose differences would round to 0 where confidence is close to 1.
         gaps = torch.where(held.correct == 1, doubt, doubt - 1)
         edges = bin_edges(bins)
         index = bin_index(held.confidence.numpy(), edges)
@@ -234,13 +229,13 @@ class _Measured:
         return margin_tail(margins, weights=self.weights)
 
     def checked(self, margins: Any) -> PerExample:
-        """Robust margins, none of them above the clean one of its example."""
+        """Robust margins; raises if one is above the clean margin of its example."""
         robust = as_tensor("margins", margins).double().cpu()
         if robust.shape != self.counts.shape:
             must = tuple(self.counts.shape)
             raise ValueError(f"margins must be {must}, got {tuple(robust.shape)}")
         robust = robust[self.counts]
-        # Other batches round otherwise; infinite margins do not round.
+        # Other batch sizes round differently; infinite margins do not round.
         rounding = torch.where(self.margins.isfinite(), 1e-3 * (1 + self.margins.abs()), 0.0)
         above = ~(robust <= self.margins + rounding)
         if above.any():
@@ -252,7 +247,7 @@ class _Measured:
 
 
 def _largest(jacobian: Any, counts: torch.Tensor) -> float:
-    """C_J: the number given, or the largest of one for each example."""
+    """C_J: the given number, or the largest norm of the examples."""
     if jacobian is None:
         return 0.0
     norms = as_values("jacobian", np.atleast_1d(as_tensor("jacobian", jacobian).cpu().numpy()))

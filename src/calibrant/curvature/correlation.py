@@ -1,4 +1,4 @@
-"""How far two readings of a probe go together along a training, and over several trainings."""
+"""Correlation of two probe readings during a training, and over several trainings."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,8 @@ from calibrant.metrics import Interval
 from calibrant.shapes import Values
 
 Kind = Literal["pearson", "spearman"]
-Rows = Sequence[Mapping[str, Any]]
-# Fewer pairs always lie on a line, or nearly so.
+Records = Sequence[Mapping[str, Any]]
+# Fewer pairs have a correlation of 1 or -1.
 LEAST = 3
 
 
@@ -30,25 +30,22 @@ def correlation(
     block: int | None = None,
     seed: int = 0,
 ) -> Interval:
-    """Correlation of two sequences of readings, with an interval that knows they are one path.
+    """Correlation of two time series of readings, with a moving-block bootstrap interval.
 
-    Neighbouring readings are alike, so drawing them one by one would give an interval that is much
-    too narrow. Whole blocks of neighbours are drawn instead, anywhere along the training and
-    overlapping (moving-block bootstrap), and the interval has the percentiles of their
-    correlations. It is about right where a training wanders about a level for many blocks, still
-    too narrow where readings stay alike for longer than a block, and says little where both
-    sequences only drift: any two drifts correlate.
+    Neighbouring readings are autocorrelated, so resampling single readings would give an interval
+    that is much too narrow. Overlapping blocks of neighbours are resampled instead, and the
+    interval has the percentiles of their correlations. It is about right for stationary readings,
+    still too narrow where readings are autocorrelated for longer than a block, and says little
+    where both series only drift: any two trends correlate.
 
     Args:
-        first: (n,) readings, in the order they were taken.
-        second: (n,) readings at the same steps. Pairs with a number that is not finite are left
-            out.
-        kind: "pearson", how near to a straight line, or "spearman", the same of the ranks: how
-            near to any rising curve.
-        level: coverage aimed at.
-        resamples: how many times to draw.
-        block: readings that are drawn together; the square root of n, rounded, unless given.
-        seed: of the draws.
+        first: (n,) readings in the order of the steps.
+        second: (n,) readings at the same steps. Pairs with a non-finite value are left out.
+        kind: "pearson" (linear) or "spearman" (of the ranks: monotone).
+        level: nominal coverage.
+        resamples: number of resamples.
+        block: readings per block; by default the rounded square root of n.
+        seed: of the resampling.
 
     Returns:
         The correlation and its interval; NaN where one sequence is constant or fewer than 3 pairs
@@ -68,7 +65,7 @@ def correlation(
     at_least("resamples", 1, resamples)
     one, two = (_readings(*each) for each in (("first", first), ("second", second)))
     if len(one) != len(two):
-        raise ValueError(f"first and second must be as long, got {len(one)} and {len(two)}")
+        raise ValueError(f"first and second must be equally long, got {len(one)} and {len(two)}")
     if len(one) < LEAST:
         raise ValueError(f"a correlation needs at least {LEAST} readings, got {len(one)}")
     block = round(math.sqrt(len(one))) if block is None else block
@@ -80,7 +77,7 @@ def correlation(
         return Interval(math.nan, math.nan, math.nan, level)
     value = float(KINDS[kind](pairs))
     draws = KINDS[kind](pairs[:, _blocks(pairs.shape[1], block, resamples, seed)])
-    # Draws of equal readings alone have no correlation.
+    # Resamples with a constant series have no correlation.
     draws = draws[np.isfinite(draws)]
     if not len(draws):
         return Interval(value, math.nan, math.nan, level)
@@ -102,7 +99,7 @@ class Correlations:
 
     @property
     def left_out(self) -> int:
-        """Trainings that have no correlation, and so no part in the mean."""
+        """Number of trainings without a correlation, which are not in the mean."""
         return sum(math.isnan(value) for value in self.values)
 
     def __str__(self) -> str:
@@ -111,7 +108,7 @@ class Correlations:
 
 
 def correlations(
-    runs: Mapping[str, Rows] | Sequence[Rows],
+    runs: Mapping[str, Records] | Sequence[Records],
     first: str = "train_ece",
     second: str = "gauss_newton",
     *,
@@ -121,19 +118,18 @@ def correlations(
     r"""Correlation of two columns in each of several trainings, and their mean.
 
     Trainings are independent, so this interval, unlike that of one `correlation`, needs no blocks:
-    it is that of a mean by Student's t, cut off at -1 and 1.
+    it is Student's t-interval of the mean, clipped to [-1, 1].
 
     Args:
-        runs: rows of each training, as a probe has them in `rows`; by name or in a list.
+        runs: `Probe.records` of each training; by name or in a list.
         first: name of a column.
         second: name of another.
         kind: "pearson" or "spearman".
-        level: coverage aimed at.
+        level: nominal coverage.
 
     Returns:
-        The mean with its interval, which is NaN with fewer than two trainings, the correlation of
-        each training, and how many were left out for having none: a column that is constant, or
-        fewer than 3 readings that have both.
+        The mean with its interval, NaN with fewer than two trainings, and the correlation of each
+        training: NaN where a column is constant or fewer than 3 readings have both.
 
     Examples:
         >>> run = [{"train_ece": 0.3, "gauss_newton": 9.0}, {"train_ece": 0.2, "gauss_newton": 5.0}]
@@ -142,14 +138,14 @@ def correlations(
         0.94 [0.94, 0.94] over 2 of 3 trainings
     """
     one_of("kind", kind, KINDS)
-    held = [list(rows) for rows in (runs.values() if isinstance(runs, Mapping) else runs)]
-    known = list(dict.fromkeys(name for rows in held for row in rows for name in row))
+    trainings = [list(each) for each in (runs.values() if isinstance(runs, Mapping) else runs)]
+    known = list(dict.fromkeys(name for each in trainings for record in each for name in record))
     for name in (first, second):
         if name not in known:
-            raise ValueError(f"no reading has {name!r}; there are {known}")
+            raise ValueError(f"no reading has {name!r}; expected one of {known}")
     found = []
-    for rows in held:
-        columns = [[row.get(name, math.nan) for row in rows] for name in (first, second)]
+    for records in trainings:
+        columns = [[record.get(name, math.nan) for record in records] for name in (first, second)]
         pairs = np.array(columns, dtype=np.float64)
         pairs = pairs[:, np.isfinite(pairs).all(0)]
         found.append(float(KINDS[kind](pairs)) if pairs.shape[1] >= LEAST else math.nan)
@@ -157,30 +153,30 @@ def correlations(
 
 
 def _mean(values: Sequence[float], level: float) -> Interval:
-    """Mean of correlations that are numbers, with the t-interval of the mean, within [-1, 1]."""
+    """Mean of the correlations that are not NaN, with its t-interval clipped to [-1, 1]."""
     held = np.array([value for value in values if not math.isnan(value)])
     if not len(held):
         return Interval(math.nan, math.nan, math.nan, level)
     if len(held) == 1:
         return Interval(float(held[0]), math.nan, math.nan, level)
-    # Not of Fisher's z: a single training that correlates exactly would outweigh all others.
+    # Without Fisher's z: a single correlation of 1 would outweigh all others.
     reach = stats.t.ppf((1 + level) / 2, len(held) - 1) * held.std(ddof=1) / math.sqrt(len(held))
     value = float(held.mean())
     return Interval(value, max(-1.0, value - reach), min(1.0, value + reach), level)
 
 
 def _blocks(size: int, block: int, resamples: int, seed: int) -> Int64[np.ndarray, "r n"]:
-    """Places of the readings of each draw: blocks of neighbours, cut off at `size` in all."""
+    """Indices of each resample: blocks of neighbours, `size` in total."""
     block = min(block, size)
     generator = np.random.default_rng(seed)
     starts = generator.integers(0, size - block + 1, (resamples, -(-size // block)))
-    places = starts[:, :, None] + np.arange(block)
-    return places.reshape(resamples, -1)[:, :size]
+    index = starts[:, :, None] + np.arange(block)
+    return index.reshape(resamples, -1)[:, :size]
 
 
 def _pearson(pairs: Float64[np.ndarray, "2 ... n"]) -> Float64[np.ndarray, " ..."]:
-    """Correlation along the last axis, NaN where one of both is constant."""
-    # Scaled, so that no square is too large or too small for a number.
+    """Correlation along the last axis, NaN where either series is constant."""
+    # Scaled first, so that squares neither overflow nor underflow.
     low, high = pairs.min(-1, keepdims=True), pairs.max(-1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scaled = (pairs - low) / (high - low)

@@ -1,4 +1,4 @@
-"""Largest eigenvalues of a symmetric matrix that is known by its products."""
+"""Largest eigenvalues of a symmetric matrix from matrix-vector products."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,17 +9,17 @@ from jaxtyping import Float64
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 
-from calibrant.curvature.weights import Vector, unit
+from calibrant.curvature.weights import Vector, random_direction
 from calibrant.losses.settings import positive
 
 Values: TypeAlias = Float64[Tensor, " k"]
 Vectors: TypeAlias = Float64[Tensor, "k d"]
 
-# Vectors that ARPACK holds at least; it looks at what it has found after as many products.
+# Smallest number of Lanczos vectors; ARPACK checks convergence after that many products.
 BASIS = 20
 
 
-def largest(
+def largest_eigenvalues(
     product: Callable[[Vector], Vector],
     size: int,
     *,
@@ -30,16 +30,16 @@ def largest(
 ) -> tuple[Values, Vectors]:
     """The k algebraically largest eigenvalues, largest first, and their vectors.
 
-    Implicitly restarted Lanczos, by ARPACK. A matrix that is no larger than the basis of Lanczos
-    is written down instead.
+    Implicitly restarted Lanczos (ARPACK). A matrix no larger than the Lanczos basis is computed
+    densely instead.
 
     Args:
         product: the matrix times a vector.
         size: of the matrix.
-        k: how many, at most the size.
-        tolerance: error of an eigenvalue, relative to it.
-        start: first vector; a vector from a nearby matrix saves products.
-        restarts: how often the basis may be made smaller and grown again.
+        k: number of eigenvalues, at most the size.
+        tolerance: relative error of an eigenvalue.
+        start: initial vector; an eigenvector of a similar matrix saves products.
+        restarts: of the Lanczos basis.
     """
     if not isinstance(k, int) or not 1 <= k <= size:
         raise ValueError(f"k must lie in [1, {size}], the number of weights, got {k}")
@@ -48,15 +48,14 @@ def largest(
         raise ValueError(f"start must be ({size},), finite and not zero, got {tuple(start.shape)}")
     basis = max(BASIS, 2 * k + 1)
     if size <= basis:
-        rows = torch.eye(size, dtype=torch.float64)
-        matrix = torch.stack([product(row) for row in rows])
+        matrix = torch.stack([product(unit) for unit in torch.eye(size, dtype=torch.float64)])
         values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         return values.flip(0)[:k], vectors.T.flip(0)[:k].contiguous()
 
-    def multiplied(vector: np.ndarray) -> np.ndarray:
+    def matvec(vector: np.ndarray) -> np.ndarray:
         return product(torch.from_numpy(vector.reshape(-1)).double()).numpy()
 
-    wrapped = LinearOperator((size, size), matvec=multiplied, dtype=np.float64)
+    wrapped = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
     try:
         found, columns = eigsh(
             wrapped, k, which="LA", v0=start.numpy(), ncv=basis, tol=tolerance, maxiter=restarts
@@ -64,11 +63,11 @@ def largest(
     except ArpackNoConvergence as error:
         raise FloatingPointError(
             f"{len(error.eigenvalues)} of {k} eigenvalues converged to {tolerance:g} in {restarts} "
-            "restarts: ask for fewer, raise tolerance, or use float64 weights"
+            "restarts: request fewer, raise tolerance, or use float64 weights"
         ) from None
     except ArpackError as error:
-        # ARPACK cannot start where the first product is zero.
-        if product(unit(size, seed=0)).any():
+        # ARPACK fails where the first product is zero.
+        if product(random_direction(size, seed=0)).any():
             raise FloatingPointError(f"no eigenvalue was found ({error}): change start") from None
         return torch.zeros(k, dtype=torch.float64), torch.eye(k, size, dtype=torch.float64)
     order = np.argsort(found)[::-1]

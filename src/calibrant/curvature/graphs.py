@@ -1,4 +1,4 @@
-"""Second derivatives of one batch, by reverse mode alone, through graphs that are kept."""
+"""Matrix-vector products with second derivatives of one batch, by reverse mode only."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from torch.autograd import grad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calibrant.curvature.batches import same_randomness
-from calibrant.curvature.layers import quick
+from calibrant.curvature.layers import twice_differentiable
 from calibrant.model_modes import evaluating
 from calibrant.shapes import Logits, Scalar
 
-# A matrix times tensors like the weights; may be called again and again.
+# A matrix times tensors with the shapes of the weights; can be called repeatedly.
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
@@ -22,13 +22,13 @@ def hessian(
 ) -> Product:
     """Hessian of a sum of losses: the gradient of the gradient's inner product with a vector.
 
-    The graph of the gradient is made here, once; a product is one backward pass through it.
+    The graph of the gradient is built here, once; a product is one backward pass through it.
     """
-    slopes = _slopes(total(logits), weights)
-    bent = [place for place, slope in enumerate(slopes) if slope.requires_grad]
+    gradients = _gradients(total(logits), weights)
+    active = [index for index, each in enumerate(gradients) if each.requires_grad]
 
     def product(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return _pulled([slopes[at] for at in bent], weights, [vectors[at] for at in bent])
+        return _vjp([gradients[i] for i in active], weights, [vectors[i] for i in active])
 
     return product
 
@@ -36,20 +36,19 @@ def hessian(
 def gauss_newton(
     total: Callable[[Logits], Scalar], logits: Logits, weights: Sequence[Tensor]
 ) -> Product:
-    r"""Gauss-Newton matrix $J^T H J$, J of the logits in the weights, H of the loss in the logits.
+    r"""Gauss-Newton matrix $J^T H J$: J of the logits in the weights, H of the loss in the logits.
 
     $J^T u$ is linear in u, so its derivative in u along v is $J v$: no forward mode is needed.
     """
-    given = torch.zeros_like(logits).requires_grad_()
-    pulled = _pulled([logits], weights, [given], create_graph=True)
-    moving = [place for place, each in enumerate(pulled) if each.requires_grad]
-    ends = logits.detach().requires_grad_()
-    (slope,) = _slopes(total(ends), [ends])
+    cotangent = torch.zeros_like(logits).requires_grad_()
+    pullback = _vjp([logits], weights, [cotangent], create_graph=True)
+    active = [index for index, each in enumerate(pullback) if each.requires_grad]
+    leaf = logits.detach().requires_grad_()
+    (gradient,) = _gradients(total(leaf), [leaf])
 
     def product(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
-        (along,) = _pulled([pulled[at] for at in moving], [given], [vectors[at] for at in moving])
-        bent = _pulled([slope], [ends], [along])
-        return _pulled([logits], weights, bent)
+        (jv,) = _vjp([pullback[i] for i in active], [cotangent], [vectors[i] for i in active])
+        return _vjp([logits], weights, _vjp([gradient], [leaf], [jv]))
 
     return product
 
@@ -57,18 +56,18 @@ def gauss_newton(
 MATRICES = {"hessian": hessian, "gauss_newton": gauss_newton}
 
 
-def _slopes(value: Scalar, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    return _pulled([value], inputs, [torch.ones_like(value)], create_graph=True)
+def _gradients(value: Scalar, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    return _vjp([value], inputs, [torch.ones_like(value)], create_graph=True)
 
 
-def _pulled(
+def _vjp(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor],
     vectors: Sequence[Tensor],
     *,
     create_graph: bool = False,
 ) -> Sequence[Tensor]:
-    """Vectors times the Jacobian; zero where an input has no part in an output."""
+    """Vector-Jacobian products; zero for inputs that no output depends on."""
     if not any(each.requires_grad for each in outputs):
         return [torch.zeros_like(each) for each in inputs]
     return grad(
@@ -81,40 +80,39 @@ def _pulled(
     )
 
 
-def check_twice(value: Scalar, weights: Sequence[Tensor]) -> None:
-    """Refuse an operation whose gradient cannot be differentiated: its part would be missing.
+def check_twice_differentiable(value: Scalar, weights: Sequence[Tensor]) -> None:
+    """Raise for an operation whose gradient cannot be differentiated: its part would be missing.
 
-    Torch marks such gradients with a node that raises, but only on the way to what it was made of.
+    Torch marks such gradients by an error node in the graph, which not every backward pass reaches.
     """
-    seen: set[object] = set()
-    waiting = [each.grad_fn for each in _slopes(value, weights)]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
+    visited: set[object] = set()
+    queue = [each.grad_fn for each in _gradients(value, weights)]
+    while queue:
+        node = queue.pop()
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if "Error" in node.name():
             raise ValueError(
                 "an operation of the model or the loss is differentiable only once "
-                "(once_differentiable): its curvature is not known"
+                "(once_differentiable): its curvature is unknown"
             )
-        waiting += [each for each, _ in node.next_functions]
+        queue += [each for each, _ in node.next_functions]
 
 
 @contextmanager
-def measuring(model: nn.Module, *, twice: bool = True) -> Iterator[None]:
-    """Evaluation mode, layers that are quick to differentiate twice, the same random numbers.
+def measurement_mode(model: nn.Module, *, twice: bool = True) -> Iterator[None]:
+    """Evaluation mode, fast second derivatives, fixed random numbers; all restored afterwards.
 
-    Afterwards modes and random state are as before. Fused attention has no second derivative, so
-    it is written out.
+    Fused attention has no second derivative, so the plain implementation is used.
 
     Args:
-        model: as the user has it.
-        twice: whether gradients will be differentiated in the weights.
+        model: the user's model.
+        twice: whether gradients will be differentiated with respect to the weights.
     """
     with (
         evaluating(model),
-        quick(model, twice=twice),
+        twice_differentiable(model, twice=twice),
         same_randomness(),
         sdpa_kernel(SDPBackend.MATH),
         torch.enable_grad(),
@@ -123,16 +121,16 @@ def measuring(model: nn.Module, *, twice: bool = True) -> Iterator[None]:
 
 
 def saved_bytes(graph: Callable[[], object], *, besides: Iterable[Tensor]) -> int:
-    """Memory that autograd holds for a graph, besides tensors that are there anyway."""
+    """Memory that autograd saves for a graph, without tensors that exist anyway."""
     known = {each.untyped_storage().data_ptr() for each in besides}
     sizes: dict[int, int] = {}
 
     def saved(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         sizes[storage.data_ptr()] = storage.nbytes()
-        # Not the tensor itself: a graph that holds its own output would never be freed.
+        # Detached: a graph that references its own output would never be freed.
         return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(saved, lambda tensor: tensor):
         graph()
-    return sum(size for place, size in sizes.items() if place not in known)
+    return sum(size for pointer, size in sizes.items() if pointer not in known)

@@ -1,4 +1,4 @@
-"""How strongly a network's answers depend on its weights."""
+"""Norms of the Jacobian of a network's logits in its weights."""
 
 from typing import Any
 
@@ -12,48 +12,48 @@ from calibrant.losses.settings import at_least
 from calibrant.model_modes import bare, evaluating
 from calibrant.shapes import PerExample
 
-# Numbers of the Jacobians that are held at a time: 64 MB in float32.
+# Elements of the Jacobians in memory at a time: 64 MB in float32.
 ELEMENTS = 1 << 24
-# Numbers that the layers of a network hold, guessed, for each number of an input.
+# Estimated activations of a network per element of its input.
 LAYERS = 16
 
 
 def jacobian_norms(model: nn.Module, inputs: Any, *, chunk: int | None = None) -> PerExample:
-    r"""How far the logits of each example move, at most, for a step of length one in the weights.
+    r"""Operator norm of each example's Jacobian: the largest change of its logits per weight step.
 
     $$\|J_i\| = \sqrt{\lambda_{\max}(J_i J_i^\top)}, \qquad J_i = \partial z(x_i) / \partial\theta$$
 
-    Exact, through k x k matrices, in evaluation mode and over the weights that are learnt. The
-    largest of them is $C_J$ of the bounds. An example takes k gradients, and k numbers for each
-    weight while its chunk is computed.
+    Exact, through k x k matrices, in evaluation mode and over the weights that require a gradient.
+    The largest of them is $C_J$ of the bounds. An example takes k gradients, and memory for k
+    gradients while its chunk is computed.
 
     Args:
-        model: gives (n, k) logits, each from its own input.
+        model: returns (n, k) logits, each from its own input.
         inputs: (n, ...), tensor or array.
-        chunk: examples at a time, as many as fit in 64 MB unless given; with 1, networks do
-            that `torch.func.vmap` cannot run over examples.
+        chunk: examples at a time, by default as many as fit in 64 MB; 1 for networks that
+            `torch.func.vmap` does not support.
 
     Returns:
         Operator norms, float64, (n,).
 
     Examples:
         >>> _ = torch.manual_seed(0)
-        >>> linear = nn.Linear(2, 3)  # the norm is that of the input and a one for the bias
+        >>> linear = nn.Linear(2, 3)  # the norm of the input with a one for the bias
         >>> jacobian_norms(linear, [[2.0, 2.0]]).round(decimals=4).tolist()
         [3.0]
     """
     network = bare(model)
-    given = placed(network, inputs)
+    given = move_inputs(network, inputs)
     learnt = {
         name: each.detach() for name, each in network.named_parameters() if each.requires_grad
     }
     if not learnt:
-        raise ValueError("the network has no weights that are learnt (requires_grad)")
+        raise ValueError("no weight of the network requires a gradient")
 
     def gram(one: Tensor) -> Float[Tensor, "k k"]:
         def logits(weights: dict[str, Tensor]) -> Tensor:
-            answer: Tensor = functional_call(network, weights, (one[None],))[0]
-            return answer
+            output: Tensor = functional_call(network, weights, (one[None],))[0]
+            return output
 
         parts = [each.flatten(1) for each in jacrev(logits)(learnt).values()]
         return torch.stack([(each @ each.T).double() for each in parts]).sum(0)
@@ -63,9 +63,9 @@ def jacobian_norms(model: nn.Module, inputs: Any, *, chunk: int | None = None) -
         with torch.no_grad():
             classes = logits_of(network, given[:1]).shape[1]
         if chunk is None:
-            # Networks of few weights hold more numbers of the inputs' layers than of the weights.
-            held = max(sum(each.numel() for each in learnt.values()), LAYERS * given[0].numel())
-            chunk = max(1, ELEMENTS // (classes * held))
+            # Networks with few weights need more memory for activations than for weights.
+            size = max(sum(each.numel() for each in learnt.values()), LAYERS * given[0].numel())
+            chunk = max(1, ELEMENTS // (classes * size))
         at_least("chunk", 1, chunk)
         for start in range(0, len(given), chunk):
             part = given[start : start + chunk]
@@ -73,12 +73,12 @@ def jacobian_norms(model: nn.Module, inputs: Any, *, chunk: int | None = None) -
             if not grams.isfinite().all():
                 raise FloatingPointError("the derivatives of the network's logits are not finite")
             found.append(torch.linalg.eigvalsh(grams)[:, -1])
-    # Rounding may put the largest eigenvalue of a zero matrix a little below zero.
+    # Rounding may put the largest eigenvalue of a zero matrix slightly below zero.
     return torch.cat(found).clamp(min=0).sqrt()
 
 
-def placed(network: nn.Module, inputs: Any) -> Tensor:
-    """At least one input, where the network is and, unless integers, in its precision."""
+def move_inputs(network: nn.Module, inputs: Any) -> Tensor:
+    """Inputs, at least one, with the device of the network and, unless integers, its dtype."""
     given = as_tensor("inputs", inputs)
     if given.ndim == 0 or not len(given):
         raise ValueError(f"need at least 1 example, got inputs of shape {tuple(given.shape)}")
@@ -87,7 +87,7 @@ def placed(network: nn.Module, inputs: Any) -> Tensor:
 
 
 def labels_for(inputs: Tensor, labels: Any) -> Tensor:
-    """One label for each input, where the inputs are."""
+    """One label per input, on the device of the inputs."""
     truth = as_tensor("labels", labels)
     if truth.ndim == 0 or len(truth) != len(inputs):
         raise ValueError(
@@ -97,11 +97,11 @@ def labels_for(inputs: Tensor, labels: Any) -> Tensor:
 
 
 def logits_of(network: nn.Module, inputs: Tensor) -> Tensor:
-    """What a network says about inputs; one row of logits for each of them."""
+    """Logits of the inputs, (n, k)."""
     logits: Tensor = network(inputs)
     if logits.ndim != 2 or len(logits) != len(inputs):
         raise ValueError(
-            f"the network must give ({len(inputs)}, k) logits, got {tuple(logits.shape)}: "
-            "for pixels or tokens let it give one position of each"
+            f"the network must return ({len(inputs)}, k) logits, got {tuple(logits.shape)}: "
+            "for pixels or tokens select one position of each example"
         )
     return logits

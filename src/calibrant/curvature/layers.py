@@ -1,4 +1,4 @@
-"""Convolutions and batch norms in a form whose second derivatives are quick."""
+"""Convolutions and batch norms with fast second derivatives."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,23 +16,23 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @contextmanager
-def quick(model: nn.Module, *, twice: bool) -> Iterator[None]:
-    """Replace the forward of torch's own convolutions and batch norms for a while.
+def twice_differentiable(model: nn.Module, *, twice: bool) -> Iterator[None]:
+    """Inside, torch's convolutions and batch norms have a faster second derivative.
 
     Values and derivatives are the same. Torch's second derivative of a convolution always computes
-    four convolutions, wanted or not, one of them without its fast kernels; that of batch norm in
-    evaluation mode forgets that it is a fixed multiplication and addition.
+    four convolutions, needed or not, one of them without fast kernels; that of batch norm in
+    evaluation mode does not use that it is a fixed multiplication and addition.
 
     Args:
         model: in evaluation mode.
-        twice: whether gradients will be differentiated in the weights; if not, only in the vector
-            that was pulled back.
+        twice: whether gradients will be differentiated with respect to the weights; if not, only
+            with respect to the vector of a vector-Jacobian product.
     """
     replaced: list[nn.Module] = []
     try:
         for module in model.modules():
             forward = _forward(module, twice)
-            # A forward that someone else has replaced is left alone.
+            # Keep a forward that other code has replaced.
             if forward is not None and "forward" not in module.__dict__:
                 module.__dict__["forward"] = forward
                 replaced.append(module)
@@ -43,7 +43,7 @@ def quick(model: nn.Module, *, twice: bool) -> Iterator[None]:
 
 
 def mixes_examples(model: nn.Module) -> bool:
-    """Whether a batch norm has no running statistics: then examples depend on each other."""
+    """Whether a batch norm has no running statistics, so that examples depend on each other."""
     norms = (each for each in model.modules() if isinstance(each, _BatchNorm))
     return any(each.running_mean is None for each in norms)
 
@@ -63,10 +63,10 @@ def _normalised(norm: _BatchNorm, x: Maps) -> Maps:
     scale = torch.rsqrt(var + norm.eps)
     if norm.weight is not None:
         scale = scale * norm.weight
-    shift = -mean * scale
+    offset = -mean * scale
     if norm.bias is not None:
-        shift = shift + norm.bias
-    return scaled(x, scale, shift)
+        offset = offset + norm.bias
+    return scaled(x, scale, offset)
 
 
 def _convolved(layer: _ConvNd, twice: bool, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _convolved(layer: _ConvNd, twice: bool, x: Tensor) -> Tensor:
 
 
 class Convolution(torch.autograd.Function):
-    """A convolution whose gradient is `Slopes`."""
+    """A convolution whose backward is `ConvolutionGradients`."""
 
     @staticmethod
     def forward(
@@ -90,83 +90,83 @@ class Convolution(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in the input, the weight and the bias."""
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients with respect to input, weight and bias."""
         x, weight = ctx.saved_tensors
         if not ctx.twice:
             x, weight = x.detach(), weight.detach()
         for_x, for_weight, for_bias = ctx.needs_input_grad[:3]
-        found = slopes(slope, x, weight, ctx.how, (for_x, for_weight))
-        total = _per_channel(slope) if for_bias else None
+        found = convolution_gradients(grad, x, weight, ctx.how, (for_x, for_weight))
+        total = _per_channel(grad) if for_bias else None
         return found[0], found[1], total, None, None
 
 
-class Slopes(torch.autograd.Function):
-    """The gradients of a convolution, linear in the slope, in the input and in the weight."""
+class ConvolutionGradients(torch.autograd.Function):
+    """The gradients of a convolution, linear in the output gradient, the input and the weight."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        slope: Tensor,
+        grad: Tensor,
         x: Tensor,
         weight: Tensor,
         how: Sequence[Any],
-        wanted: Sequence[bool],
+        needed: Sequence[bool],
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients of slope . convolution(x, weight) in x and in weight, where wanted."""
-        ctx.save_for_backward(slope, x, weight)
+        """Gradients of grad . convolution(x, weight) with respect to x and weight, where needed."""
+        ctx.save_for_backward(grad, x, weight)
         ctx.how = how
         ctx.set_materialize_grads(False)
-        return _both(slope, x, weight, how, wanted)
+        return _both(grad, x, weight, how, needed)
 
     @staticmethod
     def backward(
         ctx: Any, along_x: Tensor | None, along_weight: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """The product rule: each vector takes the place of what its gradient was taken in."""
-        slope, x, weight = ctx.saved_tensors
-        for_slope, for_x, for_weight = ctx.needs_input_grad[:3]
+        """The product rule: each vector replaces the variable of its gradient."""
+        grad, x, weight = ctx.saved_tensors
+        for_grad, for_x, for_weight = ctx.needs_input_grad[:3]
         parts = []
-        if for_slope and along_x is not None:
+        if for_grad and along_x is not None:
             parts.append(torch.ops.aten.convolution(along_x, weight, None, *ctx.how))
-        if for_slope and along_weight is not None:
+        if for_grad and along_weight is not None:
             parts.append(torch.ops.aten.convolution(x, along_weight, None, *ctx.how))
-        wanted = for_x and along_weight is not None, for_weight and along_x is not None
+        needed = for_x and along_weight is not None, for_weight and along_x is not None
         like = x if along_x is None else along_x, weight if along_weight is None else along_weight
-        found = _both(slope, *like, ctx.how, wanted) if any(wanted) else (None, None)
+        found = _both(grad, *like, ctx.how, needed) if any(needed) else (None, None)
         return sum(parts[1:], parts[0]) if parts else None, *found, None, None
 
 
 class Scaled(torch.autograd.Function):
-    """A multiplication and an addition for each channel, whose gradient is `ScaledSlopes`."""
+    """A multiplication and an addition per channel, whose backward is `ScaleGradients`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         """Multiply and add."""
         ctx.save_for_backward(x, scale)
-        return torch.addcmul(_broad(shift, x), x, _broad(scale, x))
+        return torch.addcmul(_broad(offset, x), x, _broad(scale, x))
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in the input, the scale and the shift."""
-        found = scaled_slopes(slope, *ctx.saved_tensors, ctx.needs_input_grad[:2])
-        return *found, _per_channel(slope) if ctx.needs_input_grad[2] else None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients with respect to input, scale and offset."""
+        found = scale_gradients(grad, *ctx.saved_tensors, ctx.needs_input_grad[:2])
+        return *found, _per_channel(grad) if ctx.needs_input_grad[2] else None
 
 
-class ScaledSlopes(torch.autograd.Function):
+class ScaleGradients(torch.autograd.Function):
     """The gradients of `Scaled`, each in one pass over the maps."""
 
     @staticmethod
     def forward(
-        ctx: Any, slope: Tensor, x: Tensor, scale: Tensor, wanted: Sequence[bool]
+        ctx: Any, grad: Tensor, x: Tensor, scale: Tensor, needed: Sequence[bool]
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients of slope . (x scale) in x and in scale, where wanted."""
-        ctx.save_for_backward(slope, x, scale)
+        """Gradients of grad . (x scale) with respect to x and scale, where needed."""
+        ctx.save_for_backward(grad, x, scale)
         ctx.set_materialize_grads(False)
-        for_x, for_scale = wanted
+        for_x, for_scale = needed
         return (
-            slope * _broad(scale, x) if for_x else None,
-            _per_channel(slope * x) if for_scale else None,
+            grad * _broad(scale, x) if for_x else None,
+            _per_channel(grad * x) if for_scale else None,
         )
 
     @staticmethod
@@ -174,18 +174,18 @@ class ScaledSlopes(torch.autograd.Function):
         ctx: Any, along_x: Tensor | None, along_scale: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """The product rule."""
-        slope, x, scale = ctx.saved_tensors
-        for_slope, for_x, for_scale = ctx.needs_input_grad[:3]
-        there = None
-        if for_slope and along_x is not None:
-            there = along_x * _broad(scale, x)
-        if for_slope and along_scale is not None:
+        grad, x, scale = ctx.saved_tensors
+        for_grad, for_x, for_scale = ctx.needs_input_grad[:3]
+        total = None
+        if for_grad and along_x is not None:
+            total = along_x * _broad(scale, x)
+        if for_grad and along_scale is not None:
             broad = _broad(along_scale, x)
-            there = x * broad if there is None else torch.addcmul(there, x, broad)
+            total = x * broad if total is None else torch.addcmul(total, x, broad)
         return (
-            there,
-            slope * _broad(along_scale, x) if for_x and along_scale is not None else None,
-            _per_channel(slope * along_x) if for_scale and along_x is not None else None,
+            total,
+            grad * _broad(along_scale, x) if for_x and along_scale is not None else None,
+            _per_channel(grad * along_x) if for_scale and along_x is not None else None,
             None,
         )
 
@@ -199,13 +199,15 @@ def _per_channel(maps: Tensor) -> Tensor:
 
 
 def _both(
-    slope: Tensor, x: Tensor, weight: Tensor, how: Sequence[Any], wanted: Sequence[bool]
+    grad: Tensor, x: Tensor, weight: Tensor, how: Sequence[Any], needed: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    found = torch.ops.aten.convolution_backward(slope, x, weight, None, *how, [*wanted, False])
+    found = torch.ops.aten.convolution_backward(grad, x, weight, None, *how, [*needed, False])
     return found[0], found[1]
 
 
 convolution: Callable[..., Tensor] = Convolution.apply
-slopes: Callable[..., tuple[Tensor | None, Tensor | None]] = Slopes.apply
+convolution_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = (
+    ConvolutionGradients.apply
+)
 scaled: Callable[..., Tensor] = Scaled.apply
-scaled_slopes: Callable[..., tuple[Tensor | None, Tensor | None]] = ScaledSlopes.apply
+scale_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = ScaleGradients.apply

@@ -1,4 +1,4 @@
-"""One measure of curvature for each layer, or for each class."""
+"""A measure of curvature per layer, or per class."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from calibrant.curvature.batches import Data, Pair, pairs, same_randomness, taken
+from calibrant.curvature.batches import Data, Pair, read_batches, same_randomness, take
 from calibrant.curvature.problem import Loss
-from calibrant.curvature.weights import copied
+from calibrant.curvature.weights import copy_weights
 from calibrant.model_modes import bare
 
 Measured = TypeVar("Measured")
@@ -23,22 +23,20 @@ def per_layer(
     parameters: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, Measured]:
-    """A measure for the weights of each layer alone: of the blocks on the matrix's diagonal.
+    """A measure of the weights of each layer alone: of the diagonal blocks of the matrix.
 
-    Traces of layers add up to that of the whole; the largest eigenvalue of the whole is at least
-    that of any layer.
+    Traces of layers add up to the whole trace; the largest eigenvalue of the whole matrix is at
+    least that of any layer.
 
     Args:
         measure: `top_eigenvalues`, `trace` or another with the same arguments.
-        model: a layer is a module that holds weights itself; its name is "" if it is the model.
-        loss: as of the measure.
-        data: as of the measure.
+        model: a layer is a module with weights of its own; its name is "" if it is the model.
         parameters: only these weights.
         options: of the measure.
     """
     network = bare(model)
     layers: dict[str, list[str]] = {}
-    for name in copied(network, parameters).chosen:
+    for name in copy_weights(network, parameters).chosen:
         layers.setdefault(name.rpartition(".")[0], []).append(name)
     return {
         layer: measure(network, loss, data, parameters=names, **options)
@@ -55,19 +53,17 @@ def per_class(
     ignore_index: int | None = None,
     **options: Any,
 ) -> dict[int, Measured]:
-    """A measure over the examples, or pixels, of each label alone.
+    """A measure of the examples, or pixels, of each label alone.
 
     Args:
         measure: `top_eigenvalues`, `trace` or another with the same arguments.
-        model: as of the measure.
-        loss: as of the measure.
-        data: as of the measure; classes that do not occur are left out.
-        ignore_index: label that does not count.
+        data: as for the measure; classes that do not occur are left out.
+        ignore_index: label of ignored examples or pixels.
         options: of the measure.
     """
     with same_randomness():
         found = sorted(
-            {label for _, labels in pairs(data) for label in set(labels.flatten().tolist())}
+            {label for _, labels in read_batches(data) for label in set(labels.flatten().tolist())}
         )
     return {
         label: measure(model, loss, OneClass(data, label), ignore_index=NO_CLASS, **options)
@@ -76,21 +72,20 @@ def per_class(
     }
 
 
-# Stands for the labels of other classes.
+# Replaces the labels of other classes.
 NO_CLASS = -1
 
 
 @dataclass(frozen=True)
 class OneClass:
-    """The batches of a dataset with one label alone: other examples left out, pixels marked."""
+    """The batches of a dataset with one label: other examples are dropped, other pixels ignored."""
 
     data: Data
     label: int
 
     def __iter__(self) -> Iterator[Pair]:
-        for inputs, labels in pairs(self.data):
-            its = labels == self.label
-            has = its.flatten(1).any(1) if its.ndim > 1 else its
-            if has.any():
-                marked = labels[has].where(its[has], NO_CLASS)
-                yield taken(inputs, has), marked
+        for inputs, labels in read_batches(self.data):
+            match = labels == self.label
+            found = match.flatten(1).any(1) if match.ndim > 1 else match
+            if found.any():
+                yield take(inputs, found), labels[found].where(match[found], NO_CLASS)

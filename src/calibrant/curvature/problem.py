@@ -1,4 +1,4 @@
-"""The mean of a loss over a dataset, as a function of a model's weights."""
+"""The mean loss over a dataset as a function of a model's weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,26 +8,40 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from calibrant.curvature.batches import Data, Inputs, answers, pairs, placed, rows, taken
-from calibrant.curvature.graphs import Product, check_twice, hessian, measuring, saved_bytes
+from calibrant.curvature.batches import (
+    Data,
+    Inputs,
+    flatten_valid,
+    model_logits,
+    move_inputs,
+    read_batches,
+    take,
+)
+from calibrant.curvature.graphs import (
+    Product,
+    check_twice_differentiable,
+    hessian,
+    measurement_mode,
+    saved_bytes,
+)
 from calibrant.curvature.layers import mixes_examples
-from calibrant.curvature.weights import Vector, Weights, added, copied, flat
+from calibrant.curvature.weights import Vector, Weights, accumulate, copy_weights, flat
 from calibrant.model_modes import bare
 from calibrant.shapes import Labels, Logits, Scalar, shape
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-# Of the sum of the losses in the logits, the logits and the weights: products with a matrix.
+# From the total loss as a function of logits, the logits and the weights to matrix products.
 Build: TypeAlias = Callable[[Callable[[Logits], Scalar], Logits, Sequence[Tensor]], Product]
 
-# Bytes of the graph of one piece: small enough for a processor's cache, large enough for its cores.
-PIECE = 64 << 20
-# Examples that are tried to find out how many bytes one takes.
-TRIED = 4
+# Bytes of the graph of one chunk: small enough for the cache, large enough for all cores.
+CHUNK_BYTES = 64 << 20
+# Examples used to measure the memory of one.
+MEASURED = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Piece:
-    """Some examples of a batch: logits (m, k), with their graph, and labels (m,) that count."""
+class Chunk:
+    """Some examples of a batch: logits (m, k) with their graph, and valid labels (m,)."""
 
     logits: Logits
     labels: Labels
@@ -36,18 +50,18 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """The mean of a loss over a dataset, as a function of a model's weights.
+    """The mean loss over a dataset as a function of a model's weights.
 
     Attributes:
-        model: called inside `measuring`.
-        loss: of logits (m, k) and labels (m,), per example or a mean over them.
-        data: batches, each weighted by the number of its labels that count.
-        weights: where the loss is taken, and in what it is differentiated.
-        ignore_index: label of examples or pixels that do not count.
-        exact: whether the loss takes logits in float64: in float32 the curvature of sure answers,
-            p (1 - p), would cancel.
-        memory: bytes of the graph of one example, about.
-        step: examples of a piece; None is a whole batch.
+        model: called inside `measurement_mode`.
+        loss: of logits (m, k) and labels (m,), per example or their mean.
+        data: batches, each weighted by its number of valid labels.
+        weights: the point at which the loss is differentiated.
+        ignore_index: label of ignored examples or pixels.
+        exact: whether the loss is computed in float64: in float32 the curvature p (1 - p) of
+            confident predictions would cancel.
+        memory: approximate bytes of the graph of one example.
+        step: examples of a chunk; None is a whole batch.
     """
 
     model: nn.Module
@@ -59,29 +73,29 @@ class Problem:
     memory: float = 0.0
     step: int | None = None
 
-    def pieces(self) -> Iterator[Piece]:
-        """Everything that counts, a piece at a time."""
+    def chunks(self) -> Iterator[Chunk]:
+        """All valid examples, a chunk at a time."""
         found = False
-        for inputs, labels in pairs(self.data):
+        for inputs, labels in read_batches(self.data):
             step = self.step or len(labels)
             for start in range(0, len(labels), step):
                 part = slice(start, start + step)
                 examples = labels[part].to(self.weights.device)
-                logits = self.logits(taken(inputs, part))
-                logits, counted = rows(logits, examples, ignore_index=self.ignore_index)
-                if len(counted):
+                logits = self.logits(take(inputs, part))
+                logits, valid = flatten_valid(logits, examples, ignore_index=self.ignore_index)
+                if len(valid):
                     found = True
-                    yield Piece(self.raised(logits), counted, len(examples))
+                    yield Chunk(self.promote_dtype(logits), valid, len(examples))
         if not found:
-            raise ValueError(f"no label counts: all are ignore_index, {self.ignore_index}")
+            raise ValueError(f"all labels are ignore_index, {self.ignore_index}")
 
     def logits(self, inputs: Inputs) -> Float[Tensor, "n k ..."]:
-        """What the model says."""
+        """Logits of the model."""
         like = self.weights.tensors[0]
-        return answers(self.model, self.weights.state, placed(inputs, like))
+        return model_logits(self.model, self.weights.state, move_inputs(inputs, like))
 
-    def raised(self, logits: Logits) -> Logits:
-        """Logits in the precision of the loss."""
+    def promote_dtype(self, logits: Logits) -> Logits:
+        """Logits in the dtype of the loss."""
         return logits.double() if self.exact else logits
 
     def total(self, labels: Labels) -> Callable[[Logits], Scalar]:
@@ -92,44 +106,44 @@ class Problem:
             if not isinstance(losses, Tensor) or losses.shape not in ((), labels.shape):
                 got = shape(losses) if isinstance(losses, Tensor) else type(losses).__name__
                 raise ValueError(
-                    "the loss must give a tensor with a number for each example, or their mean; "
-                    f"of {len(labels)} examples it gave {got}"
+                    "the loss must return a tensor with one value per example, or their mean; "
+                    f"for {len(labels)} examples got {got}"
                 )
             return losses.sum() if losses.ndim else losses * len(labels)
 
         return total
 
-    def product(self, build: Build, piece: Piece) -> Product:
-        """Products with a second derivative of the sum over a piece."""
-        return build(self.total(piece.labels), piece.logits, self.weights.tensors)
+    def product(self, build: Build, chunk: Chunk) -> Product:
+        """Products with a second derivative of the sum over a chunk."""
+        return build(self.total(chunk.labels), chunk.logits, self.weights.tensors)
 
     def products(self, build: Build) -> Iterator[tuple[int, Product]]:
-        """The same for each piece, with the number of its labels that count."""
-        for piece in self.pieces():
-            yield len(piece.labels), self.product(build, piece)
+        """The same for each chunk, with its number of valid labels."""
+        for chunk in self.chunks():
+            yield len(chunk.labels), self.product(build, chunk)
 
     def value_and_gradient(self) -> tuple[float, Vector]:
         """The mean loss and its gradient."""
-        value, labels, slopes = 0.0, 0, self.weights.zeros()
-        with measuring(self.model):
-            for piece in self.pieces():
-                total = self.total(piece.labels)(piece.logits)
+        value, labels, sums = 0.0, 0, self.weights.zeros()
+        with measurement_mode(self.model):
+            for chunk in self.chunks():
+                total = self.total(chunk.labels)(chunk.logits)
                 value += float(total.detach())
-                labels += len(piece.labels)
+                labels += len(chunk.labels)
                 if total.requires_grad:
                     tensors = self.weights.tensors
-                    added(slopes, torch.autograd.grad(total, tensors, materialize_grads=True))
-        gradient = flat(slopes) / labels
+                    accumulate(sums, torch.autograd.grad(total, tensors, materialize_grads=True))
+        gradient = flat(sums) / labels
         if not gradient.isfinite().all():
-            raise FloatingPointError("the gradient is not finite: are the weights and the loss?")
+            raise FloatingPointError("the gradient is not finite: check the weights and the loss")
         return value / labels, gradient
 
     def moved(self, vector: Vector) -> "Problem":
-        """The same at other weights, a flat vector away."""
+        """The same loss at the weights plus a flat vector."""
         return replace(self, weights=self.weights.moved(vector))
 
 
-def posed(
+def make_problem(
     model: nn.Module,
     loss: Loss,
     data: Data,
@@ -137,39 +151,41 @@ def posed(
     parameters: Sequence[str] | None,
     ignore_index: int | None,
 ) -> Problem:
-    """Copy the weights and choose the pieces; arguments as of `operator`."""
+    """Copy the weights and choose the chunk size; arguments of `operator`."""
     network = bare(model)
-    problem = Problem(network, loss, data, copied(network, parameters), ignore_index)
-    with measuring(network):
-        inputs, labels = next(pairs(data))
-        first = taken(inputs, slice(TRIED)), labels[:TRIED]
+    problem = Problem(network, loss, data, copy_weights(network, parameters), ignore_index)
+    with measurement_mode(network):
+        inputs, labels = next(read_batches(data))
+        first = take(inputs, slice(MEASURED)), labels[:MEASURED]
         try:
-            memory, splits = _tried(problem, *first)
+            memory, splits = _measure_memory(problem, *first)
         except RuntimeError:
-            # A loss may hold tensors of its own that do not go with float64.
+            # The loss may use tensors of its own that are incompatible with float64.
             problem = replace(problem, exact=False)
-            memory, splits = _tried(problem, *first)
+            memory, splits = _measure_memory(problem, *first)
     if not splits or mixes_examples(network):
         return replace(problem, memory=memory)
-    return replace(problem, memory=memory, step=max(1, int(PIECE / memory)))
+    return replace(problem, memory=memory, step=max(1, int(CHUNK_BYTES / memory)))
 
 
-def _tried(problem: Problem, inputs: Inputs, labels: Int[Tensor, "n ..."]) -> tuple[float, bool]:
-    """Bytes that an example takes, and whether the loss is one number for each."""
-    # Class 0, because these examples may not count.
+def _measure_memory(
+    problem: Problem, inputs: Inputs, labels: Int[Tensor, "n ..."]
+) -> tuple[float, bool]:
+    """Bytes of the graph of one example, and whether the loss has one value per example."""
+    # Class 0, because these examples may be ignored ones.
     labels = torch.zeros_like(labels, device=problem.weights.device)
     single: list[bool] = []
 
-    def started() -> tuple[Callable[[Logits], Scalar], Logits]:
-        logits, classes = rows(problem.logits(inputs), labels, ignore_index=None)
-        logits, total = problem.raised(logits), problem.total(classes)
+    def forward() -> tuple[Callable[[Logits], Scalar], Logits]:
+        logits, classes = flatten_valid(problem.logits(inputs), labels, ignore_index=None)
+        logits, total = problem.promote_dtype(logits), problem.total(classes)
         single.append(problem.loss(logits, classes).ndim == 1)
         return total, logits
 
     def graph() -> Product:
-        return hessian(*started(), problem.weights.tensors)
+        return hessian(*forward(), problem.weights.tensors)
 
-    total, logits = started()
-    check_twice(total(logits), problem.weights.tensors)
-    taken_bytes = saved_bytes(graph, besides=problem.weights.state.values())
-    return max(1.0, taken_bytes / len(labels)), single[0]
+    total, logits = forward()
+    check_twice_differentiable(total(logits), problem.weights.tensors)
+    graph_bytes = saved_bytes(graph, besides=problem.weights.state.values())
+    return max(1.0, graph_bytes / len(labels)), single[0]

@@ -1,35 +1,44 @@
-"""Hessian and Gauss-Newton matrices of a loss over a dataset, as products with vectors."""
+"""Hessian and Gauss-Newton matrices of a loss over a dataset, as matrix-vector products."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
 from calibrant.curvature.batches import Data
-from calibrant.curvature.graphs import MATRICES, Product, measuring
-from calibrant.curvature.problem import Loss, Problem, posed
-from calibrant.curvature.weights import Vector, added, flat
+from calibrant.curvature.graphs import MATRICES, Product, measurement_mode
+from calibrant.curvature.problem import Loss, Problem, make_problem
+from calibrant.curvature.weights import Vector, accumulate, flat
 from calibrant.losses.settings import at_least, one_of
 
 Matrix: TypeAlias = Literal["hessian", "gauss_newton"]
 
-# Bytes of graphs that are kept from one product to the next.
+# Bytes of autograd graphs kept between products.
 KEEP = 2 << 30
+
+
+class OperatorOptions(TypedDict, total=False):
+    """Keyword arguments of `operator`, which functions of a matrix pass on."""
+
+    matrix: Matrix
+    parameters: Sequence[str] | None
+    ignore_index: int | None
+    keep: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator:
-    """A symmetric matrix that is known by its products with vectors; `operator` makes one.
+    """A symmetric matrix given by matrix-vector products; made by `operator`.
 
     Attributes:
-        problem: what is differentiated, at a copy of the weights.
+        problem: the loss function, at a copy of the weights.
         matrix: which second derivative.
-        kept: products of the pieces of the dataset, each with the number of its labels that
-            count; None where they are made anew each time.
+        kept: products of the chunks of the dataset, each with its number of valid labels; None if
+            their graphs are rebuilt for each product.
     """
 
     problem: Problem
@@ -47,22 +56,22 @@ class Operator:
         sums = self.problem.weights.zeros()
         labels = 0
         twice = self.matrix == "hessian"
-        with nullcontext() if self.kept else measuring(self.problem.model, twice=twice):
+        with nullcontext() if self.kept else measurement_mode(self.problem.model, twice=twice):
             for count, product in self.kept or self.problem.products(MATRICES[self.matrix]):
-                added(sums, product(vectors))
+                accumulate(sums, product(vectors))
                 labels += count
         found = flat(sums) / labels
         if not found.isfinite().all():
             raise FloatingPointError(
-                f"a product with the {self.matrix} matrix is not finite: are the weights, are the "
-                "inputs, and is the loss differentiable twice there?"
+                f"a product with the {self.matrix} matrix is not finite: check that weights and "
+                "inputs are finite and the loss is twice differentiable there"
             )
         return found
 
     def dense(self) -> Float64[Tensor, "d d"]:
-        """The matrix itself, for small ones."""
-        rows = torch.eye(self.size, dtype=torch.float64)
-        matrix = torch.stack([self.product(row) for row in rows])
+        """The dense matrix, for small networks."""
+        basis = torch.eye(self.size, dtype=torch.float64)
+        matrix = torch.stack([self.product(unit) for unit in basis])
         return (matrix + matrix.T) / 2
 
 
@@ -84,25 +93,25 @@ def operator(
     G has no negative eigenvalue where the loss is convex in the logits, as cross entropy is, and
     equals H where the logits are linear in the weights.
 
-    The model is in evaluation mode: batch norm is a fixed map, dropout is off. Nothing of it
-    changes, and the matrix stays that of the weights at the time of this call. Only reverse mode
-    is used, so operations need no forward-mode derivative; they must be differentiable twice, and
-    examples must not depend on each other. Batches are taken in the precision of the weights, the
-    sum over batches in float64.
+    The model is used in evaluation mode: batch norm is a fixed map, dropout is off. It is not
+    changed, and the matrix stays that of the weights at the time of this call. Only reverse mode
+    is used, so operations need no forward-mode derivative; they must be twice differentiable, and
+    examples must not depend on each other. Batches are computed in the dtype of the weights, sums
+    over batches in float64.
 
     Args:
-        model: returns logits (n, k) or (n, k, h, w), or an object that has them as `.logits`.
-        loss: of logits (m, k) and labels (m,): one number for each example, or their mean. A mean
-            is taken over whole batches, which costs more memory; a statistic of the batch, such as
-            MMCE, is averaged over the batches of `data`, by size.
-        data: a pair (inputs, labels), which is one batch, or batches of such pairs that can be read
-            again and again. The model is called with `**inputs` where these are a mapping.
+        model: returns logits (n, k) or (n, k, h, w), or an object with an attribute `.logits`.
+        loss: of logits (m, k) and labels (m,): one value per example, or their mean. A mean is
+            computed on whole batches, which takes more memory; a batch statistic, such as MMCE, is
+            averaged over the batches of `data`, by size.
+        data: a pair (inputs, labels), or batches of such pairs that can be iterated repeatedly.
+            The model is called with `**inputs` if these are a mapping.
         matrix: "hessian" or "gauss_newton".
-        parameters: names of parameters, or of modules, whose weights count; None is every
+        parameters: names of parameters, or of modules, to differentiate in; None is every
             parameter that requires a gradient.
-        ignore_index: label of examples or pixels that do not count.
-        keep: bytes of graphs that may be held between products. Where they do not fit, they are
-            made anew for each product, which takes about half as long again.
+        ignore_index: label of ignored examples or pixels.
+        keep: bytes of graphs to keep between products. If they do not fit, they are rebuilt for
+            each product, which takes about half as long again.
 
     Examples:
         >>> from calibrant.losses import cross_entropy
@@ -115,15 +124,15 @@ def operator(
     """
     one_of("matrix", matrix, MATRICES)
     at_least("keep", 0, keep)
-    problem = posed(model, loss, data, parameters=parameters, ignore_index=ignore_index)
+    problem = make_problem(model, loss, data, parameters=parameters, ignore_index=ignore_index)
     kept: list[tuple[int, Product]] = []
     used = 0.0
-    with measuring(problem.model, twice=matrix == "hessian"):
-        for piece in problem.pieces():
-            used += piece.examples * problem.memory
+    with measurement_mode(problem.model, twice=matrix == "hessian"):
+        for chunk in problem.chunks():
+            used += chunk.examples * problem.memory
             if used > keep:
                 return Operator(problem, matrix)
-            kept.append((len(piece.labels), problem.product(MATRICES[matrix], piece)))
+            kept.append((len(chunk.labels), problem.product(MATRICES[matrix], chunk)))
     return Operator(problem, matrix, tuple(kept))
 
 
@@ -136,5 +145,5 @@ def gradient(
     ignore_index: int | None = None,
 ) -> Vector:
     """Gradient of the mean loss over a dataset, flat and in float64; arguments as of `operator`."""
-    problem = posed(model, loss, data, parameters=parameters, ignore_index=ignore_index)
+    problem = make_problem(model, loss, data, parameters=parameters, ignore_index=ignore_index)
     return problem.value_and_gradient()[1]

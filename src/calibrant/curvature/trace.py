@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, Unpack
 
 import torch
 from torch import nn
 
 from calibrant.curvature.batches import Data
 from calibrant.curvature.problem import Loss
-from calibrant.curvature.products import KEEP, Matrix, operator
-from calibrant.curvature.weights import Vector, signs
+from calibrant.curvature.products import OperatorOptions, operator
+from calibrant.curvature.weights import Vector, random_signs
 from calibrant.losses.settings import at_least, one_of
 
 Method: TypeAlias = Literal["hutchinson", "hutch++"]
@@ -23,7 +23,7 @@ ENOUGH = 30
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value from random draws, and its standard error."""
+    """A Monte Carlo estimate and its standard error."""
 
     value: float
     error: float
@@ -40,35 +40,26 @@ def trace(
     loss: Loss,
     data: Data,
     *,
-    matrix: Matrix = "hessian",
     method: Method | None = None,
     products: int = 30,
     seed: int = 0,
-    parameters: Sequence[str] | None = None,
-    ignore_index: int | None = None,
-    keep: int = KEEP,
+    **options: Unpack[OperatorOptions],
 ) -> Estimate:
-    r"""Trace from products with random signs, and its standard error.
+    r"""Trace from products with random sign vectors, and its standard error.
 
     $$\mathrm{tr}\, A = E[s^T A s], \qquad s_i = \pm 1$$
 
-    "hutchinson" is the mean over draws, with variance
-    $2 (\|A\|_F^2 - \sum_i a_{ii}^2) / m$. "hutch++" spends a third of the products to find where A
-    is large, a third to take the trace there exactly, and a third on draws in the rest, which is
-    all that its error is of; a spectrum with a few large values, such as that of a network, suits
-    it. With no more weights than products the trace is exact.
+    "hutchinson" is the mean over vectors, with variance
+    $2 (\|A\|_F^2 - \sum_i a_{ii}^2) / m$. "hutch++" uses a third of the products to find the
+    dominant subspace of A, a third for the exact trace there, and a third for "hutchinson" on the
+    complement, the only source of its error; it suits spectra with a few large eigenvalues, such
+    as those of networks. With no more weights than products the trace is exact.
 
     Args:
-        model: this and `loss`, `data`, `parameters`, `ignore_index` and `keep` as of `operator`.
-        loss: differentiated.
-        data: averaged over.
-        matrix: "hessian" or "gauss_newton".
         method: "hutchinson" or "hutch++"; None is the second from 30 products on.
         products: with the matrix; at least 2, for "hutch++" 6.
-        seed: of the draws.
-        parameters: weights that count.
-        ignore_index: label that does not count.
-        keep: bytes of graphs.
+        seed: of the random vectors.
+        options: of `operator`, as are `model`, `loss` and `data`.
 
     References:
         Hutchinson, A Stochastic Estimator of the Trace of the Influence Matrix, 1990.
@@ -77,38 +68,30 @@ def trace(
     chosen = method or ("hutch++" if products >= ENOUGH else "hutchinson")
     one_of("method", chosen, METHODS)
     at_least("products", 6 if chosen == "hutch++" else 2, products)
-    curvature = operator(
-        model,
-        loss,
-        data,
-        matrix=matrix,
-        parameters=parameters,
-        ignore_index=ignore_index,
-        keep=keep,
-    )
-    return estimated(curvature.product, curvature.size, method=chosen, products=products, seed=seed)
+    matrix = operator(model, loss, data, **options)
+    return estimate_trace(matrix.product, matrix.size, method=chosen, products=products, seed=seed)
 
 
-def estimated(
+def estimate_trace(
     product: Callable[[Vector], Vector], size: int, *, method: Method, products: int, seed: int
 ) -> Estimate:
     """The same for any symmetric matrix."""
     if size <= products:
-        rows = torch.eye(size, dtype=torch.float64)
-        return Estimate(sum(float(row @ product(row)) for row in rows), 0.0)
+        basis = torch.eye(size, dtype=torch.float64)
+        return Estimate(sum(float(each @ product(each)) for each in basis), 0.0)
     if method == "hutchinson":
-        return average([float(each @ product(each)) for each in signs(size, products, seed)])
+        return average([float(each @ product(each)) for each in random_signs(size, products, seed)])
     third = products // 3
-    drawn = signs(size, products - third, seed)
-    images = [product(next(drawn)) for _ in range(third)]
-    large = torch.linalg.qr(torch.stack(images, 1))[0].T.contiguous()
-    exact = sum(float(row @ product(row)) for row in large)
-    rests = (each - large.T @ (large @ each) for each in drawn)
-    rest = average([float(each @ product(each)) for each in rests])
+    vectors = random_signs(size, products - third, seed)
+    images = [product(next(vectors)) for _ in range(third)]
+    dominant = torch.linalg.qr(torch.stack(images, 1))[0].T.contiguous()
+    exact = sum(float(each @ product(each)) for each in dominant)
+    complements = (each - dominant.T @ (dominant @ each) for each in vectors)
+    rest = average([float(each @ product(each)) for each in complements])
     return Estimate(exact + rest.value, rest.error)
 
 
 def average(draws: Sequence[float]) -> Estimate:
-    """Mean of independent draws and its standard error; one draw has none that is known."""
+    """Mean of independent draws and its standard error, which is NaN for a single draw."""
     error = stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else math.nan
     return Estimate(fmean(draws), error)

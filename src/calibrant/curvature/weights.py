@@ -1,4 +1,4 @@
-"""The weights a curvature is taken in: a copy of a model's, and flat vectors of their size."""
+"""A copy of a model's weights, and flat vectors of their size."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,10 +13,10 @@ Vector = Float64[Tensor, " d"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weights:
-    """Weights that count, by name, and everything else that the model is called with.
+    """Chosen weights by name, and all other tensors of the model.
 
-    All are copies: what is measured stays what it was when the model trains on, and nothing that
-    a forward pass writes reaches the model.
+    All are copies: they stay the same when the model is trained further, and a forward pass that
+    writes to buffers does not change the model.
     """
 
     chosen: dict[str, Tensor]
@@ -24,7 +24,7 @@ class Weights:
 
     @property
     def size(self) -> int:
-        """Number of weights that count."""
+        """Number of chosen weights."""
         return sum(each.numel() for each in self.tensors)
 
     @property
@@ -34,26 +34,26 @@ class Weights:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The weights that count, in the order of flat vectors."""
+        """The chosen weights, in the order of flat vectors."""
         return [*self.chosen.values()]
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """Device of the weights."""
         return self.tensors[0].device
 
     def zeros(self) -> list[Tensor]:
-        """Sums over batches, in float64, before the first."""
+        """Zeros in float64, to accumulate sums over batches."""
         return [torch.zeros_like(each, dtype=torch.float64) for each in self.tensors]
 
     def split(self, vector: Vector) -> list[Tensor]:
-        """A flat vector as tensors like the weights."""
+        """A flat vector as tensors with the shapes of the weights."""
         if vector.shape != (self.size,):
             raise ValueError(f"vector must be ({self.size},), got {tuple(vector.shape)}")
-        pieces = torch.split(vector, [each.numel() for each in self.tensors])
+        parts = torch.split(vector, [each.numel() for each in self.tensors])
         return [
-            torch.empty_like(each).copy_(piece.view(each.shape))
-            for each, piece in zip(self.tensors, pieces, strict=True)
+            torch.empty_like(each).copy_(part.view(each.shape))
+            for each, part in zip(self.tensors, parts, strict=True)
         ]
 
     def moved(self, vector: Vector) -> "Weights":
@@ -66,13 +66,13 @@ class Weights:
         return Weights(moved, self.others)
 
 
-def copied(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
+def copy_weights(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
     """Copy the weights of a model.
 
     Args:
-        model: its parameters must hold numbers.
-        parameters: names of parameters, or of modules, whose weights count; None is every
-            parameter that requires a gradient.
+        model: its parameters must be initialised.
+        parameters: names of parameters, or of modules, to choose; None is every parameter that
+            requires a gradient.
     """
     named = dict(model.named_parameters())
     if parameters is None:
@@ -81,9 +81,9 @@ def copied(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
         names = [name for name in named if any(_within(name, each) for each in parameters)]
         for each in parameters:
             if not any(_within(name, each) for name in named):
-                raise ValueError(f"no parameter is called {each!r}; there are {_listed([*named])}")
+                raise ValueError(f"no parameter {each!r}; expected one of {_listed([*named])}")
     if not names:
-        raise ValueError("no parameter counts: none requires a gradient, or none was named")
+        raise ValueError("no parameter is chosen: none requires a gradient, or none was named")
     chosen = {name: _copy(named[name]).requires_grad_() for name in names}
     others = {name: _copy(each) for name, each in named.items() if name not in chosen}
     others |= {name: each.detach().clone() for name, each in model.named_buffers()}
@@ -91,24 +91,24 @@ def copied(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
 
 
 def flat(tensors: Sequence[Tensor]) -> Vector:
-    """Tensors, one after the other, as one vector."""
+    """Concatenate tensors to one flat vector."""
     return torch.cat([each.detach().double().reshape(-1).cpu() for each in tensors])
 
 
-def added(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
-    """Add the part of one batch to the sums."""
+def accumulate(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+    """Add the values of one batch to the sums."""
     for total, part in zip(sums, parts, strict=True):
         total.add_(part.detach())
 
 
-def unit(size: int, seed: int) -> Vector:
-    """A random direction."""
+def random_direction(size: int, seed: int) -> Vector:
+    """A random vector of norm about one."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(size, generator=generator, dtype=torch.float64) / math.sqrt(size)
 
 
-def signs(size: int, draws: int, seed: int) -> Iterator[Vector]:
-    """Random vectors of plus and minus one."""
+def random_signs(size: int, draws: int, seed: int) -> Iterator[Vector]:
+    """Random vectors of entries 1 and -1 (Rademacher)."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(draws):
         yield torch.randint(2, (size,), generator=generator).double() * 2 - 1

@@ -1,4 +1,4 @@
-"""Datasets: real ones cut into splits, and synthetic predictions whose true error is known."""
+"""Datasets: real ones in splits, and synthetic predictions with known calibration error."""
 
 from calibrant.data.augment import Augmentation
 from calibrant.data.long_tail import frequency_groups, tail_groups

@@ -1,4 +1,4 @@
-"""Random changes of training inputs: whole batches at once, and repeatable."""
+"""Reproducible data augmentation of whole batches."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,25 +16,25 @@ from calibrant.data.text import PAD, UNKNOWN
 from calibrant.setting_errors import SettingError
 from calibrant.shapes import Index
 
-# Names of the random numbers of an example in an epoch.
+# Indices of the random numbers of an example in an epoch.
 ROW, COLUMN, FLIP, PARTNER, SHARE, WORD = range(6)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    r"""Shift, mirror and mix images; leave words out.
+    r"""Random crops, flips and mixup of images; word dropout of text.
 
     Every random number is a function of seed, epoch and the example's position in the split, so
-    what happens to it does not depend on which others share its batch.
+    the result does not depend on the other examples of the batch.
 
     With mixup $x' = s\,x + (1 - s)\,\tilde x$, $s \sim \mathrm{Beta}(mixup, mixup)$, where
-    $\tilde x$ is any example of the split, shifted and mirrored as it is on its own in that epoch.
+    $\tilde x$ is any example of the split, cropped and flipped as it is itself in that epoch.
 
     Attributes:
-        crop: pads by so many black pixels on each side and cuts back to size anywhere in it.
-        flip: mirrors half of the images, left to right.
-        mixup: parameter of the Beta distribution; 0 mixes nothing.
-        word_dropout: chance of each word of a text to become the unknown one.
+        crop: padding in black pixels on each side, before cropping at a random position.
+        flip: flips half of the images horizontally.
+        mixup: parameter of the Beta distribution; 0 disables mixup.
+        word_dropout: probability of each word to be replaced by the unknown token.
 
     References:
         Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018, arXiv:1710.09412.
@@ -56,26 +56,26 @@ class Augmentation:
     def __call__(
         self, split: Split, index: Tensor, *, seed: int, epoch: int, ignore_index: int | None = None
     ) -> Batch:
-        """Return the changed examples at `index`, ready for the network.
+        """Return the augmented examples at `index`, ready for the network.
 
         Args:
             split: usually train.
-            index: positions in it.
+            index: positions in the split.
             seed: at least 0.
             epoch: at least 0.
-            ignore_index: masks that are cropped: the label of the pixels from outside the image.
+            ignore_index: for cropped masks, the label of pixels outside the image.
         """
         self._check(split, ignore_index)
         if self.word_dropout:
-            return self._dropped(split, index, seed, epoch)
-        batch = self._moved(split, index, seed, epoch, ignore_index)
+            return self._drop_words(split, index, seed, epoch)
+        batch = self._crop_and_flip(split, index, seed, epoch, ignore_index)
         if not self.mixup:
             return batch
         at = index.numpy()
         partner = torch.from_numpy((uniform(seed, epoch, PARTNER, at) * len(split)).astype("i8"))
         chance = special.betaincinv(self.mixup, self.mixup, uniform(seed, epoch, SHARE, at))
         share = torch.from_numpy(chance.astype("f4"))
-        other = self._moved(split, partner, seed, epoch, ignore_index)
+        other = self._crop_and_flip(split, partner, seed, epoch, ignore_index)
         weight = share.view(-1, *[1] * (batch.inputs.ndim - 1))
         return replace(
             batch,
@@ -92,21 +92,21 @@ class Augmentation:
                 f"use Augmentation({'word_dropout' if tokens else 'mixup'}=...) or none"
             )
         if self.word_dropout and not tokens:
-            raise ValueError("word_dropout is for text, these inputs are no token numbers")
+            raise ValueError("word_dropout is for text, these inputs are not token ids")
         if self.mixup and tokens:
-            raise ValueError("mixup is for images and vectors, token numbers cannot be mixed")
+            raise ValueError("mixup is for images and vectors, not for token ids")
         if self.mixup and split.labels.ndim > 1:
-            raise ValueError("mixup is for whole images, masks cannot be mixed")
+            raise ValueError("mixup is for whole images, not for masks")
         if self.crop and self.crop >= min(split.inputs.shape[2:]):
             raise ValueError(
                 f"crop must be less than the size of the images, {tuple(split.inputs.shape[2:])}; "
                 f"got {self.crop}"
             )
         if self.crop and split.labels.ndim > 1 and ignore_index is None:
-            raise ValueError("cropped masks need ignore_index, the label of pixels from outside")
+            raise ValueError("cropped masks need ignore_index, the label of pixels outside")
 
-    def _dropped(self, split: Split, index: Tensor, seed: int, epoch: int) -> Batch:
-        """Make some words unknown."""
+    def _drop_words(self, split: Split, index: Tensor, seed: int, epoch: int) -> Batch:
+        """Replace random words by the unknown token."""
         batch = split.batch(index)
         words = batch.inputs.numpy()
         place = index.numpy()[:, None] * words.shape[1] + np.arange(words.shape[1])
@@ -114,13 +114,13 @@ class Augmentation:
         dropped = (chance < self.word_dropout) & (words != PAD)
         return replace(batch, inputs=torch.from_numpy(np.where(dropped, UNKNOWN, words)))
 
-    def _moved(
+    def _crop_and_flip(
         self, split: Split, index: Tensor, seed: int, epoch: int, ignore_index: int | None
     ) -> Batch:
-        """Shift and mirror."""
+        """Crop and flip at random."""
         if not (self.crop or self.flip):
             return split.batch(index)
-        # One thread of numpy: for so few bytes several of torch cost more than they save.
+        # Numpy in one thread: for so few bytes torch's threads cost more than they save.
         at = index.numpy()
         images, labels = split.inputs.numpy()[at], split.labels.numpy()[at]
         dense = labels.ndim > 1
@@ -133,15 +133,15 @@ class Augmentation:
             if dense and ignore_index is not None:
                 labels = _cropped(labels[:, None], self.crop, down, right, ignore_index)[:, 0]
         if self.flip:
-            mirrored = np.flatnonzero(uniform(seed, epoch, FLIP, at) < 0.5)
-            images[mirrored] = images[mirrored][..., ::-1]
+            flipped = np.flatnonzero(uniform(seed, epoch, FLIP, at) < 0.5)
+            images[flipped] = images[flipped][..., ::-1]
             if dense:
-                labels[mirrored] = labels[mirrored][..., ::-1]
+                labels[flipped] = labels[flipped][..., ::-1]
         return Batch(split.ready(torch.from_numpy(images)), torch.from_numpy(labels).long(), index)
 
 
 def _cropped(images: NDArray[Any], pad: int, down: Index, right: Index, fill: int) -> NDArray[Any]:
-    """Cut (n, c, h, w) out of the padded images, each at its own place."""
+    """Crop (n, c, h, w) from the padded images, each at its own position."""
     n, channels, height, width = images.shape
     padded = np.full((n, channels, height + 2 * pad, width + 2 * pad), fill, dtype=images.dtype)
     padded[:, :, pad:-pad, pad:-pad] = images

@@ -17,7 +17,7 @@ from calibrant.data.finding import counts_to_posterior, first, first_with, label
 from calibrant.data.images import checked_labels
 from calibrant.data.options import check_names
 from calibrant.data.pickled import MAX_BYTES, unpickled
-from calibrant.data.source import Part, Source, in_memory
+from calibrant.data.source import Part, Source, in_memory, numbered_classes
 from calibrant.files.checks import check_file, one_line
 from calibrant.files.checks import human as readable
 
@@ -36,12 +36,12 @@ HUMAN_LABELS: dict[str, tuple[str, int | None]] = {
 
 
 def cifar10(folders: list[Path], *, human: bool = False, label_noise: float | str = 0.0) -> Source:
-    """CIFAR-10, with the human labels of CIFAR-10H (test) and CIFAR-10N (train) if asked for.
+    """CIFAR-10, optionally with the human labels of CIFAR-10H (test) and CIFAR-10N (train).
 
     Args:
-        folders: where to look.
-        human: test carries the shares of human answers as its `posterior`; from the npz file.
-        label_noise: a fraction, or which human labels train gets: 'worse', 'aggregate', 'random1',
+        folders: to search.
+        human: test has the frequencies of human labels as its `posterior`; from the npz file.
+        label_noise: a fraction, or human labels for train: 'worse', 'aggregate', 'random1',
             'random2', 'random3'; from the npz files. Val and test stay clean.
 
     References:
@@ -60,8 +60,8 @@ def cifar10(folders: list[Path], *, human: bool = False, label_noise: float | st
         return found
     path = first(folders, ["cifar10_A.npz", "cifar10.npz"])
     if path is None:
-        wanted = "cifar10_A.npz" if human or named else "cifar-10-batches-py or cifar10_A.npz"
-        raise FileNotFoundError(f"no {wanted}")
+        expected = "cifar10_A.npz" if human or named else "cifar-10-batches-py or cifar10_A.npz"
+        raise FileNotFoundError(f"no {expected}")
     train_part, test = (labelled_images(path, split, 10) for split in ("train", "test"))
     if human:
         posterior = counts_to_posterior(path, "human_counts_test", len(test), 10)
@@ -80,7 +80,7 @@ def cifar100(folders: list[Path]) -> Source:
     if path is None:
         raise FileNotFoundError(f"no {place}, {archive} or cifar100.npz")
     train, test = (labelled_images(path, split, 100) for split in ("train", "test"))
-    return Source(train, test, class_names=_numbered())
+    return Source(train, test, class_names=numbered_classes(100))
 
 
 def _batches(
@@ -92,7 +92,7 @@ def _batches(
     test: str = "test_batch",
     labels: bytes = b"labels",
 ) -> tuple[Part, Part] | None:
-    """Train and test from the folder of batches, or from its archive; None if there is neither."""
+    """Train and test from the folder of batches or its archive; None if neither exists."""
     contents = _contents(folders, place, archive, [*train, test])
     if contents is None:
         return None
@@ -116,26 +116,26 @@ def _contents(
 
 
 def _unpacked(archive: Path, place: str, names: Sequence[str]) -> dict[Path, bytes]:
-    """Members of the archive in one pass; nothing is written to disk."""
-    wanted = {f"{place}/{name}": archive / name for name in names}
+    """Members of the archive, read in one pass without writing to disk."""
+    members = {f"{place}/{name}": archive / name for name in names}
     found: dict[Path, bytes] = {}
     check_file(archive)
     try:
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
-                if member.name in wanted and member.isreg():
-                    _check_size(wanted[member.name], member.size)
+                if member.name in members and member.isreg():
+                    _check_size(members[member.name], member.size)
                     stream = tar.extractfile(member)
-                    found[wanted[member.name]] = b"" if stream is None else stream.read()
-            # The checksum of a gzip file is its last bytes, behind the padding of the archive.
+                    found[members[member.name]] = b"" if stream is None else stream.read()
+            # The checksum of a gzip file follows the padding of the archive: read to the end.
             if tar.fileobj is not None and len(tar.fileobj.read(MAX_PADDING)) == MAX_PADDING:
-                raise tarfile.ReadError("it goes on after its end")
+                raise tarfile.ReadError("data after the end of the archive")
     except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise ValueError(f"{archive} is not a whole tar archive: {one_line(error)}") from None
-    missing = [path.name for path in wanted.values() if path not in found]
+        raise ValueError(f"{archive} is not a complete tar archive: {one_line(error)}") from None
+    missing = [path.name for path in members.values() if path not in found]
     if missing:
         raise ValueError(f"{archive} has no {place}/{missing[0]}")
-    return {path: found[path] for path in wanted.values()}
+    return {path: found[path] for path in members.values()}
 
 
 def _batch(path: Path, content: bytes, key: bytes, classes: int) -> tuple[Tensor, Tensor]:
@@ -146,7 +146,7 @@ def _batch(path: Path, content: bytes, key: bytes, classes: int) -> tuple[Tensor
     labels = held.get(key)
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
         raise ValueError(
-            f"{path}: {key.decode()!r} must be a list of numbers, got {_shown(labels)}"
+            f"{path}: {key.decode()!r} must be a list of integers, got {_shown(labels)}"
         )
     images = torch.from_numpy(data.reshape(-1, 3, 32, 32).copy())
     try:
@@ -157,11 +157,11 @@ def _batch(path: Path, content: bytes, key: bytes, classes: int) -> tuple[Tensor
 
 
 def _fine_names(folders: Sequence[Path], place: str, archive: str) -> tuple[str, ...]:
-    """Names of the 100 classes, or numbers where the file of names is absent."""
+    """Names of the 100 classes, or numbers if the file of names is missing."""
     try:
         contents = _contents(folders, place, archive, ["meta"])
     except ValueError:
-        return _numbered()
+        return numbered_classes(100)
     for path, content in (contents or {}).items():
         names = unpickled(path, content).get(b"fine_label_names")
         if isinstance(names, list) and len(names) == 100:
@@ -171,11 +171,7 @@ def _fine_names(folders: Sequence[Path], place: str, archive: str) -> tuple[str,
             if len(set(texts)) == 100:
                 return texts
         raise ValueError(f"{path}: 'fine_label_names' must be 100 different names")
-    return _numbered()
-
-
-def _numbered() -> tuple[str, ...]:
-    return tuple(f"class {i}" for i in range(100))
+    return numbered_classes(100)
 
 
 def _human_labels(folders: Sequence[Path], which: str, clean: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From a source to splits: disjoint by construction, and pure functions of the seed."""
+"""Split a source into train, val and test: disjoint, and determined by the seed."""
 
 from dataclasses import dataclass, replace
 
@@ -16,15 +16,15 @@ from calibrant.data.text import encoded, vocabulary_of, words_of
 from calibrant.shapes import Index
 
 VAL = 0.1
-# Of a source without a test split; the same examples for every seed.
+# Fraction for a source without a test split.
 TEST = 0.2
-# Every seed is measured on the same test examples, so this one cuts those.
+# Seed of the test split: all seeds use the same test examples.
 FIXED = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """Which examples of a part go to a split, and the number of its first row."""
+class Selection:
+    """The examples of a part that a split uses, and the row number of the part's first example."""
 
     part: Part
     index: Index
@@ -32,12 +32,12 @@ class Chosen:
 
     @property
     def labels(self) -> Tensor:
-        """Their labels, clean."""
+        """Their clean labels."""
         return self.part.labels[torch.from_numpy(self.index)]
 
 
 def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> Splits:
-    """Choose the examples of each split, then read them."""
+    """Select the examples of each split, then read them."""
     train, val, test = choose(name, source, seed, options)
     classes = len(source.class_names)
     if options.long_tail > 1:
@@ -57,13 +57,13 @@ def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> S
     if kind == "text":
         inputs, numbers = _tokens(chosen, options.vocabulary, options.length or source.length)
     else:
-        inputs = {job: each.part.inputs(each.index) for job, each in chosen.items()}
+        inputs = {role: each.part.inputs(each.index) for role, each in chosen.items()}
     scale = None
     if kind in ("images", "masks"):
         size = height_and_width(options.size)
-        inputs = {job: resized(images, size) for job, images in inputs.items()}
+        inputs = {role: resized(images, size) for role, images in inputs.items()}
         scale = scale_of(inputs["train"])
-    splits = {job: _split(each, inputs[job], options, scale) for job, each in chosen.items()}
+    splits = {role: _split(each, inputs[role], options, scale) for role, each in chosen.items()}
     if kind != "masks":
         splits["train"] = replace(splits["train"], labels=labels)
     return Splits(
@@ -78,41 +78,43 @@ def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> S
     )
 
 
-def choose(name: str, source: Source, seed: int, options: Options) -> tuple[Chosen, Chosen, Chosen]:
+def choose(
+    name: str, source: Source, seed: int, options: Options
+) -> tuple[Selection, Selection, Selection]:
     """Positions of train, val and test, each sorted; test is the same for every seed."""
     pool = np.arange(len(source.train))
     first_test = len(pool) + (len(source.val) if source.val is not None else 0)
     if source.test is not None:
-        test = Chosen(source.test, np.arange(len(source.test)), first_test)
+        test = Selection(source.test, np.arange(len(source.test)), first_test)
     else:
         order = stratified_order(source.train.labels.numpy(), FIXED, Purpose.TEST)
         cut_at = round(TEST * len(pool))
-        test, pool = Chosen(source.train, order[:cut_at], 0), np.sort(order[cut_at:])
+        test, pool = Selection(source.train, order[:cut_at], 0), np.sort(order[cut_at:])
     if source.val is not None:
         if options.val is not None:
-            raise ValueError(f"{name} has a val split of its own; leave out val={options.val}")
-        val = Chosen(source.val, np.arange(len(source.val)), len(source.train))
-        train = _limited(Chosen(source.train, pool, 0), options.limit, seed)
+            raise ValueError(f"{name} has its own val split; remove val={options.val}")
+        val = Selection(source.val, np.arange(len(source.val)), len(source.train))
+        train = _limited(Selection(source.train, pool, 0), options.limit, seed)
         val = _limited(val, options.limit, seed)
     else:
         fraction = VAL if options.val is None else options.val
         order = pool[stratified_order(source.train.labels.numpy()[pool], seed, Purpose.VAL)]
         cut_at = round(fraction * len(pool))
         total = min(options.limit or len(pool), len(pool))
-        # Beginnings of two fixed orders: a smaller limit takes subsets of both.
+        # Prefixes of two fixed orders: a smaller limit gives subsets of both.
         kept = round(fraction * total)
-        val = Chosen(source.train, order[:kept], 0)
-        train = _limited(Chosen(source.train, order[cut_at:], 0), total - kept, seed)
+        val = Selection(source.train, order[:kept], 0)
+        train = _limited(Selection(source.train, order[cut_at:], 0), total - kept, seed)
     test = _limited(test, options.limit, FIXED)
     found = tuple(replace(each, index=np.sort(each.index)) for each in (train, val, test))
-    for job, each in zip(("train", "val", "test"), found, strict=True):
+    for role, each in zip(("train", "val", "test"), found, strict=True):
         if not len(each.index):
-            raise ValueError(f"{name}: {job} is left without examples; raise limit or change val")
+            raise ValueError(f"{name}: {role} has no examples; raise limit or change val")
     return found[0], found[1], found[2]
 
 
 def noisy_labels(labels: Tensor, classes: int, fraction: float, seed: int) -> Tensor:
-    """Replace a fraction of the labels by another class, each other one equally likely."""
+    """Replace a fraction of the labels by a uniformly random other class."""
     if classes < 2:
         raise ValueError("label_noise needs at least 2 classes, got 1")
     random = generator(seed, Purpose.NOISE)
@@ -122,25 +124,25 @@ def noisy_labels(labels: Tensor, classes: int, fraction: float, seed: int) -> Te
     return noisy
 
 
-def _limited(chosen: Chosen, limit: int | None, seed: int) -> Chosen:
+def _limited(chosen: Selection, limit: int | None, seed: int) -> Selection:
     if limit is None or limit >= len(chosen.index):
         return chosen
     order = stratified_order(chosen.labels.numpy(), seed, Purpose.LIMIT)
     return replace(chosen, index=chosen.index[order[:limit]])
 
 
-def _tokens(chosen: dict[str, Chosen], size: int, length: int) -> tuple[dict[str, Tensor], int]:
-    """Tokens of each split, and how many numbers there are; words are counted in train alone."""
+def _tokens(chosen: dict[str, Selection], size: int, length: int) -> tuple[dict[str, Tensor], int]:
+    """Tokens of each split and the size of the vocabulary, which is built from train alone."""
     words = {
-        job: [words_of(text, length) for text in each.part.inputs(each.index)]
-        for job, each in chosen.items()
+        role: [words_of(text, length) for text in each.part.inputs(each.index)]
+        for role, each in chosen.items()
     }
     numbers = vocabulary_of(words["train"], size)
-    tokens = {job: encoded(documents, numbers, length) for job, documents in words.items()}
+    tokens = {role: encoded(documents, numbers, length) for role, documents in words.items()}
     return tokens, len(numbers) + 2
 
 
-def _split(chosen: Chosen, inputs: Tensor, options: Options, scale: Scale | None) -> Split:
+def _split(chosen: Selection, inputs: Tensor, options: Options, scale: Scale | None) -> Split:
     part, index = chosen.part, torch.from_numpy(chosen.index)
     labels = chosen.labels
     if part.masks is not None:

@@ -1,4 +1,4 @@
-"""Where the files of a dataset are, and what is in them."""
+"""Find the files of a dataset, and read arrays of npz files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +11,12 @@ from calibrant import files
 from calibrant.data.images import checked_labels, from_channels_last
 from calibrant.data.source import Part, in_memory
 
-# Text may be this large; a document may not be longer than the text it is cut from.
+# Largest size of the text of a split.
 MAX_TEXT = 4 * 2**30
 
 
 def first(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """The first of these names that is in one of the folders; '.' is a folder itself."""
+    """The first of these names that exists in one of the folders; '.' is the folder itself."""
     for folder in folders:
         for name in names:
             if (folder / name).exists():
@@ -25,7 +25,7 @@ def first(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
 
 
 def first_with(folders: Sequence[Path], places: Sequence[str], needed: str) -> Path | None:
-    """The first of these places that holds the needed file or folder."""
+    """The first of these subfolders that contains the needed file or folder."""
     found = first(folders, [f"{place}/{needed}" for place in places])
     return None if found is None else found.parents[len(Path(needed).parts) - 1]
 
@@ -39,15 +39,17 @@ def labelled_images(path: Path, split: str, classes: int) -> Part:
 
 
 def labelled_texts(path: Path, split: str, classes: int) -> Part:
-    """Documents of an npz file: `text_<split>` is cut at `offsets_<split>`; `y_<split>` classes."""
+    """Documents of an npz file: `text_<split>` split at `offsets_<split>`; classes `y_<split>`."""
     names = [f"text_{split}", f"offsets_{split}", f"y_{split}"]
     text, offsets, y = files.read(path, names, max_bytes=MAX_TEXT).values()
     if text.dtype != np.uint8 or text.ndim != 1:
         raise ValueError(f"{path}: {names[0]!r} must be bytes (n,), got {text.dtype} {text.shape}")
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
-        raise ValueError(f"{path}: {names[1]!r} must be whole numbers, at least 2 of them")
+        raise ValueError(f"{path}: {names[1]!r} must be at least 2 integers")
     if offsets[0] != 0 or offsets[-1] != len(text) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"{path}: {names[1]!r} must rise from 0 to {len(text)}, the text's length")
+        raise ValueError(
+            f"{path}: {names[1]!r} must increase from 0 to the text length {len(text)}"
+        )
     labels = checked_labels(path, names[2], y, len(offsets) - 1, classes)
     whole, cuts = text.tobytes(), offsets.tolist()
     return Part(
@@ -74,7 +76,7 @@ def masked_images(path: Path, split: str) -> Part:
 
 
 def counts_to_posterior(path: Path, name: str, n: int, k: int) -> Tensor:
-    """Shares of human answers, (n, k), float64, from how many gave each."""
+    """Frequencies of human labels, (n, k), float64, from their counts."""
     counts = files.read(path, [name])[name]
     if counts.dtype.kind not in "iu" or counts.shape != (n, k) or (counts.sum(1) == 0).any():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Images in folders named after their class, decoded only if they are kept."""
+"""Images in folders named after their class; only selected images are decoded."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from calibrant.files.checks import listed, one_line
 from calibrant.shapes import Index
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-# Pixels of one image: a small file can claim to be a huge picture.
+# Most pixels of one image: a small file can declare a huge image.
 MAX_PIXELS = 100_000_000
 MAX_ANNOTATIONS = 64 * 2**20
 
@@ -26,9 +26,9 @@ Mode = Literal["RGB", "L", "mask"]
 
 
 def image_folder(folders: list[Path], *, size: Size = None) -> Source:
-    """Images in `train/<class>/`, and if there are any in `val/<class>/` and `test/<class>/`.
+    """Images in `train/<class>/`, and optionally in `val/<class>/` and `test/<class>/`.
 
-    Without a test folder val becomes test; without both a fifth of train does.
+    Without a test folder val becomes test; without both a fifth of train becomes test.
     """
     base = first_with(folders, [".", "image_folder"], "train")
     if base is None:
@@ -36,16 +36,16 @@ def image_folder(folders: list[Path], *, size: Size = None) -> Source:
     names = tuple(sorted(path.name for path in (base / "train").iterdir() if path.is_dir()))
     if len(names) < 2:
         raise ValueError(f"{base / 'train'} must have a folder for each class, got {listed(names)}")
-    train, val, test = (_classes(base / job, names, size) for job in ("train", "val", "test"))
+    train, val, test = (_classes(base / role, names, size) for role in ("train", "val", "test"))
     if train is None:
-        raise ValueError(f"{base / 'train'} has no images; known are {', '.join(SUFFIXES)}")
+        raise ValueError(f"{base / 'train'} has no images; supported: {', '.join(SUFFIXES)}")
     if test is None:
         val, test = None, val
     return Source(train, test, val, class_names=names)
 
 
 def tiny_imagenet(folders: list[Path], *, size: Size = None) -> Source:
-    """Tiny ImageNet; its val, which has labels, becomes test, and val is cut from train."""
+    """Tiny ImageNet; its labelled val split becomes test, and val is taken from train."""
     places = [".", "tiny-imagenet-200", "tiny_imagenet"]
     base = first_with(folders, places, "val/val_annotations.txt")
     if base is None:
@@ -57,7 +57,7 @@ def tiny_imagenet(folders: list[Path], *, size: Size = None) -> Source:
     ]
     annotations = base / "val" / "val_annotations.txt"
     if not annotations.is_file() or annotations.stat().st_size > MAX_ANNOTATIONS:
-        raise ValueError(f"{annotations} is no file, or far too large for a list of images")
+        raise ValueError(f"{annotations} is not a file, or too large for a list of images")
     held_out = []
     for line, text in enumerate(annotations.read_text("utf-8", "replace").splitlines(), 1):
         name, _, rest = text.partition("\t")
@@ -77,12 +77,12 @@ def decoded(paths: Sequence[Path], mode: Mode, size: Size = None) -> Tensor:
 
 
 def stacked(images: Iterable[tuple[object, Tensor]], count: int, size: Size = None) -> Tensor:
-    """Collect (c, h, w) images, each with where it is from: brought to `size`, or all of one."""
-    wanted = height_and_width(size)
+    """Stack (source, image) pairs of (c, h, w) images, resized to `size` or all of one size."""
+    target = height_and_width(size)
     result = torch.empty(0)
     first: object = None
     for position, (where, given) in enumerate(images):
-        image = resized(given[None], wanted)[0]
+        image = resized(given[None], target)[0]
         if position == 0:
             first = where
             check_bytes(str(where), image.numel() * count)
@@ -91,18 +91,18 @@ def stacked(images: Iterable[tuple[object, Tensor]], count: int, size: Size = No
             (height, width), (others, other) = image.shape[1:], result.shape[2:]
             raise ValueError(
                 f"{where} is {width} x {height}, {first} is {other} x {others}; "
-                "pass size=... to bring all images to one size"
+                "pass size=... to resize all images"
             )
         result[position] = image
     return result
 
 
 def pixels(image: Any, mode: Mode) -> Tensor:
-    """Turn a Pillow image into uint8 (c, h, w); a mask keeps its numbers, whatever its palette."""
+    """Convert a Pillow image to uint8 (c, h, w); a mask keeps its class numbers."""
     if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"it claims {image.width} x {image.height} pixels")
+        raise ValueError(f"it declares {image.width} x {image.height} pixels")
     if mode == "mask" and image.mode not in ("1", "L", "P"):
-        raise ValueError(f"a mask must have one number a pixel, this one is {image.mode}")
+        raise ValueError(f"a mask must have one channel, this one is {image.mode}")
     array = np.array(image if mode == "mask" else image.convert(mode)).astype(np.uint8, copy=False)
     return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).movedim(2, 0)
 
@@ -115,21 +115,21 @@ def _opened(library: Any, path: Path, mode: Mode) -> Tensor:
         raise FileNotFoundError(f"no such file: {path}") from None
     except Exception as error:
         # Decoders fail in many ways on damaged files.
-        raise ValueError(f"{path} is not an image that can be read: {one_line(error)}") from None
+        raise ValueError(f"{path} is not a readable image: {one_line(error)}") from None
 
 
 def _classes(folder: Path, names: Sequence[str], size: Size) -> Part | None:
     if not folder.is_dir():
         return None
-    strange = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(names))
-    if strange:
-        raise ValueError(f"{folder} has classes that train has not: {listed(strange)}")
+    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(names))
+    if unknown:
+        raise ValueError(f"{folder} has classes that train does not have: {listed(unknown)}")
     files = [(path, i) for i, name in enumerate(names) for path in _images(folder / name)]
     return _part(files, size) if files else None
 
 
 def is_image(path: Path) -> bool:
-    """Whether this is a file with the ending of an image; a pipe could keep us waiting for ever."""
+    """Whether this is a regular file with an image suffix; reading a pipe could block."""
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 

@@ -1,4 +1,4 @@
-"""Embedded datasets: digits, and two whose true class posterior is known."""
+"""Embedded datasets: digits, and two with known class posterior."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ import torch
 from scipy import special
 
 from calibrant.checks import as_tensor
-from calibrant.data.source import Source, in_memory
+from calibrant.data.source import Source, in_memory, numbered_classes
 from calibrant.extras import need
 
-# The data themselves are the same for every seed, which only cuts them.
+# The data are the same for every seed, which only determines the splits.
 DATA_SEED = 20_240_229
 
 
@@ -18,7 +18,7 @@ def digits(folders: list[Path]) -> Source:
     """Handwritten digits of 8 x 8 pixels that come with scikit-learn."""
     library = need("sklearn.datasets", extra="sklearn", what="the digits dataset")
     found = library.load_digits()
-    # Sixteen grey levels; full scale, as in every other set of images.
+    # Sixteen grey levels, scaled to 0..255.
     images = (found.images * (255 / 16)).round().astype(np.uint8)[:, None]
     part = in_memory(as_tensor("images", images), as_tensor("labels", found.target))
     return Source(part, None, class_names=tuple("0123456789"))
@@ -33,7 +33,7 @@ def blobs(
     dimensions: int = 2,
     spread: float = 1.0,
 ) -> Source:
-    r"""Gaussian blobs of one variance, whose posterior is known in closed form.
+    r"""Gaussian blobs of equal variance, whose posterior is known in closed form.
 
     With means $\mu_c$ from a standard normal times 2 and classes equally likely,
     $$P(c \mid x) = \mathrm{softmax}_c\left(-\|x - \mu_c\|^2 / 2\,spread^2\right).$$
@@ -45,11 +45,11 @@ def blobs(
         random = _stream(stream)
         labels = random.integers(0, classes, size)
         points = (means[labels] + spread * random.normal(size=(size, dimensions))).astype("f4")
-        # Of the numbers as stored: what a network sees is what the posterior speaks of.
+        # Of the stored float32 values, which are the network inputs.
         distance = ((points[:, None].astype("f8") - means) ** 2).sum(2)
         posterior = special.softmax(-distance / (2 * spread**2), axis=1)
         parts.append(in_memory(*map(torch.from_numpy, (points, labels, posterior))))
-    return Source(parts[0], parts[1], class_names=_numbered(classes))
+    return Source(parts[0], parts[1], class_names=numbered_classes(classes))
 
 
 def teacher(
@@ -66,8 +66,8 @@ def teacher(
 
     $$P(c \mid x) = \mathrm{softmax}_c\left(W_2 \tanh(W_1 x) / temperature\right), \quad x \sim N$$
 
-    Logits have a standard deviation of about 4 at temperature 1: labels are mostly clear. Higher
-    temperatures make them harder to predict, with no change of the inputs.
+    Logits have a standard deviation of about 4 at temperature 1: most labels have one likely class.
+    Higher temperatures make labels harder to predict, for the same inputs.
     """
     _check(n=n, test_n=test_n, classes=classes - 1, dimensions=dimensions, width=width)
     _check(temperature=temperature)
@@ -83,15 +83,11 @@ def teacher(
         below = random.random((size, 1)) > posterior.cumsum(1)[:, :-1]
         labels = below.sum(1)
         parts.append(in_memory(*map(torch.from_numpy, (points, labels, posterior))))
-    return Source(parts[0], parts[1], class_names=_numbered(classes))
+    return Source(parts[0], parts[1], class_names=numbered_classes(classes))
 
 
 def _stream(number: int) -> np.random.Generator:
     return np.random.default_rng([DATA_SEED, number])
-
-
-def _numbered(classes: int) -> tuple[str, ...]:
-    return tuple(f"class {i}" for i in range(classes))
 
 
 def _check(**settings: float) -> None:

@@ -1,4 +1,4 @@
-"""Random numbers that are pure functions of where they are used: no stream, no order."""
+"""Random numbers by hashing: pure functions of seed, epoch, purpose and example."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +11,22 @@ _30, _27, _31, _11 = (np.uint64(bits) for bits in (30, 27, 31, 11))
 
 
 def uniform(seed: int, epoch: int, draw: int, index: Index) -> Values:
-    """One number in [0, 1) for each example: the same whichever others are asked for with it.
+    """One number in [0, 1) per example, independent of the other examples of the call.
 
-    Each of the four arguments goes through SplitMix64's mixing step in turn.
+    Each of the four arguments passes through SplitMix64's mixing step.
 
     References:
         Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
     """
     key = np.zeros(1, dtype=np.uint64)
     for part in (seed, epoch, draw):
-        key = _mixed(key ^ np.uint64(part))
-    bits = _mixed(_mixed(key ^ index.astype(np.uint64)))
+        key = _hash(key ^ np.uint64(part))
+    bits = _hash(_hash(key ^ index.astype(np.uint64)))
     return (bits >> _11) * 2.0**-53
 
 
-def _mixed(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # Unsigned arrays wrap around, which is what is wanted.
+def _hash(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # Unsigned arrays wrap around on overflow, as intended.
     key = key + _STEP
     key = (key ^ (key >> _30)) * _FIRST
     key = (key ^ (key >> _27)) * _SECOND

@@ -1,4 +1,4 @@
-"""Sets of labelled images or texts in the format of Hugging Face's `datasets`."""
+"""Labelled images or texts in the format of Hugging Face's `datasets`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,21 +27,21 @@ def hugging_face(
     label_column: str | None = None,
     size: Size = None,
 ) -> Source:
-    """Read a set by its name on the hub, or a folder that `datasets` can read or has saved.
+    """Read a dataset by its name on the hub, or a folder that `datasets` can read or has saved.
 
     A split called validation (or valid, val, dev) is val; without a labelled test it is test.
 
     Args:
-        folders: not searched: give the path of a folder as the name.
+        folders: not searched: pass the path of a folder as the name.
         dataset: its name, or a path; `hf:NAME` sets it.
-        config: which of several variants.
-        input_column: if not given, the only column of images, or else the first one of text.
-        label_column: if not given, the only column of classes, or else `label` or `labels`.
+        config: name of a configuration.
+        input_column: by default the only image column, otherwise the first text column.
+        label_column: by default the only column of classes, otherwise `label` or `labels`.
         size: see `Options`.
     """
     if not dataset:
-        raise ValueError("write the name of the set after hf:, such as hf:ag_news")
-    library = need("datasets", extra="datasets", what="reading sets of Hugging Face")
+        raise ValueError("write the name of the dataset after hf:, such as hf:ag_news")
+    library = need("datasets", extra="datasets", what="reading datasets of Hugging Face")
     splits = _opened(library, dataset, config)
     if "train" not in splits:
         raise ValueError(f"hf:{dataset} has no split 'train'; it has {listed(list(splits))}")
@@ -66,7 +66,7 @@ def hugging_face(
             return None
         table = splits[name]
         if not is_image:
-            return Part(labels, lambda index: _rows(table, index)[given])
+            return Part(labels, lambda index: _select(table, index)[given])
         return Part(labels, lambda index: stacked(_images(table, given, index), len(index), size))
 
     train, test = part("train"), part("test")
@@ -88,7 +88,7 @@ def _opened(library: Any, dataset: str, config: str | None) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(one_line(error)) from None
     except Exception as error:
-        # The library lets errors of the network and of many parsers through.
+        # The library passes on errors of the network and of many parsers.
         raise ValueError(f"hf:{dataset} cannot be read: {one_line(error)}") from None
 
 
@@ -109,18 +109,18 @@ def _label_column(library: Any, dataset: str, features: Any) -> str:
 
 
 def _classes(dataset: str, train: Any, column: str, feature: Any) -> dict[str, int]:
-    """Number of each class by its name; plain values are named after themselves, sorted."""
+    """Class name to class number; unnamed classes are named by their sorted values."""
     names = getattr(feature, "names", None)
     if names is None:
         values = train.unique(column)
         if not all(isinstance(value, int | str) for value in values):
-            raise ValueError(f"hf:{dataset}: column {column!r} must hold whole numbers or names")
+            raise ValueError(f"hf:{dataset}: column {column!r} must have integers or strings")
         names = [str(value) for value in sorted(values)]
     return {name: number for number, name in enumerate(names)}
 
 
 def _labels(dataset: str, table: Any, column: str, numbers: dict[str, int]) -> Tensor | None:
-    """Class numbers, or nothing for a split whose labels are kept secret."""
+    """Class numbers, or None for a split with hidden labels."""
     values = table[column][:]
     if table.features[column].dtype == "int64" and hasattr(table.features[column], "names"):
         labels = np.asarray(values, dtype=np.int64)
@@ -132,13 +132,13 @@ def _labels(dataset: str, table: Any, column: str, numbers: dict[str, int]) -> T
     return None if not len(labels) or labels.min() < 0 else torch.from_numpy(labels)
 
 
-def _rows(table: Any, index: Index) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = table.select(index.tolist())[:]
-    return rows
+def _select(table: Any, index: Index) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = table.select(index.tolist())[:]
+    return columns
 
 
 def _images(table: Any, column: str, index: Index) -> Iterator[tuple[object, Tensor]]:
     for start in range(0, len(index), CHUNK):
         part = index[start : start + CHUNK]
-        for row, image in zip(part.tolist(), _rows(table, part)[column], strict=True):
+        for row, image in zip(part.tolist(), _select(table, part)[column], strict=True):
             yield f"row {row}", pixels(image, "RGB")

@@ -67,11 +67,11 @@ def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
         with opener(path, "rb") as stream:
             return _array(path, stream.read, dimensions)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {one_line(error)}") from None
+        raise ValueError(f"{path} is not a complete gzip file: {one_line(error)}") from None
 
 
-def _array(path: Path, pull: Callable[[int], bytes], dimensions: int) -> NDArray[np.uint8]:
-    head = pull(4 + 4 * dimensions)
+def _array(path: Path, read: Callable[[int], bytes], dimensions: int) -> NDArray[np.uint8]:
+    head = read(4 + 4 * dimensions)
     if len(head) < 4 + 4 * dimensions or head[:4] != bytes((0, 0, 8, dimensions)):
         raise ValueError(
             f"{path} is not an idx file of uint8 with {dimensions} dimensions: "
@@ -80,9 +80,9 @@ def _array(path: Path, pull: Callable[[int], bytes], dimensions: int) -> NDArray
     shape = struct.unpack(f">{dimensions}I", head[4:])
     size = math.prod(shape)
     check_size(path, "the array", size, path.stat().st_size, LIMITS)
-    # One byte more than promised, to see whether the file goes on.
-    content = pull(size + 1)
+    # One byte more than declared, to detect trailing data.
+    content = read(size + 1)
     if len(content) != size or not size:
         held = f"more than {size}" if len(content) > size else str(len(content))
-        raise ValueError(f"{path} declares {shape}, {size} bytes, and holds {held}")
+        raise ValueError(f"{path} declares {shape}, {size} bytes, but has {held}")
     return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)

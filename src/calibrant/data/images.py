@@ -1,4 +1,4 @@
-"""Sizes, scales and checks of stored images."""
+"""Resizing, normalisation and checks of stored images."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from calibrant.data.splits import Scale
 from calibrant.files.checks import human
 
 CHUNK = 512
-# The most memory that the images of one split may take.
+# Most memory for the images of one split.
 MAX_BYTES = 64 * 2**30
 
 
 def resized(images: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """Resample uint8 images (n, c, h, w), bilinear with antialias, a chunk at a time."""
+    """Resize uint8 images (n, c, h, w), bilinear with antialiasing, a chunk at a time."""
     if size is None or tuple(images.shape[2:]) == size:
         return images
     result = torch.empty((*images.shape[:2], *size), dtype=torch.uint8)
@@ -30,7 +30,7 @@ def resized(images: Tensor, size: tuple[int, int] | None) -> Tensor:
 
 
 def resized_masks(masks: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """Resample masks (n, h, w): each pixel takes the label of the nearest one, none is mixed."""
+    """Resize masks (n, h, w) by nearest neighbour."""
     if size is None or tuple(masks.shape[1:]) == size:
         return masks
     rows, columns = (
@@ -41,27 +41,27 @@ def resized_masks(masks: Tensor, size: tuple[int, int] | None) -> Tensor:
 
 
 def scale_of(images: Tensor) -> Scale:
-    """Mean and standard deviation of each channel; sums of integers, so no order of adding."""
+    """Mean and standard deviation of each channel, from exact integer sums."""
     pixels = images.numpy()
     values = np.arange(256)
     means, stds = [], []
     for channel in range(images.shape[1]):
-        # How often each brightness occurs says it all; one thread, as busy machines stall several.
+        # A histogram suffices; one thread, because several stall on a busy machine.
         counts = np.zeros(256, dtype=np.int64)
         for start in range(0, len(pixels), CHUNK):
             part = pixels[start : start + CHUNK, channel]
             counts += np.bincount(part.ravel(), minlength=256)
-        # Python's integers do not overflow; the subtraction is exact.
+        # Python integers do not overflow: the subtraction is exact.
         count, total = int(counts.sum()), int(counts @ values)
         variance = (count * int(counts @ values**2) - total * total) / (count * count)
         means.append(total / count / 255)
-        # A channel without any variation stays as it is.
+        # A constant channel is not rescaled.
         stds.append(variance**0.5 / 255 or 1.0)
     return Scale(tuple(means), tuple(stds))
 
 
 def check_bytes(where: str, size: int) -> None:
-    """Refuse what would fill the memory, before any of it is read."""
+    """Raise for images that exceed the memory limit, before they are read."""
     if size > MAX_BYTES:
         raise ValueError(
             f"{where}: the images take {human(size)}, more than {human(MAX_BYTES)}; "
@@ -70,7 +70,7 @@ def check_bytes(where: str, size: int) -> None:
 
 
 def from_channels_last(path: Path, name: str, array: NDArray[Any]) -> Tensor:
-    """Check uint8 images (n, h, w) or (n, h, w, c); give (n, c, h, w)."""
+    """Check uint8 images (n, h, w) or (n, h, w, c); return (n, c, h, w)."""
     if array.dtype != np.uint8 or array.ndim not in (3, 4) or 0 in array.shape:
         raise ValueError(
             f"{path}: {name!r} must be uint8 images (n, h, w) or (n, h, w, c), "
@@ -81,11 +81,9 @@ def from_channels_last(path: Path, name: str, array: NDArray[Any]) -> Tensor:
 
 
 def checked_labels(path: Path, name: str, array: NDArray[Any], n: int, k: int) -> Tensor:
-    """Check n class numbers below k; give int64."""
+    """Check n class numbers below k; return int64."""
     if array.dtype.kind not in "iu" or array.shape != (n,):
-        raise ValueError(
-            f"{path}: {name!r} must be {n} whole numbers, got {array.dtype} {array.shape}"
-        )
+        raise ValueError(f"{path}: {name!r} must be {n} integers, got {array.dtype} {array.shape}")
     labels = torch.from_numpy(array.astype(np.int64))
     if n and not (labels.min() >= 0 and labels.max() < k):
         bad = int(labels[(labels < 0) | (labels >= k)][0])

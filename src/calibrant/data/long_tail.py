@@ -1,4 +1,4 @@
-"""Classes of very different size, made from equal ones, and names for the large and the small."""
+"""Long-tailed subsets of a dataset, and groups of frequent and rare classes."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,10 +14,10 @@ Group = Literal["head", "medium", "tail"]
 
 
 def tail_sizes(available: NDArray[np.int64], imbalance: float) -> NDArray[np.int64]:
-    r"""How many examples each class keeps: $n_c = n_{max}\, imbalance^{-c / (K - 1)}$.
+    r"""Number of examples of each class, $n_c = n_{max}\, imbalance^{-c / (K - 1)}$.
 
-    Rounded down, at least 1, and never more than the class has; $n_{max}$ is the size of the
-    largest class, so `imbalance` is the ratio of the first class to the last if all had that size.
+    Rounded down, at least 1, and at most the size of the class; $n_{max}$ is the size of the
+    largest class, so `imbalance` is the ratio of the first class to the last for equal classes.
 
     References:
         Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019,
@@ -25,13 +25,13 @@ def tail_sizes(available: NDArray[np.int64], imbalance: float) -> NDArray[np.int
     """
     last = max(len(available) - 1, 1)
     profile = available.max() * imbalance ** -(np.arange(len(available)) / last)
-    # The small number keeps 500 / 100 at 5 where the power rounds down.
+    # The small summand keeps 500 / 100 at 5 where the power rounds down.
     sizes: NDArray[np.int64] = np.maximum((profile + 1e-9).astype(np.int64), 1)
     return np.minimum(sizes, available)
 
 
 def long_tailed(labels: NDArray[np.int64], classes: int, imbalance: float, seed: int) -> Index:
-    """Positions that are kept, sorted; a larger imbalance keeps a subset."""
+    """Sorted positions of a long-tailed subset; a larger imbalance gives a smaller subset of it."""
     sizes = tail_sizes(np.bincount(labels, minlength=classes), imbalance)
     shuffled = generator(seed, Purpose.TAIL).permutation(len(labels))
     kept = [shuffled[labels[shuffled] == c][:size] for c, size in enumerate(sizes)]
@@ -39,9 +39,9 @@ def long_tailed(labels: NDArray[np.int64], classes: int, imbalance: float, seed:
 
 
 def tail_groups(labels: Tensor, classes: int, many: int = 100, few: int = 20) -> tuple[Group, ...]:
-    """For each class: 'head' with more than `many` examples, 'tail' with fewer than `few`.
+    """Group of each class: 'head' with more than `many` training examples, 'tail' below `few`.
 
-    All between are 'medium'. Give the labels of train: what counts is how much was learnt from.
+    All others are 'medium'. Pass the labels of train.
 
     Examples:
         >>> import torch

@@ -10,7 +10,7 @@ from calibrant.data.finding import first, first_with, masked_images
 from calibrant.data.folders import SUFFIXES, Size, decoded, is_image
 from calibrant.data.images import resized_masks
 from calibrant.data.options import height_and_width
-from calibrant.data.source import Part, Source
+from calibrant.data.source import Part, Source, numbered_classes
 from calibrant.files.checks import listed
 from calibrant.shapes import Index
 
@@ -20,14 +20,14 @@ VOID = 11
 
 
 def camvid(folders: list[Path], *, size: Size = None) -> Source:
-    """CamVid, street scenes of 11 classes; pixels labelled 11 do not count.
+    """CamVid, street scenes of 11 classes; pixels labelled 11 are ignored.
 
     Folders train, trainannot, val, valannot, test, testannot of png files; or the npz file, whose
-    val becomes test (it has no other), and val is cut from train.
+    val becomes test (it has no other), and val is taken from train.
     """
     base = first_with(folders, ["CamVid", "camvid", "."], "trainannot")
     if base is not None:
-        pairs = [(base / job, base / f"{job}annot") for job in ("train", "test", "val")]
+        pairs = [(base / role, base / f"{role}annot") for role in ("train", "test", "val")]
         train, test, val = (_pairs(*pair, size, len(CAMVID_NAMES), VOID) for pair in pairs)
         if train is None or test is None:
             raise ValueError(f"{base} must have images in train/ and test/, with masks in *annot/")
@@ -46,30 +46,28 @@ def mask_folder(
     ignore_index: int | None = None,
     size: Size = None,
 ) -> Source:
-    """Images in `train/images/` with masks of the same names in `train/masks/`; val, test alike.
+    """Images in `train/images/` with masks of the same names in `train/masks/`; also val, test.
 
-    Without a test folder val becomes test; without both a fifth of train does.
+    Without a test folder val becomes test; without both a fifth of train becomes test.
 
     Args:
-        folders: where to look.
-        classes: how many there are, or their names; a mask holds their numbers from 0.
-        ignore_index: the label of pixels that do not count, such as 255.
+        folders: to search.
+        classes: their number, or their names; masks contain class numbers from 0.
+        ignore_index: the label of ignored pixels, such as 255.
         size: see `Options`.
     """
     base = first_with(folders, [".", "mask_folder"], "train/masks")
     if base is None:
         raise FileNotFoundError("no folder train/ with images/ and masks/ in it")
-    names = (
-        tuple(f"class {i}" for i in range(classes)) if isinstance(classes, int) else tuple(classes)
-    )
+    names = numbered_classes(classes) if isinstance(classes, int) else tuple(classes)
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(f"mask_folder needs classes=..., at least 2 or their names, got {classes}")
     train, val, test = (
-        _pairs(base / job / "images", base / job / "masks", size, len(names), ignore_index)
-        for job in ("train", "val", "test")
+        _pairs(base / role / "images", base / role / "masks", size, len(names), ignore_index)
+        for role in ("train", "val", "test")
     )
     if train is None:
-        raise ValueError(f"{base / 'train'} has no images; known are {', '.join(SUFFIXES)}")
+        raise ValueError(f"{base / 'train'} has no images; supported: {', '.join(SUFFIXES)}")
     if test is None:
         val, test = None, val
     return Source(train, test, val, names, ignore_index)
@@ -78,21 +76,21 @@ def mask_folder(
 def _pairs(
     images: Path, masks: Path, size: Size, classes: int, ignore_index: int | None
 ) -> Part | None:
-    """Images and masks whose names are equal but for the ending."""
+    """Images and masks whose names are equal except for the suffix."""
     if not images.is_dir():
         return None
-    pictures, labels = _by_stem(images), _by_stem(masks)
-    single = sorted(pictures.keys() ^ labels.keys())
-    if single:
+    image_files, labels = _by_stem(images), _by_stem(masks)
+    unpaired = sorted(image_files.keys() ^ labels.keys())
+    if unpaired:
         raise ValueError(
-            f"each image of {images} needs a mask in {masks}; single: {listed(single)}"
+            f"each image of {images} needs a mask in {masks}; unpaired: {listed(unpaired)}"
         )
-    if not pictures:
+    if not image_files:
         return None
-    stems = sorted(pictures)
+    stems = sorted(image_files)
 
     def inputs(index: Index) -> Tensor:
-        return decoded([pictures[stems[i]] for i in index], "RGB", size)
+        return decoded([image_files[stems[i]] for i in index], "RGB", size)
 
     def targets(index: Index) -> Tensor:
         paths = [labels[stems[i]] for i in index]

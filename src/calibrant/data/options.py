@@ -1,4 +1,4 @@
-"""What can be asked of any dataset of a kind, checked once."""
+"""Options that all datasets of a kind share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from typing import Literal
 from calibrant.data.splits import Kind
 from calibrant.setting_errors import SettingError, did_you_mean
 
-# Which of the options below make sense for which inputs.
+# Which of the options below apply to which kind of input.
 SHARED: dict[Kind | Literal["images or text"], tuple[str, ...]] = {
     "images": ("val", "limit", "size", "long_tail", "label_noise"),
     "masks": ("val", "limit", "size"),
@@ -19,19 +19,19 @@ SHARED["images or text"] = tuple(dict.fromkeys((*SHARED["images"], *SHARED["text
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a dataset is cut and changed; `long_tail` and `label_noise` touch train only.
+    """How a dataset is split and modified; `long_tail` and `label_noise` affect train only.
 
     Attributes:
-        val: fraction of train that becomes val, in proportion to its classes; 0.1 unless told. Not
-            for a source with a val split of its own.
-        limit: at most so many examples of each split of the source, in proportion to its classes
-            (train and the val cut from it together count as one). Smaller limits are subsets.
-        size: side of the images, or (height, width); others are resampled, masks by nearest pixel.
-        long_tail: at least 1, the ratio of the largest class of train to the smallest.
-        label_noise: fraction of train labels that are replaced by another class, any one equally
-            likely; for some sets the name of real noisy labels. Val and test stay clean.
-        vocabulary: text: at most so many token ids, the most frequent words of train.
-        length: text: tokens kept of each document.
+        val: fraction of train that becomes val, stratified by class; default 0.1. Not for a source
+            with its own val split.
+        limit: most examples of each split of the source, stratified by class (train and the val
+            taken from it count as one). Smaller limits give subsets.
+        size: side of the images, or (height, width); others are resized, masks by nearest pixel.
+        long_tail: ratio of the largest class of train to the smallest, at least 1.
+        label_noise: fraction of train labels replaced by a uniformly random other class; for some
+            datasets the name of real noisy labels. Val and test stay clean.
+        vocabulary: text: most token ids, the most frequent words of train.
+        length: text: tokens of each document.
     """
 
     val: float | None = None
@@ -63,7 +63,7 @@ class Options:
 
 
 def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
-    """What `size` means; a single number is a square."""
+    """Size as (height, width); a single number is a square."""
     if size is None:
         return None
     pair = (size, size) if isinstance(size, int) else tuple(size)

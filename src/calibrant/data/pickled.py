@@ -1,4 +1,4 @@
-"""Byte arrays from Python pickles, which are programs: all but the few steps needed are refused."""
+"""Byte arrays from Python pickles, without running code: only a fixed set of calls is allowed."""
 
 import io
 import math
@@ -16,7 +16,7 @@ MAX_BYTES = 512 * 2**20
 
 
 class ByteArray:
-    """Stands for a numpy array while it is unpickled: numpy itself is never called."""
+    """Replaces a numpy array while unpickling: numpy itself is never called."""
 
     values: NDArray[np.uint8]
 
@@ -24,14 +24,14 @@ class ByteArray:
         _, shape, dtype, fortran, raw = state
         raw = raw.encode("latin-1") if isinstance(raw, str) else raw
         if dtype is not _BYTE or fortran or not isinstance(raw, bytes):
-            raise pickle.UnpicklingError("only plain arrays of uint8 are read")
+            raise pickle.UnpicklingError("only plain arrays of uint8 are supported")
         if not all(isinstance(s, int) and s >= 0 for s in shape) or math.prod(shape) != len(raw):
-            raise pickle.UnpicklingError(f"an array claims {shape} and holds {len(raw)} bytes")
+            raise pickle.UnpicklingError(f"an array declares {shape}, but has {len(raw)} bytes")
         self.values = np.frombuffer(raw, dtype=np.uint8).reshape(shape)
 
 
 class _Fixed:
-    """Stands for something of numpy; a pickle may not change it."""
+    """Replaces an object of numpy; a pickle must not change it."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class _Fixed:
 
 
 class _Byte(_Fixed):
-    """Stands for the type uint8; its state says nothing more."""
+    """Replaces the dtype uint8; its state is ignored."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ _BYTE = _Byte()
 class _Dtype(_Fixed):
     def __call__(self, code: Any, *rest: Any) -> _Byte:
         if code not in ("u1", b"u1", "|u1", b"|u1"):
-            raise pickle.UnpicklingError(f"only arrays of uint8 are read, not {code!r}")
+            raise pickle.UnpicklingError(f"only arrays of uint8 are supported, not {code!r}")
         return _BYTE
 
 
@@ -66,7 +66,7 @@ class _Reconstruct(_Fixed):
 class _Encode(_Fixed):
     def __call__(self, text: Any, codec: Any = "latin1") -> bytes:
         if not isinstance(text, str) or codec not in ("latin1", "latin-1", b"latin1"):
-            raise pickle.UnpicklingError("only latin-1 text is encoded")
+            raise pickle.UnpicklingError("only latin-1 text is supported")
         return text.encode("latin-1")
 
 
@@ -82,7 +82,7 @@ ALLOWED: dict[tuple[str, str], _Fixed] = {
 class _Restricted(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
+            raise pickle.UnpicklingError(f"it imports {module}.{name}, which is not allowed")
         return ALLOWED[module, name]
 
 
@@ -90,11 +90,11 @@ def unpickled(path: Path, content: bytes) -> dict[bytes, Any]:
     """Read a dict of byte arrays, lists, numbers and bytes; `path` is for messages."""
     try:
         _check_memo(content)
-        # Nothing but the five stand-ins above can be called, so no code of the file runs.
+        # Only the five replacements above can be called, so no code of the file runs.
         found = _Restricted(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
-        # A damaged pickle can end in almost any exception.
-        raise ValueError(f"{path} is not a pickle that can be read: {one_line(error)}") from None
+        # A damaged pickle can raise almost any exception.
+        raise ValueError(f"{path} is not a readable pickle: {one_line(error)}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path} must hold a dict, got {type(found).__name__}")
     named = {key.encode() if isinstance(key, str) else key: item for key, item in found.items()}
@@ -105,7 +105,7 @@ def unpickled(path: Path, content: bytes) -> dict[bytes, Any]:
 
 
 def _check_memo(content: bytes) -> None:
-    """Refuse numbers of remembered objects that no honest writer uses: they cost memory each."""
+    """Raise for memo indices larger than the file: each would allocate memory."""
     for opcode, argument, position in pickletools.genops(content):
         if opcode.name.endswith("PUT") and argument is not None and argument > position:
             raise pickle.UnpicklingError(f"object number {argument} at byte {position}")

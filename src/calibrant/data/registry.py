@@ -1,4 +1,4 @@
-"""The datasets by name, and the one function that loads any of them."""
+"""All datasets by name, and the function that loads them."""
 
 import inspect
 from collections.abc import Callable
@@ -25,10 +25,10 @@ class Dataset:
     """A dataset that can be loaded.
 
     Attributes:
-        kind: what its inputs are.
+        kind: of its inputs.
         meaning: one line for tables.
-        load: reads it from the first of some folders that has it; `cut` makes splits of it.
-        where: how to get it, or where to put it, in case it is missing.
+        load: reads it from the first folder that has it; `cut` makes splits of it.
+        where: how to get it and where to put it, for the error message.
     """
 
     kind: Kind | Literal["images or text"]
@@ -48,7 +48,7 @@ class Dataset:
         return tuple(dict.fromkeys((*SHARED[self.kind], *self.own_options)))
 
 
-EMBEDDED = "nothing to get: it is made, or comes with a library"
+EMBEDDED = "embedded: it is generated, or comes with a library"
 
 DATASETS: dict[str, Dataset] = {
     "digits": Dataset(
@@ -128,7 +128,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "camvid": Dataset(
         "masks",
-        "street scenes, 11 classes of pixels; 11 does not count",
+        "street scenes, 11 classes of pixels; label 11 is ignored",
         camvid,
         "put CamVid with its folders train, trainannot, ... there",
     ),
@@ -148,10 +148,11 @@ DATASETS: dict[str, Dataset] = {
 
 
 def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -> Splits:
-    """Load a dataset and cut it into train, val and test.
+    """Load a dataset and split it into train, val and test.
 
-    The seed decides which examples of the source become train and val, and what `long_tail` and
-    `label_noise` change in train. Test is the same for every seed, and like val always clean.
+    The seed determines which examples of the source become train and val, and what `long_tail` and
+    `label_noise` change in train. Test is the same for every seed; its labels and those of val
+    are clean.
 
     Args:
         name: one of `DATASETS`.
@@ -161,8 +162,8 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
         options: see `Options`, and the options of the reader in `DATASETS[name].options`.
 
     Raises:
-        ValueError: an unknown name or option (the message lists the right ones), or bad data.
-        FileNotFoundError: the data are not there; the message says where they were looked for.
+        ValueError: an unknown name or option (the message lists the known ones), or invalid data.
+        FileNotFoundError: the data are missing; the message says which folders were searched.
         ImportError: a library is missing; the message says what to install.
 
     Examples:
@@ -170,7 +171,7 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
         >>> len(splits.train), len(splits.val), splits.classes, splits.shape
         (900, 100, 3, (2,))
     """
-    # Only here does a name carry more than itself.
+    # The only name with an argument.
     key, _, rest = name.partition(":")
     if key == "hf" and rest:
         options["dataset"] = rest
@@ -180,7 +181,7 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
     dataset = DATASETS[key]
     check_names(f"option of {name}", options, dataset.options)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
     shared = Options(**{option: options[option] for option in options if option in OPTION_NAMES})
     own = {option: options[option] for option in options if option in dataset.own_options}
     folder = data_root(root)
@@ -191,7 +192,7 @@ def load(name: str, seed: int, root: str | Path | None = None, **options: Any) -
         raise FileNotFoundError(f"{name}: {error}; looked in {folder}; {dataset.where}") from None
     kind = source.kind or dataset.kind
     if kind == "images or text":
-        raise ValueError(f"{name}: its reader must say whether it holds images or text")
+        raise ValueError(f"{name}: its reader must set kind to images or text")
     if dataset.kind != kind:
         only = [option for option in dataset.own_options if option not in OPTION_NAMES]
         check_names(f"option of {name}, which is {kind}", options, (*SHARED[kind], *only))

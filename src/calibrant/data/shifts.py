@@ -1,4 +1,4 @@
-"""Images that differ from those of training, more and more: noise, blur, contrast, light."""
+"""Distribution shifts of images with five severities: noise, blur, contrast, brightness."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,36 +12,36 @@ from torch.nn.functional import conv1d, pad
 from calibrant.data.splits import Split
 
 Images = Float[Tensor, "n c h w"]
-# Images that are changed together.
+# Images per chunk.
 CHUNK = 1024
 
 
 def noise(images: Images, strength: float, generator: torch.Generator) -> Images:
-    """Add normal noise of a standard deviation, in parts of the range of values."""
+    """Add normal noise; `strength` is its standard deviation as a fraction of the value range."""
     return images + strength * torch.randn(images.shape, generator=generator)
 
 
 def blur(images: Images, strength: float, generator: torch.Generator) -> Images:
-    """Blur by a normal kernel whose width is a part of the longer side; edges are repeated."""
+    """Gaussian blur; `strength` is its standard deviation as a fraction of the longer side."""
     width = strength * max(images.shape[2:])
     reach = max(1, round(3 * width))
     kernel = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)
     kernel = (kernel / kernel.sum())[None, None]
     for _ in range(2):
-        # Once along each side: the last one is blurred, then the two change places.
-        rows = pad(images.flatten(0, 2)[:, None], (reach, reach), mode="replicate")
-        images = conv1d(rows, kernel)[:, 0].view(images.shape).transpose(2, 3)
+        # Separable: blur along the last axis, then transpose.
+        padded = pad(images.flatten(0, 2)[:, None], (reach, reach), mode="replicate")
+        images = conv1d(padded, kernel)[:, 0].view(images.shape).transpose(2, 3)
     return images
 
 
 def contrast(images: Images, strength: float, generator: torch.Generator) -> Images:
-    """Bring every pixel nearer to the mean of its image, by a part of the way."""
+    """Reduce contrast: move every pixel towards the mean of its image by a fraction."""
     mean = images.mean((1, 2, 3), keepdim=True)
     return mean + (1 - strength) * (images - mean)
 
 
 def brightness(images: Images, strength: float, generator: torch.Generator) -> Images:
-    """Add light, in parts of the range of values."""
+    """Add a constant, as a fraction of the value range."""
     return images + strength
 
 
@@ -51,7 +51,7 @@ KINDS = {
     contrast: (0.25, 0.45, 0.6, 0.72, 0.82),
     brightness: (0.08, 0.16, 0.24, 0.32, 0.4),
 }
-# "blur 3" is the third strength of five.
+# "blur 3" is blur of severity 3 of 5.
 SHIFTS: dict[str, Callable[..., Images]] = {
     f"{change.__name__} {severity}": partial(change, strength=strength)
     for change, strengths in KINDS.items()
@@ -60,7 +60,7 @@ SHIFTS: dict[str, Callable[..., Images]] = {
 
 
 def shifted(split: Split, name: str) -> Split:
-    """A split of images after one of `SHIFTS`: the same examples, the same bytes each time.
+    """A split of images with one of `SHIFTS` applied; deterministic.
 
     Examples:
         >>> from calibrant.data import load

@@ -1,4 +1,4 @@
-"""What a reader hands over: labels now, inputs of whichever examples are kept later."""
+"""The result of a dataset reader: labels in memory, inputs read only for selected examples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from calibrant.shapes import Index
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One split as its source has it.
+    """One split as the source provides it.
 
     Attributes:
-        labels: int64 (n,); for masks zeros, as an image has no class to keep in proportion.
+        labels: int64 (n,); zeros for masks, which are not stratified.
         inputs: positions -> uint8 images (m, c, h, w), float32 vectors (m, d) or a list of m texts;
-            only what is kept is decoded.
+            only selected examples are decoded.
         masks: positions -> int16 masks (m, h, w), if those are the labels.
-        posterior: (n, k), where known.
+        posterior: (n, k), if known.
     """
 
     labels: Tensor
@@ -35,17 +35,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A dataset before it is cut.
+    """A dataset before it is split.
 
     Attributes:
-        train: what train, and val if there is none, are cut from.
-        test: if there is none, a fifth of train, the same for every seed.
-        val: the source's own, if it has one.
-        class_names: one for each class.
+        train: source of train, and of val if there is no val.
+        test: None means a fifth of train, the same for every seed.
+        val: the source's own val split, if it has one.
+        class_names: one per class.
         ignore_index: for masks.
-        noisy: (n,) other labels of train, if asked for by name.
-        length: text: how many tokens of a document to keep, unless told.
-        kind: what the inputs are, for a reader of several kinds.
+        noisy: (n,) noisy labels of train, if requested by name.
+        length: text: default number of tokens of a document.
+        kind: of the inputs, for a reader of several kinds.
     """
 
     train: Part
@@ -59,7 +59,7 @@ class Source:
 
 
 def in_memory(inputs: Tensor, labels: Tensor, posterior: Tensor | None = None) -> Part:
-    """A part whose inputs are read already."""
+    """A part whose inputs are in memory."""
     return Part(
         labels.long(),
         lambda index: inputs.index_select(0, torch.from_numpy(index)),
@@ -68,6 +68,11 @@ def in_memory(inputs: Tensor, labels: Tensor, posterior: Tensor | None = None) -
 
 
 def texts_in_memory(texts: list[str], labels: np.ndarray | list[int]) -> Part:
-    """A part whose documents are read already."""
-    chosen = torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    return Part(chosen, lambda index: [texts[i] for i in index])
+    """A part whose documents are in memory."""
+    numbers = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    return Part(numbers, lambda index: [texts[i] for i in index])
+
+
+def numbered_classes(classes: int) -> tuple[str, ...]:
+    """Class names "class 0", "class 1", ..."""
+    return tuple(f"class {i}" for i in range(classes))

@@ -1,4 +1,4 @@
-"""What a dataset is to the rest of the package: four disjoint splits, each tensors in memory."""
+"""Datasets in memory: disjoint splits for training, meta-learning, validation and testing."""
 
 import hashlib
 from dataclasses import dataclass, fields, replace
@@ -13,28 +13,28 @@ from calibrant.data.strata import Purpose, stratified_order
 
 Kind = Literal["images", "masks", "text", "vectors"]
 
-JOBS = {
+ROLES = {
     "train": "the weights are learnt on it",
-    "meta": "what a method learns beside the weights is learnt on it; cut from train when asked",
-    "val": "choices are made on it: when to stop, multipliers, which calibrator and its numbers",
+    "meta": "method state (auxiliary parameters) is learnt on it; taken from train on request",
+    "val": "choices are made on it: early stopping, multipliers, the calibrator and its parameters",
     "test": "measured once, at the end; nothing is chosen by it",
 }
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How stored images become network inputs: (x / 255 - mean) / std for each channel."""
+    """Normalisation of stored images: (x / 255 - mean) / std for each channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Turn uint8 images (n, c, h, w) into float32 network inputs."""
-        # One multiplication and one addition for each pixel; the numbers are worked out once.
+        """Convert uint8 images (n, c, h, w) to float32 network inputs."""
+        # One multiplication and one addition per pixel.
         pairs = list(zip(self.mean, self.std, strict=True))
         factor = images.new_tensor([[[1 / (255 * s)]] for _, s in pairs], dtype=torch.float32)
-        shift = images.new_tensor([[[-m / s]] for m, s in pairs], dtype=torch.float32)
-        return images.float().mul_(factor).add_(shift)
+        offset = images.new_tensor([[[-m / s]] for m, s in pairs], dtype=torch.float32)
+        return images.float().mul_(factor).add_(offset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ class Batch:
         inputs: float32 images (n, c, h, w) or vectors (n, d), int64 tokens (n, length).
         labels: int64 (n,), or masks (n, h, w).
         index: int64 (n,), positions in the split.
-        other_labels: with mixup, the labels of the image that was mixed in.
-        share: with mixup, the weight (n,) of `labels`; the rest belongs to `other_labels`.
+        other_labels: with mixup, the labels of the second image.
+        share: with mixup, the weight (n,) of `labels`; that of `other_labels` is 1 - share.
     """
 
     inputs: Tensor
@@ -58,29 +58,25 @@ class Batch:
     def __len__(self) -> int:
         return len(self.index)
 
-    def take(self, rows: slice) -> "Batch":
-        """Return some of the examples."""
-        return Batch(
-            self.inputs[rows],
-            self.labels[rows],
-            self.index[rows],
-            None if self.other_labels is None else self.other_labels[rows],
-            None if self.share is None else self.share[rows],
+    def take(self, part: slice) -> "Batch":
+        """Return a slice of the examples."""
+        other, share = (
+            None if each is None else each[part] for each in (self.other_labels, self.share)
         )
+        return Batch(self.inputs[part], self.labels[part], self.index[part], other, share)
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Examples as they are stored.
+    """Stored examples.
 
     Attributes:
         inputs: uint8 images (n, c, h, w), int64 tokens (n, length) or float32 vectors (n, d).
         labels: int64 (n,), or int16 masks (n, h, w).
-        rows: int64 (n,), where each example stood in its source, which is numbered through: train
-            first, then a val of its own, then test. No row is in two splits.
-        scale: for images, what makes network inputs of them.
-        posterior: (n, k) true or human class probabilities, where known; it speaks of the clean
-            labels, whatever noise was asked for.
+        rows: int64 (n,), row number of each example in its source, which is numbered through: train
+            first, then its own val, then test. No row is in two splits.
+        scale: for images, their normalisation.
+        posterior: (n, k) true or human class probabilities of the clean labels, if known.
     """
 
     inputs: Tensor
@@ -104,29 +100,29 @@ class Split:
 
     def batch(self, index: Tensor) -> Batch:
         """Return the examples at these positions, ready for the network."""
-        # Whole examples are copied, twenty times as fast as by self.inputs[index].
+        # index_select is twenty times as fast as self.inputs[index] here.
         inputs, labels = self.inputs.index_select(0, index), self.labels.index_select(0, index)
         return Batch(self.ready(inputs), labels.long(), index)
 
     def ready(self, inputs: Tensor) -> Tensor:
-        """Scale stored images; tokens and vectors are ready as they are."""
+        """Normalise stored images; tokens and vectors are returned unchanged."""
         return inputs if self.scale is None else self.scale(inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """A dataset, cut: what each split is for is in `JOBS`.
+    """A dataset in splits, whose roles are in `ROLES`.
 
     Attributes:
         name: as in `DATASETS`.
-        kind: what the inputs are.
-        train: for the weights; the only split that `long_tail` and `label_noise` touch.
+        kind: of the inputs.
+        train: for the weights; the only split that `long_tail` and `label_noise` affect.
         val: for choices.
-        test: for the final measurement.
-        meta: for what a method learns beside the weights; see `with_meta`.
-        class_names: one for each class.
+        test: for the final evaluation.
+        meta: for method state; see `with_meta`.
+        class_names: one per class.
         vocabulary: text: the number of token ids (0 pads, 1 is unknown).
-        ignore_index: masks: the label that does not count.
+        ignore_index: masks: the label of ignored pixels.
     """
 
     name: str
@@ -141,7 +137,7 @@ class Splits:
 
     @property
     def classes(self) -> int:
-        """Number of classes, also of those that never occur."""
+        """Number of classes, including those that do not occur."""
         if self.class_names:
             return len(self.class_names)
         labels = torch.cat([part.labels.flatten().long() for part in self._parts().values()])
@@ -156,7 +152,7 @@ class Splits:
 
     @property
     def class_counts(self) -> Tensor:
-        """Training examples (or pixels that count) of each class, (k,)."""
+        """Training examples (or valid pixels) of each class, (k,)."""
         labels = self.train.labels.flatten().long()
         if self.ignore_index is not None:
             labels = labels[labels != self.ignore_index]
@@ -164,34 +160,34 @@ class Splits:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the name and all tensors, in hexadecimal: equal data have equal ones."""
+        """Hexadecimal digest of the name and all tensors: equal for equal data."""
         digest = hashlib.sha256(f"{self.name} {self.kind} {self.class_names}".encode())
         digest.update(f"{self.vocabulary} {self.ignore_index}".encode())
-        for job, part in self._parts().items():
+        for role, part in self._parts().items():
             for field in fields(part):
                 value = getattr(part, field.name)
                 if isinstance(value, Tensor):
-                    digest.update(f"{job} {field.name} {value.dtype} {value.shape}".encode())
+                    digest.update(f"{role} {field.name} {value.dtype} {value.shape}".encode())
                     digest.update(value.contiguous().numpy().data)
                 else:
-                    digest.update(f"{job} {field.name} {value}".encode())
+                    digest.update(f"{role} {field.name} {value}".encode())
         return digest.hexdigest()
 
     def with_meta(self, fraction: float, *, seed: int) -> "Splits":
-        """Cut a meta split from train, in proportion to its classes; val and test stay.
+        """Take a meta split from train, stratified by class; val and test stay the same.
 
-        The labels of meta are those of train, with their noise and their long tail.
+        The labels of meta are those of train, including noise and long tail.
         """
         if self.meta is not None:
             raise ValueError(f"{self.name} has a meta split of {len(self.meta)} examples already")
         if not 0 < fraction < 1:
             raise ValueError(
-                f"meta, the part set aside, must lie strictly between 0 and 1, got {fraction}"
+                f"meta, the held-out fraction, must lie strictly between 0 and 1, got {fraction}"
             )
         count = round(fraction * len(self.train))
         if not 0 < count < len(self.train):
             raise ValueError(
-                f"a fraction of {fraction} of {len(self.train)} examples leaves one side empty"
+                f"a fraction of {fraction} of {len(self.train)} examples leaves a split empty"
             )
         labels = self.train.labels
         strata = labels.numpy() if labels.ndim == 1 else np.zeros(len(labels), dtype=np.int64)
@@ -200,5 +196,5 @@ class Splits:
         return replace(self, train=self.train.take(train), meta=self.train.take(meta))
 
     def _parts(self) -> dict[str, Split]:
-        found = {job: getattr(self, job) for job in JOBS}
-        return {job: part for job, part in found.items() if part is not None}
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: part for role, part in found.items() if part is not None}

@@ -1,4 +1,4 @@
-"""Random orders that keep the classes in proportion; every cut of the data is a piece of one."""
+"""Stratified random orders; every split of the data is a slice of one."""
 
 from enum import IntEnum
 
@@ -9,7 +9,7 @@ from calibrant.shapes import Index
 
 
 class Purpose(IntEnum):
-    """What random numbers are for: two purposes never share a stream, even for one seed."""
+    """Purpose of random numbers: each has its own stream for every seed."""
 
     TEST = 0
     VAL = 1
@@ -20,22 +20,22 @@ class Purpose(IntEnum):
 
 
 def generator(seed: int, purpose: Purpose) -> np.random.Generator:
-    """A stream of its own for each seed and purpose."""
+    """The random generator of a seed and a purpose."""
     return np.random.default_rng([int(seed), int(purpose)])
 
 
 def stratified_order(labels: NDArray[np.int64], seed: int, purpose: Purpose) -> Index:
-    """Positions in a random order of which every beginning holds the classes in proportion.
+    """Positions in a random order of which every prefix is stratified by class.
 
-    The example of rank r (from 0) among the m of its class stands at (r + 1/2) / m of the way, so
-    the first 10 % hold 10 % of each class, up to rounding. Beginnings are nested by nature.
+    The example of rank r (from 0) among the m of its class is sorted by (r + 1/2) / m, so the first
+    10 % contain 10 % of each class, up to rounding. Prefixes are nested.
     """
     shuffled = generator(seed, purpose).permutation(len(labels))
-    mixed = labels[shuffled]
-    by_class = mixed.argsort(kind="stable")
-    counts = np.bincount(mixed, minlength=1)
+    classes = labels[shuffled]
+    by_class = classes.argsort(kind="stable")
+    counts = np.bincount(classes, minlength=1)
     starts = np.cumsum(counts) - counts
     rank = np.empty(len(labels), dtype=np.int64)
-    rank[by_class] = np.arange(len(labels)) - starts[mixed[by_class]]
-    place = (rank + 0.5) / counts[mixed]
-    return shuffled[place.argsort(kind="stable")]
+    rank[by_class] = np.arange(len(labels)) - starts[classes[by_class]]
+    position = (rank + 0.5) / counts[classes]
+    return shuffled[position.argsort(kind="stable")]

@@ -1,4 +1,4 @@
-"""Predictions whose true posterior is known in closed form, hence their true calibration error."""
+"""Synthetic predictions with known posterior, hence with known calibration error."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Curve = Callable[[Values], Values]
 
 @dataclass(frozen=True)
 class Sample:
-    """Predictions, and for every example the true probability of each class, (n, k)."""
+    """Predictions, and the true class probabilities of every example, (n, k)."""
 
     predictions: Predictions
     posterior: Logits
@@ -26,17 +26,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Synthetic:
-    r"""A model that says confidence r and is right with probability accuracy(r).
+    r"""A model that predicts with confidence r and is correct with probability accuracy(r).
 
     Confidence is $r = 1/k + (1 - 1/k)\,u$ with $u \sim \mathrm{Beta}(a, b)$; the predicted class
-    is uniform; the label is the predicted class with probability `accuracy(r)` and otherwise any
-    other class, each equally likely. What is left of r is spread evenly, so the posterior is known
-    for every class and the true error is an integral over r alone.
+    is uniform; the label is the predicted class with probability `accuracy(r)`, otherwise a
+    uniformly random other class. The remaining probability 1 - r is spread evenly, so the
+    posterior is known for every class and the true error is an integral over r alone.
 
     Attributes:
         classes: k.
         shape: (a, b) of the Beta distribution.
-        accuracy: the true probability of being right at confidence r, vectorised.
+        accuracy: the true accuracy at confidence r, vectorised.
         meaning: one line for tables.
     """
 
@@ -64,7 +64,7 @@ class Synthetic:
         return float(mean ** (1 / norm))
 
     def true_binned_error(self, bins: int = 15) -> float:
-        """What ECE with these bins tends to as n grows; never above the true error."""
+        """Limit of ECE with these bins as n grows; never above the true error."""
         inner = np.arange(1, bins) / bins
         low = 1 / self.classes
         cuts = [0.0, *((inner[inner > low] - low) / (1 - low)).tolist(), 1.0]
@@ -72,7 +72,7 @@ class Synthetic:
         return sum(abs(gap) for gap in gaps)
 
     def _expect(self, value: Curve, low: float, high: float) -> float:
-        """Expectation of value(r) over the stretch of u from low to high."""
+        """Integral of value(r) times the density of u, from low to high."""
         density = stats.beta(*self.shape).pdf
 
         def integrand(u: float) -> float:
@@ -96,15 +96,15 @@ def tempered(temperature: float) -> Curve:
 
 
 SYNTHETIC = {
-    "calibrated": Synthetic(10, (3.0, 1.0), lambda r: r, "confidence is exactly right"),
+    "calibrated": Synthetic(10, (3.0, 1.0), lambda r: r, "confidence equals accuracy"),
     "overconfident": Synthetic(
         10,
         (3.0, 1.0),
         lambda r: r - 0.15 * (r - 0.1) ** 2 / 0.9,
-        "too sure, most of all at the top",
+        "over-confident, most at high confidence",
     ),
     "underconfident": Synthetic(
-        10, (3.0, 1.0), lambda r: r + 0.4 * (r - 0.1) * (1 - r), "not sure enough in the middle"
+        10, (3.0, 1.0), lambda r: r + 0.4 * (r - 0.1) * (1 - r), "under-confident in the middle"
     ),
     "wavy": Synthetic(
         10,

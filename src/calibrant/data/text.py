@@ -1,4 +1,4 @@
-"""From documents to rows of token numbers."""
+"""From documents to token ids."""
 
 import re
 from collections import Counter
@@ -26,15 +26,15 @@ def words_of(document: str, length: int) -> Words:
 
 
 def vocabulary_of(documents: Sequence[Words], size: int) -> dict[str, int]:
-    """Number the most frequent words, ties in alphabetical order; 0 pads and 1 is unknown."""
+    """Ids of the most frequent words, ties in alphabetical order; 0 pads and 1 is unknown."""
     counts = Counter(chain.from_iterable(documents))
-    # Sorting by word first is cheaper than a pair as the key of each.
+    # Two sorts are faster than one with a (count, word) key.
     ordered = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
     return {word: number for number, word in enumerate(ordered[: size - 2], start=2)}
 
 
 def encoded(documents: Sequence[Words], numbers: dict[str, int], length: int) -> Tensor:
-    """Token numbers, (n, length), int64, padded with 0 at the end."""
+    """Token ids, (n, length), int64, padded with 0 at the end."""
     sizes = np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
     flat = np.fromiter(
         (numbers.get(word, UNKNOWN) for word in chain.from_iterable(documents)),

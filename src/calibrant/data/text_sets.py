@@ -1,4 +1,4 @@
-"""Text classification sets, from the files of their authors or from npz files."""
+"""Text classification datasets, from the files of their authors or from npz files."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ NEWS_NAMES += ("talk.politics.misc", "talk.religion.misc")
 _ROOT = re.compile(r"\s*\((\d) ")
 _LEAF = re.compile(r"\(\d ([^()\s]+)\)")
 
-Rows = Iterator[tuple[str, int]]
+Documents = Iterator[tuple[str, int]]
 
 
 def newsgroups(folders: list[Path]) -> Source:
@@ -43,7 +43,7 @@ def agnews(folders: list[Path]) -> Source:
     folder = first_with(folders, ["ag_news_csv", "ag_news", "agnews", "."], "train.csv")
     if folder is None:
         return _from_npz(folders, ["agnews_10k.npz", "agnews.npz"], AGNEWS_NAMES, 64)
-    train, test = (_part(folder / f"{split}.csv", _csv_rows) for split in ("train", "test"))
+    train, test = (_part(folder / f"{split}.csv", _parse_csv) for split in ("train", "test"))
     return Source(train, test, class_names=AGNEWS_NAMES, length=64)
 
 
@@ -52,7 +52,7 @@ def sst5(folders: list[Path]) -> Source:
     folder = first_with(folders, ["trees", "sst5", "sst", "."], "dev.txt")
     if folder is None:
         return _from_npz(folders, ["sst5.npz"], SST5_NAMES, 50, val="dev")
-    train, val, test = (_part(folder / f"{s}.txt", _tree_rows) for s in ("train", "dev", "test"))
+    train, val, test = (_part(folder / f"{s}.txt", _parse_trees) for s in ("train", "dev", "test"))
     return Source(train, test, val, class_names=SST5_NAMES, length=50)
 
 
@@ -62,7 +62,7 @@ def trec(folders: list[Path]) -> Source:
     if folder is None:
         return _from_npz(folders, ["trec.npz"], TREC_NAMES, 24)
     names = ("train_5500.label", "TREC_10.label")
-    train, test = (_part(folder / name, _question_rows) for name in names)
+    train, test = (_part(folder / name, _parse_questions) for name in names)
     return Source(train, test, class_names=TREC_NAMES, length=24)
 
 
@@ -81,7 +81,7 @@ def _from_npz(
     return Source(train, test, own, class_names=classes, length=length)
 
 
-def _part(path: Path, rows: Callable[[Path, str], Rows]) -> Part:
+def _part(path: Path, parse: Callable[[Path, str], Documents]) -> Part:
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
     size = path.stat().st_size
@@ -91,19 +91,19 @@ def _part(path: Path, rows: Callable[[Path, str], Rows]) -> Part:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        # TREC is latin-1, and nothing can fail to be.
+        # TREC is latin-1, which can decode any bytes.
         text = content.decode("latin-1")
     texts, labels = [], []
-    for document, label in rows(path, text):
+    for document, label in parse(path, text):
         texts.append(document)
         labels.append(label)
     if not texts:
-        raise ValueError(f"{path} holds no examples")
+        raise ValueError(f"{path} has no examples")
     return texts_in_memory(texts, labels)
 
 
-def _csv_rows(path: Path, text: str) -> Rows:
-    """A class from 1 to 4, then texts, which are joined."""
+def _parse_csv(path: Path, text: str) -> Documents:
+    """Each line has a class from 1 to 4 and texts, which are joined."""
     try:
         for row in csv.reader(io.StringIO(text, newline=""), strict=True):
             if len(row) < 2 or row[0] not in ("1", "2", "3", "4"):
@@ -113,7 +113,7 @@ def _csv_rows(path: Path, text: str) -> Rows:
         raise ValueError(f"{path} is not a csv file: {one_line(error)}") from None
 
 
-def _tree_rows(path: Path, text: str) -> Rows:
+def _parse_trees(path: Path, text: str) -> Documents:
     for line in text.split("\n"):
         if not line.strip():
             continue
@@ -123,7 +123,7 @@ def _tree_rows(path: Path, text: str) -> Rows:
         yield " ".join(words), int(root[1])
 
 
-def _question_rows(path: Path, text: str) -> Rows:
+def _parse_questions(path: Path, text: str) -> Documents:
     number = {name: i for i, name in enumerate(TREC_NAMES)}
     # Not splitlines: in latin-1 the byte 0x85 would end a line.
     for line in text.split("\n"):
@@ -137,7 +137,7 @@ def _question_rows(path: Path, text: str) -> Rows:
 
 
 def _groups(folder: Path) -> Part:
-    """One folder for each group, one file for each message."""
+    """One folder per group, one file per message."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no such folder: {folder}")
     texts, labels = [], []

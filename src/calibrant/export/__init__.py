@@ -1,4 +1,4 @@
-"""Calibrators for where models run: ONNX files, a folded last layer, a torch module."""
+"""Export calibrators: to ONNX, into the last linear layer, as a torch module."""
 
 from calibrant.export.fold import fold
 from calibrant.export.module import as_module

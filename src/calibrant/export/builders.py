@@ -1,6 +1,6 @@
-"""The graph of every calibrator: `(graph, logits, **parameters) -> logits of the answer`.
+"""ONNX graphs of calibrators: `(graph, logits, **parameters) -> calibrated logits`.
 
-What a builder returns is normalised afterwards, for all alike.
+The result of a builder is normalised afterwards.
 """
 
 import math
@@ -14,12 +14,12 @@ from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.calibrators.storage import BLEND, method_of
 from calibrant.export.graph import Graph
 
-# Log-odds and log-probabilities beyond this are as good as infinite.
+# Log-odds and log-probabilities are clipped at this.
 FARTHEST = 1e30
 
 
 def identity(graph: Graph, logits: str) -> str:
-    """Nothing to do."""
+    """Return the logits."""
     return logits
 
 
@@ -29,7 +29,7 @@ def temperature(graph: Graph, logits: str, *, temperature: float) -> str:
 
 
 def focal_temperature(graph: Graph, logits: str, *, temperature: float, gamma: float) -> str:
-    """Divide, then the focal map, in logarithms throughout; see `calibrators.focal_map`."""
+    """Divide, then apply the focal map in log space; see `calibrators.focal_map`."""
     log_p = graph.log_softmax(graph("Div", logits, temperature))
     if gamma == 0:
         return log_p
@@ -46,7 +46,7 @@ def focal_temperature(graph: Graph, logits: str, *, temperature: float, gamma: f
 
 
 def _log_misses(graph: Graph, log_p: str) -> str:
-    """Log(1 - p): of the most probable class by the sum of the others, which never cancels."""
+    """Log(1 - p); for the top class from the sum of the others, without cancellation."""
     own = graph.is_top(log_p)
     masked = graph("Where", own, -math.inf, log_p)
     best = graph.over_classes("ReduceMax", masked)
@@ -57,7 +57,7 @@ def _log_misses(graph: Graph, log_p: str) -> str:
 
 
 def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weights: Tensor) -> str:
-    """Mix the tempered, the given and the uniform probabilities."""
+    """Mix the tempered, the plain and the uniform probabilities."""
     tempered = graph.log_softmax(graph("Div", logits, temperature))
     parts = [tempered, graph.log_softmax(logits), _log_uniform(graph, logits)]
     return _log_mixture(graph, parts, weights.tolist())
@@ -70,7 +70,7 @@ def _log_uniform(graph: Graph, logits: str) -> str:
 
 
 def _log_mixture(graph: Graph, parts: list[str], weights: list[float]) -> str:
-    """Log of a weighted sum of probabilities; a part of weight zero is left out."""
+    """Log of a weighted sum of probabilities; components of weight zero are skipped."""
     pairs = zip(parts, weights, strict=True)
     return graph.log_sum(
         [graph("Add", part, math.log(weight)) for part, weight in pairs if weight > 0]
@@ -83,7 +83,7 @@ def vector(graph: Graph, logits: str, *, scale: Tensor, bias: Tensor) -> str:
 
 
 def matrix(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str:
-    """One linear layer, weights as [out, in]; masked classes add nothing."""
+    """A linear layer, weights as [out, in]; masked classes add nothing."""
     given = graph.where_masked(0.0, logits)
     return graph("Add", graph("MatMul", given, weight.T), bias[None])
 
@@ -94,7 +94,7 @@ def dirichlet(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str
 
 
 def _smoothed(graph: Graph, logits: str, temperature: float, mix: float, gamma: float) -> str:
-    """Tempered (and focal) probabilities mixed with uniform ones, as logarithms."""
+    """Log of tempered (and focal) probabilities with a uniform component."""
     first = focal_temperature(graph, logits, temperature=temperature, gamma=gamma)
     parts = [graph.log_softmax(first), _log_uniform(graph, logits)]
     return _log_mixture(graph, parts, [1 - mix, mix])
@@ -130,20 +130,20 @@ def structured_matrix(
 
 
 def platt(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
-    """A straight line through the log-odds of each class."""
+    """A linear function of the log-odds of each class."""
     odds = _odds(graph, logits, coefficients)
     return _one_versus_rest(graph, [odds, None], coefficients)
 
 
 def beta(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
-    """Slopes of their own for the evidence for a class and against it."""
+    """A linear function of log(p) and log(1 - p) of each class."""
     odds = _odds(graph, logits, coefficients)
     against = graph("Neg", _log_sigmoid(graph, graph("Neg", odds)))
     return _one_versus_rest(graph, [_log_sigmoid(graph, odds), against, None], coefficients)
 
 
 def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
-    """A parabola through the log-odds of each class."""
+    """A quadratic function of the log-odds of each class."""
     odds = _odds(graph, logits, coefficients)
     return _one_versus_rest(graph, [None, odds, graph("Mul", odds, odds)], coefficients)
 
@@ -158,7 +158,7 @@ def _odds(graph: Graph, logits: str, functions: Tensor) -> str:
 
 
 def _one_versus_rest(graph: Graph, terms: list[str | None], coefficients: Tensor) -> str:
-    """Sigmoids of the weighted terms, where None is a one; the two of two classes sum to 1."""
+    """Sigmoids of the weighted terms, where None is the constant 1."""
     parts = [
         graph.constant(column[None]) if term is None else graph("Mul", term, column[None])
         for term, column in zip(terms, coefficients.T, strict=True)
@@ -177,13 +177,13 @@ def _log_sigmoid(graph: Graph, odds: str) -> str:
 
 
 def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
-    """Add the probabilities of the parts; what they are divided by falls out when normalised."""
+    """Add the probabilities of the parts; normalisation divides by their number."""
     methods = [method_of(part) for part in parts]
     for method in methods:
         if method not in BUILDERS:
             raise ValueError(
                 f"a blend with {method} cannot be exported, since {method} has no ONNX graph; "
-                "fit with --method auto, or one by name"
+                "use calibrant fit --method auto, or the name of a calibrator"
             )
     return graph.log_sum(
         [
@@ -194,11 +194,11 @@ def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
 
 
 def _finite(graph: Graph, log_probs: str) -> str:
-    """Masked log-probabilities as numbers that can be subtracted; they are masked again later."""
+    """Replace -inf of masked classes by finite numbers; they are masked again later."""
     return graph.where_masked(-FARTHEST, log_probs)
 
 
-# By the names of `calibrators.CALIBRATORS`, and the blend of them.
+# By name in `calibrators.CALIBRATORS`, and the blend.
 BUILDERS: dict[str, Callable[..., str]] = {
     "identity": identity,
     "temperature": temperature,

@@ -1,4 +1,4 @@
-"""Put a calibrator into the weights of a network's last layer: nothing is left to run."""
+"""Fold a calibrator into the weights of the last linear layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from calibrant.calibrators.storage import method_of
 
 
 def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
-    """Make a last layer whose logits are the calibrated ones; the given one is left alone.
+    """Return a new last layer whose outputs are calibrated logits.
 
-    Its log-softmax is `calibrator(linear(x))`. Type and device are kept; a layer without a bias
-    gets one if the calibrator has one. Only a calibrator that is itself linear in the logits can
-    be folded: `as_module` and `export_onnx` take all. Classes may be masked behind the new layer,
-    but not with a matrix, which has then seen the logits of masked classes.
+    Its log-softmax is `calibrator(linear(x))`. Dtype and device are preserved; the layer has a
+    bias if either has one. Only calibrators that are affine in the logits can be folded; use
+    `as_module` or `export_onnx` for others. Classes may be masked after the new layer, except with
+    a matrix, which mixes the logits of masked classes.
 
     Examples:
         >>> from calibrant.calibrators import TemperatureScaling
@@ -27,7 +27,9 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
     """
     method = method_of(calibrator)
     if method not in FOLDS:
-        raise ValueError(f"{method} cannot be folded into a linear layer; {_can_be()}")
+        raise ValueError(
+            f"{method} cannot be folded into a linear layer; only {', '.join(FOLDS)} can"
+        )
     if not isinstance(linear, nn.Linear):
         raise TypeError(f"expected the last nn.Linear of a network, got {type(linear).__name__}")
     if linear.out_features != calibrator.classes:
@@ -55,10 +57,6 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
     return folded.train(linear.training)
 
 
-def _can_be() -> str:
-    return f"only {', '.join(FOLDS)} can"
-
-
 Layer = tuple[Tensor, Tensor | None]
 
 
@@ -78,7 +76,7 @@ def _matrix(given: Tensor, old: Tensor | None, *, weight: Tensor, bias: Tensor) 
     return weight @ given, bias if old is None else weight @ old + bias
 
 
-# By the names of `calibrators.CALIBRATORS`.
+# By name in `calibrators.CALIBRATORS`.
 FOLDS: dict[str, Callable[..., Any]] = {
     "identity": _identity,
     "temperature": _temperature,

@@ -1,7 +1,7 @@
-"""Write an ONNX graph as if it were arithmetic.
+"""Build ONNX graphs by calls.
 
-The graph works in float64 between a float32 input and float32 outputs: a calibrator is a few
-operations behind a whole network, and what rounding adds to logits of 10,000 would show.
+Inputs and outputs are float32, the graph computes in float64: rounding errors at logits of 10,000
+would be visible, and the cost is small next to that of a network.
 """
 
 import math
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from calibrant.extras import need
 
-# Opset 18 (2022) has all that is needed, and IR version 8 belongs to it: older runtimes read both.
+# Opset 18 (2022) is sufficient and belongs to IR version 8: older runtimes read both.
 OPSET, IR_VERSION = 18, 8
 
 Operand = str | float | np.ndarray | Tensor
 
 
 class Graph:
-    """Nodes and constants in the making; calling it adds an operation and names its result."""
+    """Nodes and constants; calling it adds an operation and returns the name of its result."""
 
     def __init__(self) -> None:
         self.helper = need("onnx.helper", extra="export", what="writing ONNX files")
@@ -31,7 +31,7 @@ class Graph:
         self.masked: str | None = None
 
     def __call__(self, operation: str, *operands: Operand, **attributes: Any) -> str:
-        """Add one operation; numbers and arrays among its operands become constants."""
+        """Add an operation; operands that are numbers or arrays become constants."""
         names = [each if isinstance(each, str) else self.constant(each) for each in operands]
         result = f"{operation.lower()}_{len(self.nodes)}"
         self.nodes.append(self.helper.make_node(operation, names, [result], **attributes))
@@ -51,7 +51,7 @@ class Graph:
         return self(operation, values, np.array([1]), keepdims=1)
 
     def is_top(self, values: str) -> str:
-        """Where the highest value of each row is, the first if several tie; (n, k) booleans."""
+        """Mark the highest value of each row, the first of ties; (n, k) booleans."""
         top = self("ArgMax", values, axis=1, keepdims=1)
         size = self("Gather", self("Shape", values), np.array(1))
         return self("Equal", self("Range", np.array(0), size, np.array(1)), top)
@@ -61,11 +61,11 @@ class Graph:
         return self("LogSoftmax", scores, axis=1)
 
     def where_masked(self, filling: float, values: str) -> str:
-        """Put a number in place of masked classes."""
+        """Replace the values of masked classes by a number."""
         return values if self.masked is None else self("Where", self.masked, filling, values)
 
     def normalised(self, scores: str) -> str:
-        """Log-probabilities over the allowed classes; -inf for those that are masked."""
+        """Log-probabilities over the allowed classes; -inf for masked ones."""
         return self.log_softmax(self.where_masked(-math.inf, scores))
 
     def log_sum(self, terms: Sequence[str]) -> str:
@@ -77,12 +77,12 @@ class Graph:
         return self("Add", top, self("Log", total))
 
     def output(self, name: str, values: str) -> None:
-        """Give a result its public name, in float32."""
+        """Make a result an output in float32."""
         element = need("onnx", extra="export", what="writing ONNX files").TensorProto.FLOAT
         self.nodes.append(self.helper.make_node("Cast", [values], [name], to=element))
 
     def model(self, name: str, classes: int, properties: dict[str, str]) -> Any:
-        """Put the model together, for any number of rows."""
+        """Return the model, for any number of rows."""
         onnx = need("onnx", extra="export", what="writing ONNX files")
         rows = ["n", classes]
 

@@ -1,4 +1,4 @@
-"""A calibrator as the last layer of a network."""
+"""A calibrator as a torch module."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,19 +13,19 @@ from calibrant.shapes import Logits
 
 
 class CalibratorModule(nn.Module):
-    """Logits to log-probabilities, (n, k) each; the fitted numbers are buffers, not trained.
+    """Map logits to log-probabilities, (n, k) each; the parameters are buffers, not trained.
 
-    They move with `.to(device)`, and a `state_dict` brings them back. `.to(dtype)` rounds them as
-    it rounds the weights of a network. Gradients flow through to the logits.
+    `.to(device)` moves and `state_dict` saves them; `.to(dtype)` rounds them. It is differentiable
+    in the logits.
     """
 
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         self.calibrator = calibrator
-        held = calibrator.parts if isinstance(calibrator, Blend) else ()
-        # A blend's parts are layers of their own.
-        self._parts = [CalibratorModule(part) for part in held]
-        if held:
+        given = calibrator.parts if isinstance(calibrator, Blend) else ()
+        # The parts of a blend are submodules.
+        self._parts = [CalibratorModule(part) for part in given]
+        if given:
             self.parts = nn.ModuleList(self._parts)
         for name, value in calibrator.parameters.items():
             if isinstance(value, Tensor):
@@ -34,21 +34,21 @@ class CalibratorModule(nn.Module):
                 self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, logits: Logits) -> Logits:
-        """Log-probabilities with the buffers as they are now."""
+        """Return log-probabilities, with the current buffers."""
         return self.current()(logits)
 
     def current(self) -> Calibrator:
-        """The calibrator with the numbers that the buffers have now."""
+        """Return the calibrator with the current buffers."""
         return replace(self.calibrator, **self._current())
 
     def extra_repr(self) -> str:
-        """Which calibrator, for how many classes."""
+        """Name and number of classes."""
         return f"{type(self.calibrator).__name__}, classes={self.calibrator.classes}"
 
     def _current(self) -> Mapping[str, Any]:
         if self._parts:
             return {"parts": tuple(part.current() for part in self._parts)}
-        # Calibrators hold float64 and plain floats, whatever a cast has made of the buffers.
+        # Calibrators have float64 tensors and floats, also after a cast of the buffers.
         given = self.calibrator.parameters
         return {
             name: buffer.to(given[name].dtype) if isinstance(given[name], Tensor) else float(buffer)
@@ -57,7 +57,7 @@ class CalibratorModule(nn.Module):
 
 
 def as_module(calibrator: Calibrator) -> CalibratorModule:
-    """Make a layer of a calibrator, to follow a network in `nn.Sequential`.
+    """Convert a calibrator to a module, for example for `nn.Sequential`.
 
     Examples:
         >>> from calibrant.calibrators import TemperatureScaling

@@ -1,4 +1,4 @@
-"""Calibrators as ONNX graphs, built node by node: no tracing, nothing that changes with torch."""
+"""Calibrators as ONNX graphs, built node by node without tracing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,26 +17,25 @@ from calibrant.export.graph import Graph
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 
-# How far probabilities of the graph may be from those of the calibrator.
+# Largest difference of probabilities between graph and calibrator.
 TOLERANCE = 1e-6
 RANDOM_ROWS = 10_000
-# Numbers in one batch of the comparison.
+# Elements in one batch of the comparison.
 BATCH = 1 << 20
-# Two units of float32 next to 1.
+# Two units in the last place of float32 at 1.
 CLOSE = 2.4e-7
 
 
 def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
-    """Write a calibrator as an ONNX file, after comparing it with the calibrator.
+    """Write a calibrator as an ONNX file, after verifying the graph.
 
-    Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. Classes are masked by
-    logits of -inf, as for the calibrator. The graph runs in
-    onnxruntime on 10,000 random rows and on extreme ones first, and nothing is written unless
-    every probability agrees within 1e-6. Properties of the file: `method`, `classes`, `calibrant`
-    (the version), and `sha256` of the examples it was fitted to.
+    Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. Logits of -inf mask
+    classes. The graph is run in onnxruntime on 10,000 random and on extreme rows first; nothing is
+    written unless all probabilities agree within 1e-6. Metadata of the file: `method`, `classes`,
+    `calibrant` (the version), and `sha256` of the fitted examples.
 
     Raises:
-        ValueError: a calibrator that has no graph, another suffix, or numbers that differ.
+        ValueError: a calibrator without a graph, another suffix, or different results.
         ImportError: the extra `export` is not installed.
     """
     path = Path(path)
@@ -76,14 +75,14 @@ def graph_of(calibrator: Calibrator) -> Any:
 
 
 def _finite(graph: Graph, logits: str) -> str:
-    """Remember which classes are masked, and put their logits far below all others."""
+    """Store the mask of classes, and put their logits far below all others."""
     graph.masked = graph("IsInf", logits, detect_positive=0)
     # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
     return graph.where_masked(-FAR * float(np.finfo(np.float32).max), logits)
 
 
 def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
-    """Keep rivals of the highest logit below it, by two units of float32."""
+    """Lower other classes to at least two units in the last place below the top class."""
     own = graph.is_top(logits)
     best = graph.over_classes("ReduceMax", graph("Where", own, log_probs, -np.inf))
     room = graph("Add", graph("Mul", graph("Abs", best), CLOSE), CLOSE)
@@ -91,9 +90,9 @@ def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
 
 
 def largest_difference(content: bytes, calibrator: Calibrator) -> float:
-    """Run a graph beside its calibrator; infinity if it gives something that is no number.
+    """Compare a graph with its calibrator; infinity if it returns NaN or another class.
 
-    Of probabilities the absolute difference counts, of their logarithms the relative one.
+    The absolute difference of probabilities, and the relative one of log-probabilities.
     """
     runtime = need("onnxruntime", extra="export", what="checking an ONNX file before it is written")
     options = runtime.SessionOptions()
@@ -109,12 +108,12 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
         allowed = expected > -np.inf
         if not np.array_equal(log_probs > -np.inf, allowed):
             return np.inf
-        found, wanted = log_probs[allowed], expected[allowed]
+        found, exact = log_probs[allowed], expected[allowed]
         gaps = (
             np.abs(probs - np.exp(expected)).max(),
-            (np.abs(found - wanted) / (1 + np.abs(wanted))).max(),
+            (np.abs(found - exact) / (1 + np.abs(exact))).max(),
         )
-        # NaN compares as false, so it is caught here and not by max.
+        # max would ignore NaN.
         if not np.isfinite(gaps).all():
             return np.inf
         worst = max(worst, *map(float, gaps))
@@ -122,7 +121,7 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
 
 
 def comparison_logits(classes: int) -> Iterator[Float[np.ndarray, "n k"]]:
-    """Batches of logits, float32: extreme ones, then 10,000 rows of every usual scale."""
+    """Yield batches of float32 logits: extreme ones, then 10,000 rows of usual scales."""
     generator = np.random.default_rng(0)
     yield _extremes(classes, generator)
     left = RANDOM_ROWS

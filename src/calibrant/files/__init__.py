@@ -1,4 +1,4 @@
-"""Files of named numeric arrays, read as if a stranger had written them."""
+"""Files of named numeric arrays, treated as untrusted input."""
 
 from collections.abc import Mapping, Sequence
 from glob import glob, has_magic
@@ -15,16 +15,16 @@ from calibrant.files.parts import joined
 
 @runtime_checkable
 class Format(Protocol):
-    """What the module of a file format offers."""
+    """The interface of a module of a file format."""
 
     def names(self, path: Path) -> list[str]:
         """Names of the arrays in the file."""
 
-    def read(self, path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-        """The wanted arrays, after every claim of the file has been checked."""
+    def read(self, path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+        """Read the requested arrays, after checking all sizes that the file declares."""
 
     def write(self, handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Put the arrays into an open file."""
+        """Write the arrays to an open file."""
 
 
 FORMATS: dict[str, Format] = {
@@ -36,9 +36,9 @@ FORMATS: dict[str, Format] = {
 
 
 def expand(pattern: str | Path) -> list[Path]:
-    """The files that a path or a glob pattern means, sorted by name.
+    """Expand a path or a glob pattern to files, sorted by name.
 
-    A file whose own name has brackets or stars is taken as it is.
+    An existing file whose name contains brackets or stars is not a pattern.
     """
     path = Path(pattern)
     if path.is_file() or not has_magic(str(pattern)):
@@ -52,7 +52,7 @@ def expand(pattern: str | Path) -> list[Path]:
 
 
 def is_table(path: Path) -> bool:
-    """Whether the file holds a table, which may have columns that nobody asks for."""
+    """Whether the file holds a table, which may have other columns."""
     return _format(path) in (csv_files, parquet)
 
 
@@ -64,50 +64,49 @@ def names(path: Path) -> list[str]:
 
 def read(
     path: Path,
-    wanted: Sequence[str],
+    requested: Sequence[str],
     *,
     max_bytes: int = 64 * 2**30,
     max_expansion: float = 100.0,
 ) -> dict[str, NDArray[Any]]:
-    """Read the wanted arrays of one file, in this order: numbers only, native byte order.
+    """Read the requested arrays of one file, in this order: numeric, in native byte order.
 
     Args:
         path: a file with one of the suffixes of `FORMATS`.
-        wanted: names of arrays; in a table `logits` is also `logits_0, logits_1, ...`.
-        max_bytes: the most memory that one array (of a table: all of them) may take.
-        max_expansion: the most bytes in memory per byte stored, for anything over 64 MB.
+        requested: names of arrays; in a table `logits` is also `logits_0, logits_1, ...`.
+        max_bytes: memory limit of one array (of a table: of all of them).
+        max_expansion: largest ratio of size in memory to stored size, for sizes above 64 MB.
 
     Raises:
-        ValueError: the file is damaged, lies about its sizes, or lacks something wanted.
-        OSError: the file is absent or cannot be opened.
+        ValueError: the file is damaged, declares wrong sizes, or lacks a requested array.
+        OSError: the file does not exist or cannot be opened.
     """
     _check_file(path)
-    return _format(path).read(path, wanted, Limits(max_bytes, max_expansion))
+    return _format(path).read(path, requested, Limits(max_bytes, max_expansion))
 
 
 def read_parts(
     paths: Sequence[Path],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     *,
     max_bytes: int = 64 * 2**30,
     max_expansion: float = 100.0,
 ) -> dict[str, NDArray[Any]]:
-    """Read the same arrays from every part and join them by rows; the limits hold per part.
-
-    A part without rows adds nothing, so its other dimensions are not compared.
-    """
+    """Read the same arrays from every part and concatenate them; the limits hold per part."""
     if not paths:
         raise ValueError("need at least 1 file, got 0")
-    parts = [read(path, wanted, max_bytes=max_bytes, max_expansion=max_expansion) for path in paths]
+    parts = [
+        read(path, requested, max_bytes=max_bytes, max_expansion=max_expansion) for path in paths
+    ]
     return joined(paths, parts)
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays so that `path` is the old file or the whole new one, never a part.
+    """Write the arrays atomically: `path` is the old file or the complete new one.
 
     Raises:
-        ValueError: unknown suffix, a name or an array that the format cannot hold.
-        OSError: no such folder, no room, no permission; the old file is untouched.
+        ValueError: unknown suffix, or a name or an array that the format cannot store.
+        OSError: no such folder, disk full, no permission; the old file is unchanged.
     """
     form = _format(path)
     if not arrays:

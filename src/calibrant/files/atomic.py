@@ -1,4 +1,4 @@
-"""Write a file that is seen whole or not at all."""
+"""Atomic writes of files."""
 
 import os
 import re
@@ -10,43 +10,43 @@ from typing import BinaryIO
 
 from calibrant.files.faults import fault
 
-# What drafts are called, and nothing of a user's: random letters and the writer's process.
-DRAFT = re.compile(r"\.[0-9a-f]{16}\.tmp\.[0-9]+")
+# Names of temporary files, unlike those of users: random digits and the process id.
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp\.[0-9]+")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a nameless draft that becomes `path` once its bytes are on the disk.
+    """Yield a temporary file that replaces `path` once its bytes are on the disk.
 
-    After a failure or a kill, `path` is as it was before; after a failure the draft is gone too.
+    After an error or a kill `path` is unchanged; after an error the temporary file is removed.
     """
     check_target(path)
     # The same folder, since a rename is atomic only within one filesystem.
-    draft = path.parent / f".{secrets.token_hex(8)}.tmp.{os.getpid()}"
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp.{os.getpid()}"
     fault(path, "before")
     try:
-        with open(draft, "xb") as handle:
+        with open(temporary, "xb") as handle:
             yield handle
             fault(path, "inside", handle)
             handle.flush()
             os.fsync(handle.fileno())
         fault(path, "drafted")
-        os.replace(draft, path)
+        os.replace(temporary, path)
         _sync_folder(path.parent)
         fault(path, "after")
     except OSError as error:
         if error.errno is None:
             raise
-        # The user knows `path`, not the draft that the system complains about.
+        # Name `path`, not the temporary file.
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:
-        # On a read-only disk even this fails, and would hide why.
+        # On a read-only disk this fails, too, and would hide the error.
         with suppress(OSError):
-            draft.unlink()
+            temporary.unlink()
 
 
 def check_target(path: Path) -> None:
-    """Refuse what `replacing` could not write, before the work that it is to hold is done."""
+    """Refuse a path that `replacing` could not write; call it before long computations."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: no folder {path.parent}; create it first")
     if path.is_dir():
@@ -56,14 +56,14 @@ def check_target(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts that killed writers left behind; only for who owns the whole folder."""
-    for draft in folder.glob(".*.tmp.*"):
-        if DRAFT.fullmatch(draft.name):
-            draft.unlink(missing_ok=True)
+    """Remove temporary files of killed processes; only for the owner of the whole folder."""
+    for temporary in folder.glob(".*.tmp.*"):
+        if TEMPORARY.fullmatch(temporary.name):
+            temporary.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the rename itself on the disk, where the system can (not on Windows)."""
+    """Sync the rename itself, where the system supports it (not on Windows)."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

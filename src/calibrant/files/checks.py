@@ -1,4 +1,4 @@
-"""Refusals that every file format shares, worded once."""
+"""Checks that all file formats share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,34 +8,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Below this many bytes any ratio is harmless: the array fits in memory anyway.
+# Smaller arrays fit in memory at any ratio.
 SMALL = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most memory that a file may ask for: in bytes, and in bytes per byte stored."""
+    """Memory limits of a file: in bytes, and relative to the stored bytes."""
 
     max_bytes: int
     max_expansion: float
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """Text from a file or a library, safe to print: one line, no control characters, not long."""
+    """Make text from a file or a library safe to print: one short line, no control characters."""
     line = "".join(c if c.isprintable() else " " for c in str(text)[: 4 * limit])
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:
-    """The first names of a list, each quoted, and how many more there are."""
+    """Format the first names of a list, quoted, and the number of the others."""
     shown = ", ".join(repr(one_line(name, 60)) for name in names[:limit])
     more = f", and {len(names) - limit} more" if len(names) > limit else ""
     return f"[{shown}{more}]"
 
 
 def human(size: float) -> str:
-    """Bytes as a person says them.
+    """Format a number of bytes.
 
     >>> human(1536), human(64 * 2**30)
     ('1.5 kB', '64.0 GB')
@@ -48,7 +48,7 @@ def human(size: float) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is no regular file: reading a pipe or a device could wait or go on for ever."""
+    """Refuse all but regular files: reading a pipe or a device could block for ever."""
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
     if not path.is_file():
@@ -57,14 +57,14 @@ def check_file(path: Path) -> None:
 
 
 def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits) -> None:
-    """Refuse data that would fill the memory, before any of it is read.
+    """Refuse data that exceeds the limits, before any of it is read.
 
     Args:
         path: the file, for the message.
-        what: the part of the file that is about to be read, such as `member logits`.
-        declared: bytes it takes in memory, as the file claims.
-        stored: bytes that the file really holds for it.
-        limits: what the caller allows.
+        what: the part of the file, such as `member logits`, for the message.
+        declared: size in memory that the file declares.
+        stored: size in the file.
+        limits: of the caller.
     """
     if declared > limits.max_bytes:
         raise ValueError(
@@ -79,21 +79,21 @@ def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits
         )
 
 
-def check_wanted(path: Path, wanted: Sequence[str], held: Sequence[str]) -> None:
-    """Refuse a file that lacks a wanted name, and list what it holds."""
-    for name in wanted:
+def check_present(path: Path, requested: Sequence[str], held: Sequence[str]) -> None:
+    """Refuse a file that lacks a requested name, and list its names."""
+    for name in requested:
         if name not in held:
             raise ValueError(f"{path} has no {name!r}; it holds {listed(held)}")
 
 
 def check_dtype(where: str, dtype: np.dtype[Any]) -> None:
-    """Refuse all but plain numbers and truth values."""
+    """Refuse all but numbers and booleans."""
     if dtype.hasobject:
         raise ValueError(
             f"{where}: object arrays are refused (loading one can run code); "
             "save it again as a numeric array"
         )
-    # A long double has a layout of its own on every platform.
+    # The layout of a long double depends on the platform.
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
         raise ValueError(
             f"{where}: dtype {one_line(dtype, 60)} is not supported; "
@@ -101,7 +101,7 @@ def check_dtype(where: str, dtype: np.dtype[Any]) -> None:
         )
 
 
-def check_truth(where: str, values: NDArray[Any]) -> None:
-    """Refuse truth values that are neither 0 nor 1: numpy computes nonsense with them."""
+def check_bools(where: str, values: NDArray[Any]) -> None:
+    """Refuse booleans stored as bytes other than 0 and 1: numpy computes wrong results."""
     if values.dtype.kind == "b" and values.view(np.uint8).max(initial=0) > 1:
         raise ValueError(f"{where}: bool array holds bytes other than 0 and 1; file is damaged")

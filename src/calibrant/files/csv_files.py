@@ -1,4 +1,4 @@
-"""Arrays in `.csv` files: a header line, commas, UTF-8; every value comes back as float64."""
+"""Arrays in `.csv` files: a header line, commas, UTF-8; values are read as float64."""
 
 import csv
 import io
@@ -23,25 +23,25 @@ def names(path: Path) -> list[str]:
         return array_names(_header(path, handle))
 
 
-def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the wanted columns; the others may hold any text."""
+def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the requested columns; others may hold any text."""
     size = path.stat().st_size
     check_size(path, "the text", size, size, limits)
     with _opened(path) as handle:
         header = _header(path, handle)
-        numbered = {name: numbered_columns(path, header, name) for name in wanted}
-        columns = {column for name in wanted for column in numbered[name] or [name]}
+        numbered = {name: numbered_columns(path, header, name) for name in requested}
+        columns = {column for name in requested for column in numbered[name] or [name]}
         values = _body(path, handle, header, columns)
     return {
         name: np.stack([values[column] for column in numbered[name]], axis=1)
         if numbered[name]
         else values[name].copy()
-        for name in wanted
+        for name in requested
     }
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write digits that read back as the same number; bool as 0 and 1."""
+    """Write numbers that are restored exactly; bool as 0 and 1."""
     check_table(arrays)
     header, columns = [], []
     for name, array in arrays.items():
@@ -64,7 +64,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def _header(path: Path, handle: TextIO) -> list[str]:
-    """Column names; leaves the handle at the first line of the body."""
+    """Read the column names; the handle is then at the first line of the body."""
     try:
         header = next(csv.reader(_short_lines(path, handle), strict=True), [])
     except UnicodeDecodeError as error:
@@ -93,8 +93,8 @@ def _not_utf8(path: Path) -> ValueError:
 def _body(
     path: Path, handle: TextIO, header: list[str], columns: set[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """Parse the rows; the columns not asked for count for the row's length only."""
-    # One field per run of neighbours, as numpy is slow with very many fields.
+    """Parse the rows; other columns are only counted."""
+    # One field for each run of adjacent columns: numpy is slow with many fields.
     runs = [(key, list(group)) for key, group in groupby(header, columns.__contains__)]
     dtype = [(f"r{i}", "f8" if key else "U1", (len(run),)) for i, (key, run) in enumerate(runs)]
     try:
@@ -116,7 +116,7 @@ def _body(
 
 
 def _explained(path: Path, header: list[str], columns: set[str], error: ValueError) -> ValueError:
-    """Read again, slowly, to say where the text is wrong and not only that it is."""
+    """Read again, slowly, to locate the error."""
     empty: dict[str, list[int]] = {}
     with _opened(path) as handle:
         reader = csv.reader(handle)
@@ -145,7 +145,7 @@ def _explained(path: Path, header: list[str], columns: set[str], error: ValueErr
 
 
 def _is_number(cell: str) -> bool:
-    # Python also takes 1_000 and foreign digits, which are no numbers in a csv file.
+    # Python also accepts 1_000 and non-ASCII digits.
     if "_" in cell or not cell.isascii():
         return False
     try:

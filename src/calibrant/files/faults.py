@@ -1,4 +1,4 @@
-"""Named instants at which a test kills the process, to prove that nothing is lost there.
+"""Fault injection: named points of a write at which tests kill the process.
 
 `CALIBRANT_FAULT=checkpoint.inside:2` kills it the second time that a file whose name starts with
 `checkpoint` is half written. Without the variable nothing happens.
@@ -9,19 +9,19 @@ import signal
 from pathlib import Path
 from typing import BinaryIO
 
-# In the order in which a write passes them.
+# In the order of a write.
 STAGES = ("before", "inside", "drafted", "after")
 
 _seen: dict[str, int] = {}
 
 
 def fault(path: Path, stage: str, handle: BinaryIO | None = None) -> None:
-    """Die here if this is the instant that the environment names; an open file is left half."""
-    wanted = os.environ.get("CALIBRANT_FAULT")
-    if not wanted:
+    """Kill the process if the environment names this point; an open file is truncated to half."""
+    point_and_count = os.environ.get("CALIBRANT_FAULT")
+    if not point_and_count:
         return
     point = f"{path.name.partition('.')[0].partition('-')[0]}.{stage}"
-    name, _, count = wanted.partition(":")
+    name, _, count = point_and_count.partition(":")
     if point != name:
         return
     _seen[point] = _seen.get(point, 0) + 1

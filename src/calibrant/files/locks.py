@@ -1,4 +1,4 @@
-"""Locks on files that end with the process that holds them, however it ends."""
+"""File locks that are released when the process ends."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# Seconds between two tries to get a lock, and for which a process that only looks may hold one.
+# Seconds between two attempts to acquire a lock, and for which `is_locked` may hold one.
 PAUSE, GLANCE = 0.01, 0.2
 
 
@@ -20,44 +20,51 @@ class BusyError(ValueError):
     """Another process holds the lock."""
 
 
+def open_regular(path: Path, *, append: bool) -> FileIO:
+    """Open a regular file to append to it, creating it if needed, or to read it.
+
+    Links and pipes are refused: another user may own what they lead to, and a pipe could block.
+    """
+    flags = os.O_APPEND | os.O_WRONLY | os.O_CREAT if append else os.O_RDONLY
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    refusal = ValueError(f"{path} must be a regular file: remove it and run the command again")
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise refusal from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refusal
+    return FileIO(descriptor, "ab" if append else "rb")
+
+
 class FileLock:
     """An advisory lock of the kernel (flock) on an open file.
 
-    It belongs to the open file: a suspended process keeps it, a dead one loses it at once, clocks
-    and process numbers play no part. Threads exclude each other as processes do. A child that is
-    forked while the lock is held shares it; one that is started anew does not.
+    It belongs to the open file: a suspended process keeps it, a dead one releases it at once.
+    Threads exclude each other as processes do. A forked child shares the lock; a new process
+    does not.
 
     Args:
         path: of the lock file.
-        create: make the file if there is none; without it the file is only read, which works in
-            folders that are read-only.
+        create: create the file if it does not exist; if False the file is only read, which works
+            in read-only folders.
 
     Raises:
-        FileNotFoundError: there is no such file, and none is made.
-        ValueError: it is no regular file.
+        FileNotFoundError: the file does not exist, and `create` is False.
+        ValueError: it is not a regular file.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        # Neither a link nor a pipe, which may be anybody's; opening a pipe must not wait.
-        flags = os.O_APPEND | os.O_WRONLY | os.O_CREAT if create else os.O_RDONLY
-        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        refusal = ValueError(f"{path} must be a regular file: remove it and run the command again")
-        try:
-            descriptor = os.open(path, flags, 0o666)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise refusal from error
-            raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise refusal
-        self._handle = FileIO(descriptor, "ab" if create else "rb")
+        self._handle = open_regular(path, append=create)
 
     def acquire(self, *, shared: bool = False, seconds: float = 0.0) -> bool:
-        """Take the lock, alone or together with others who share it; whether it was free.
+        """Acquire the lock, exclusive or shared; return whether that succeeded.
 
-        A lock that is held already is converted: it may be lost to another process in between.
+        A lock that is already held is converted, during which another process may acquire it.
         """
         if fcntl is None:
             return True
@@ -74,7 +81,7 @@ class FileLock:
                 return True
 
     def close(self) -> None:
-        """Let the lock go; the file stays, since to remove it would let two hold "the" lock."""
+        """Release the lock; the file is not removed, since that would allow two locks."""
         self._handle.close()
 
     def __enter__(self) -> "FileLock":
@@ -94,6 +101,6 @@ def is_locked(path: Path) -> bool:
 
 
 def check_locks() -> None:
-    """Refuse systems without such locks."""
+    """Refuse systems without file locks."""
     if fcntl is None:
         raise OSError("studies need file locks (flock), which Windows lacks: use WSL")

@@ -1,4 +1,4 @@
-"""Arrays in `.npz` files, read without `np.load`: every claim of the file is checked first."""
+"""Arrays in `.npz` files, read without `np.load`: declared sizes are checked first."""
 
 import io
 import math
@@ -15,23 +15,23 @@ from numpy.typing import NDArray
 
 from calibrant.files.checks import (
     Limits,
+    check_bools,
     check_dtype,
+    check_present,
     check_size,
-    check_truth,
-    check_wanted,
     listed,
     one_line,
 )
 
 MAX_MEMBERS = 64
-# 64 members need a few kB; zipfile would build objects for every entry of a longer table.
+# 64 members need a few kB; zipfile would allocate an object for every entry of a longer table.
 MAX_CONTENTS = 2**20
 # The header of a numeric array is about 120 bytes.
 MAX_HEADER = 4096
 BLOCK = 4 * 2**20
-# What comes before the name of a member in front of its data.
+# The header of a member up to its name.
 LOCAL = struct.Struct("<4s22xHH")
-# Most bytes after the data of a member: checksum and sizes again, from writers of streams.
+# Most bytes after the data of a member: checksum and sizes, from streaming writers.
 DESCRIPTOR = 24
 # The flag of names in UTF-8.
 UTF8 = 0x800
@@ -43,19 +43,19 @@ def names(path: Path) -> list[str]:
         return list(_members(path, archive))
 
 
-def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the wanted members and nothing else."""
+def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the requested members only."""
     with _archive(path) as archive:
         members = _members(path, archive)
-        check_wanted(path, wanted, list(members))
-        for name in wanted:
+        check_present(path, requested, list(members))
+        for name in requested:
             declared, stored = members[name].file_size, members[name].compress_size
             check_size(path, f"member {name}", declared, stored, limits)
-        return {name: _array(path, archive, members[name]) for name in wanted}
+        return {name: _array(path, archive, members[name]) for name in requested}
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write what `np.savez` writes, also for names that are arguments of `np.savez`."""
+    """Write what `np.savez` writes, also for names that are parameters of `np.savez`."""
     with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -63,7 +63,7 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 class _Guarded(io.FileIO):
-    """A file that refuses one huge read while zipfile parses the table of contents."""
+    """A file that refuses a huge read while zipfile parses the table of contents."""
 
     guarded = True
 
@@ -82,7 +82,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     with _Guarded(path) as handle:
         if path.stat().st_size == 0:
             raise _invalid(path, "it is empty")
-        # A hostile table of contents ends zipfile in many ways: bad seeks, decoding, struct.
+        # zipfile raises many kinds of errors on a malformed table of contents.
         try:
             archive = zipfile.ZipFile(handle)
         except Exception as error:
@@ -94,9 +94,9 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_layout(path: Path, handle: _Guarded, archive: zipfile.ZipFile) -> None:
-    """Refuse bytes that belong to no member, and names that differ in the two places of a name.
+    """Refuse bytes that belong to no member, and members with two different names.
 
-    Else a damaged table of contents could lose a member, and nobody would notice.
+    Otherwise a damaged table of contents could hide a member.
     """
     end = 0
     for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
@@ -115,7 +115,7 @@ def _check_layout(path: Path, handle: _Guarded, archive: zipfile.ZipFile) -> Non
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The members by array name; any one that numpy would not have written refuses the file."""
+    """Return the members by array name; refuse members that numpy would not have written."""
     entries = archive.infolist()
     if len(entries) > MAX_MEMBERS:
         raise _invalid(path, f"it has {len(entries)} members, at most {MAX_MEMBERS} are allowed")
@@ -136,7 +136,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 @contextmanager
 def _damage(path: Path, where: str) -> Iterator[None]:
-    """Damage ends zipfile, zlib and numpy in many ways; make it one, with the file's name."""
+    """Convert the errors of zipfile, zlib and numpy to ValueErrors that name the file."""
     try:
         yield
     except MemoryError as error:
@@ -165,13 +165,13 @@ def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDAr
         with _damage(path, where):
             raw = _fill(stream.read, prefix[start:], held)
             array = raw.view(dtype).reshape(shape, order="F" if fortran else "C")
-    check_truth(f"{path}: {where}", array)
+    check_bools(f"{path}: {where}", array)
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _header(prefix: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether in Fortran order, dtype, and where the data start."""
-    # numpy reads the header before it looks at its length; a short stream stops it.
+    """Return shape, whether in Fortran order, dtype, and the offset of the data."""
+    # numpy reads the header before it checks its length; a short stream limits it.
     stream = io.BytesIO(prefix)
     version = npy.read_magic(stream)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -182,7 +182,7 @@ def _header(prefix: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 
 def _fill(pull: Callable[[int], bytes], first: bytes, size: int) -> NDArray[np.uint8]:
-    """Read exactly `size` bytes; memory is used block by block, as the data really come."""
+    """Read exactly `size` bytes, in blocks."""
     raw = np.empty(size, dtype=np.uint8)
     done, block = 0, first
     while block:

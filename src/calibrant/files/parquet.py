@@ -1,4 +1,4 @@
-"""Arrays in `.parquet` files; page checksums are written, and verified on reading."""
+"""Arrays in `.parquet` files, with page checksums."""
 
 import json
 import warnings
@@ -23,26 +23,26 @@ def names(path: Path) -> list[str]:
         return array_names(file.schema_arrow.names)
 
 
-def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the columns of the wanted arrays: numbers or lists of numbers of equal length."""
+def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the columns of the requested arrays: numbers or lists of numbers of equal length."""
     with _opened(path) as file:
         schema = file.schema_arrow
-        numbered = {name: numbered_columns(path, schema.names, name) for name in wanted}
-        columns = [column for name in wanted for column in numbered[name] or [name]]
+        numbered = {name: numbered_columns(path, schema.names, name) for name in requested}
+        columns = [column for name in requested for column in numbered[name] or [name]]
         _check_dots(path, schema.names, columns)
         types = {column: schema.field(column).type for column in columns}
         needed = _needed_bytes(path, file.metadata, types)
-        check_size(path, f"column data of {listed(wanted)}", needed, path.stat().st_size, limits)
+        check_size(path, f"column data of {listed(requested)}", needed, path.stat().st_size, limits)
         table = _table(path, file, columns)
-        arrays = {name: _array(path, table, name, numbered[name]) for name in wanted}
+        arrays = {name: _array(path, table, name, numbered[name]) for name in requested}
         _compare(path, schema, arrays)
         return arrays
 
 
 def _compare(path: Path, schema: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Warn if the arrays are not those that we wrote.
+    """Warn if the arrays differ from those that calibrant wrote.
 
-    It is no error: pyarrow keeps the metadata of a table when its rows or values are changed.
+    Not an error: pyarrow preserves the metadata of a table when its values are edited.
     """
     held = (schema.metadata or {}).get(DIGEST.encode())
     if held is None:
@@ -60,7 +60,7 @@ def _compare(path: Path, schema: Any, arrays: Mapping[str, NDArray[Any]]) -> Non
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write one column per array; rows of a 2-D array are lists of fixed length."""
+    """Write one column per array; rows of a 2-D array are fixed-size lists."""
     check_table(arrays)
     pa = need("pyarrow", extra="audit", what="writing parquet files")
     pq = need("pyarrow.parquet", extra="audit", what="writing parquet files")
@@ -70,16 +70,16 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
         if array.ndim == 2:
             flat = pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
         columns[name] = flat
-    # Checksums of pages do not see that a page belongs to another file.
+    # Checksums of pages do not detect a page of another file.
     digests = json.dumps({name: digest(name, array) for name, array in arrays.items()})
     table = pa.table(columns, metadata={DIGEST: digests})
-    # A dictionary packs constant labels so tightly that reading them would look like a bomb.
+    # Dictionary-encoded constant labels would exceed the limit of expansion.
     pq.write_table(table, handle, write_page_checksum=True, use_dictionary=False)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The opened file; whatever pyarrow raises on it becomes a ValueError with its name."""
+    """Open the file; convert errors of pyarrow to ValueErrors that name the file."""
     pa = need("pyarrow", extra="audit", what="reading parquet files")
     pq = need("pyarrow.parquet", extra="audit", what="reading parquet files")
     with open(path, "rb") as handle:
@@ -87,7 +87,7 @@ def _opened(path: Path) -> Iterator[Any]:
         if handle.read(4) != b"PAR1":
             raise ValueError(f"not a valid parquet file: {path} (last 4 bytes are not PAR1)")
     try:
-        # A plain file, since pyarrow would take a string such as `s3://x` for an address.
+        # pyarrow would interpret a string such as `s3://x` as a URL.
         with pa.OSFile(str(path)) as source:
             yield pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -95,7 +95,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _check_dots(path: Path, names: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse names that pyarrow confuses: asked for `a` it also reads a column `a.b`."""
+    """Refuse ambiguous names: for `a` pyarrow also reads a column `a.b`."""
     for inner, outer in ((names, columns), (columns, names)):
         known = set(outer)
         for name in inner:
@@ -103,7 +103,7 @@ def _check_dots(path: Path, names: Sequence[str], columns: Sequence[str]) -> Non
             for i in range(1, len(parts)):
                 if (prefix := ".".join(parts[:i])) in known:
                     shown = f"{prefix!r} and {one_line(name, 60)!r}"
-                    raise ValueError(f"{path}: columns {shown} cannot be told apart; rename one")
+                    raise ValueError(f"{path}: columns {shown} are ambiguous; rename one")
 
 
 def _is_list(kind: Any) -> bool:
@@ -112,7 +112,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _item_bytes(path: Path, column: str, kind: Any) -> int:
-    """Bytes that one number of the column takes in memory."""
+    """Size of one value of the column in memory."""
     types = need("pyarrow.types", extra="audit", what="reading parquet files")
     item = kind.value_type if _is_list(kind) else kind
     if types.is_boolean(item):
@@ -126,10 +126,10 @@ def _item_bytes(path: Path, column: str, kind: Any) -> int:
 
 
 def _needed_bytes(path: Path, metadata: Any, types: Mapping[str, Any]) -> int:
-    """Bytes that the columns take in memory.
+    """Size of the columns in memory.
 
-    The uncompressed size in the footer is no bound: a run of equal values takes a few bytes in
-    it. The rows of the footer are one for a column of numbers, not for lists.
+    The uncompressed size in the footer is not a bound, because runs of equal values are encoded.
+    The number of rows is one for columns of numbers, not of lists.
     """
     item_bytes = {column: _item_bytes(path, column, kind) for column, kind in types.items()}
     lists = {column: item_bytes[column] for column, kind in types.items() if _is_list(kind)}
@@ -141,7 +141,7 @@ def _needed_bytes(path: Path, metadata: Any, types: Mapping[str, Any]) -> int:
 def _table(path: Path, file: Any, columns: list[str]) -> Any:
     pa = need("pyarrow", extra="audit", what="reading parquet files")
     groups = []
-    # One row group at a time, so that the message can name the damaged one.
+    # One row group at a time, so that the error can name the damaged one.
     for group in range(file.metadata.num_row_groups):
         try:
             groups.append(file.read_row_group(group, columns=columns))
@@ -170,7 +170,7 @@ def _array(path: Path, table: Any, name: str, numbered: list[str]) -> NDArray[An
 
 
 def _numbers(path: Path, column: str, data: Any) -> NDArray[Any]:
-    """The column as (n,), or (n, k) for lists, without a Python loop over rows."""
+    """Convert a column to (n,), or to (n, k) for lists, without a loop over rows."""
     _check_nulls(path, column, data.null_count)
     if not _is_list(data.type):
         return _joined(data.chunks, data.type)
@@ -181,7 +181,7 @@ def _numbers(path: Path, column: str, data: Any) -> NDArray[Any]:
 
 
 def _joined(chunks: Sequence[Any], kind: Any) -> NDArray[Any]:
-    """One writable array of all chunks; arrow's own memory is read-only."""
+    """Concatenate the chunks to a writable array; the memory of arrow is read-only."""
     empty = np.empty(0, dtype=kind.to_pandas_dtype())
     return np.concatenate([empty, *(chunk.to_numpy(zero_copy_only=False) for chunk in chunks)])
 
@@ -194,7 +194,7 @@ def _check_nulls(path: Path, column: str, nulls: int) -> None:
 
 
 def _width(path: Path, column: str, data: Any) -> int:
-    """The one length that all lists of the column have."""
+    """The common length of all lists of the column."""
     types = need("pyarrow.types", extra="audit", what="reading parquet files")
     if types.is_fixed_size_list(data.type):
         return int(data.type.list_size)

@@ -1,7 +1,7 @@
 """Read the raw footer and page headers of a parquet file, before pyarrow decodes anything.
 
-pyarrow unpacks as many list items as a page header claims, whatever the footer says, so a few
-hundred bytes can ask for gigabytes; and its own view of a damaged footer can end the process.
+pyarrow allocates as many list items as a page header declares, regardless of the footer, so a few
+hundred bytes can allocate gigabytes; and parsing a damaged footer can crash the process.
 
 References:
     Apache Thrift, doc/specs/thrift-compact-protocol.md
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# A table with list columns is narrow, so its footer is short.
+# A table with list columns has few columns, so its footer is short.
 MAX_FOOTER = 16 * 2**20
 MAX_PAGE_HEADER = 2**16
 
@@ -32,14 +32,14 @@ _INTEGER_BITS = {4: 16, 5: 32, 6: 64}
 
 
 def unpacked_bytes(path: Path, item_bytes: Mapping[str, int]) -> int:
-    """Bytes that the pages of some columns say they unpack to.
+    """Uncompressed size that the pages of some columns declare.
 
     Args:
-        path: a file whose last 4 bytes are those of parquet.
-        item_bytes: bytes of one value, for each column to look at.
+        path: a file that ends with the parquet magic.
+        item_bytes: size of one value, for each column.
 
     Raises:
-        ValueError: the footer or a page header makes no sense.
+        ValueError: the footer or a page header is invalid.
     """
     total = 0
     with open(path, "rb") as handle:
@@ -48,14 +48,14 @@ def unpacked_bytes(path: Path, item_bytes: Mapping[str, int]) -> int:
                 column = chunk[_PATH][0].decode()
                 if column in item_bytes:
                     total += item_bytes[column] * sum(_page_values(handle, chunk))
-        # A field that is absent or of another type than parquet.thrift says.
+        # A field that is missing, or not of the type in parquet.thrift.
         except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
             raise ValueError(f"not a valid parquet file: {path} (bad footer or page)") from error
     return total
 
 
 def _chunks(handle: BinaryIO, size: int) -> Iterator[Mapping[int, Any]]:
-    """The records of all column chunks, from the footer."""
+    """Read the records of all column chunks from the footer."""
     handle.seek(size - 8)
     length = int.from_bytes(handle.read(4), "little")
     if length > min(size - 8, MAX_FOOTER):
@@ -68,12 +68,12 @@ def _chunks(handle: BinaryIO, size: int) -> Iterator[Mapping[int, Any]]:
 
 
 def _page_values(handle: BinaryIO, chunk: Mapping[int, Any]) -> Iterator[int]:
-    """How many values each page of a column chunk claims to hold."""
-    # pyarrow opens no page then, and writes none for a table without rows.
+    """Number of values that each page of a column chunk declares."""
+    # Without values pyarrow neither reads nor writes a page.
     if chunk[_CLAIMED] == 0:
         return
     at = chunk[_DATA_AT]
-    # As pyarrow decides it: old writers put a 0 where there is no dictionary.
+    # As in pyarrow: old writers store 0 without a dictionary.
     if 0 < chunk.get(_DICTIONARY_AT, 0) < at:
         at = chunk[_DICTIONARY_AT]
     end = at + chunk[_STORED]
@@ -81,7 +81,7 @@ def _page_values(handle: BinaryIO, chunk: Mapping[int, Any]) -> Iterator[int]:
         handle.seek(at)
         page, length = decode(handle.read(MAX_PAGE_HEADER), _PAGE)
         at += length + page[_PAGE_STORED]
-        # Another field says which of the two counts; a dictionary has neither.
+        # A page has a header of version 1 or 2; a dictionary has neither.
         values = [page[field][_VALUES] for field in (_PAGE_V1, _PAGE_V2) if field in page]
         if min(page[_PAGE_STORED], *values, 0) < 0:
             raise ValueError("negative size")
@@ -93,15 +93,15 @@ def decode(data: bytes, keep: Mapping[int, Any]) -> tuple[dict[int, Any], int]:
 
     Args:
         data: the record, and perhaps more after it.
-        keep: the fields to return, by number, each with the same for the structs inside it; all
-            others are skipped, so that they cost no memory.
+        keep: the fields to return, by number, each with a mapping for nested structs; others are
+            skipped.
 
     Returns:
-        the fields that are there, and the length of the record.
+        the fields that are present, and the length of the record.
 
     Raises:
-        ValueError: this is no such record.
-        IndexError: the record goes on after the end of `data`.
+        ValueError: the record is invalid.
+        IndexError: the record is longer than `data`.
     """
     reader = _Reader(data)
     return reader.struct(keep, 0), reader.at
@@ -127,7 +127,7 @@ class _Reader:
         raise ValueError("integer of more than 64 bits")
 
     def integer(self, bits: int) -> int:
-        # Other readers cut the surplus bits off and so see another number.
+        # Other readers truncate the extra bits and get another number.
         value = self.varint()
         if value >> bits:
             raise ValueError(f"integer of more than {bits} bits")
@@ -135,7 +135,7 @@ class _Reader:
 
     def take(self, length: int) -> bytes:
         if length > len(self.data) - self.at:
-            raise IndexError("record is cut off")
+            raise IndexError("record is truncated")
         self.at += length
         return self.data[self.at - length : self.at]
 
@@ -148,10 +148,10 @@ class _Reader:
             step, kind = head >> 4, head & 0x0F
             field = field + step if step else self.integer(16)
             inner = keep.get(field) if keep is not None else None
-            # Only in a struct is a boolean part of the type.
+            # In a struct a boolean is encoded in the type.
             value = kind == _TRUE if kind in (_TRUE, _FALSE) else self.value(kind, inner, depth)
             if inner is not None:
-                # Other readers disagree about which of the two counts.
+                # Other readers may use the other value.
                 if field in found:
                     raise ValueError(f"field {field} appears twice")
                 found[field] = value
@@ -184,7 +184,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise ValueError("record is nested too deeply")
         found = []
-        # Every item takes a byte at least, so the end of the data bounds a lying size.
+        # Every item takes at least a byte, so the data bound the declared size.
         for _ in range(size):
             for kind in kinds:
                 value = self.value(kind, keep, depth + 1)

@@ -1,4 +1,4 @@
-"""One set of arrays from the parts of a large one."""
+"""Concatenate arrays of several files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 def joined(
     paths: Sequence[Path], parts: Sequence[Mapping[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:
-    """The parts one below the other; a part without rows is not compared, as it adds nothing."""
+    """Concatenate the parts; empty parts are not compared, since they add nothing."""
     rows = [_rows(path, part) for path, part in zip(paths, parts, strict=True)]
     used = [i for i, count in enumerate(rows) if count > 0] or [0]
     for i in used[1:]:
@@ -20,7 +20,7 @@ def joined(
 
 
 def _rows(path: Path, part: Mapping[str, NDArray[Any]]) -> int:
-    """The number of rows, which the arrays of a part must share or rows would be mispaired."""
+    """Return the number of rows, which all arrays of a part must have."""
     counts = {}
     for name, array in part.items():
         if array.ndim == 0:

@@ -1,4 +1,4 @@
-"""How arrays lie in the columns of a table: one column, or one numbered column per class."""
+"""Arrays in the columns of a table: one column, or one numbered column per class."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrant.files.checks import check_wanted
+from calibrant.files.checks import check_present
 
 _NUMBERED = re.compile(r"(.+)_(0|[1-9][0-9]{0,6})", re.DOTALL)
 
@@ -29,16 +29,16 @@ def array_names(columns: Sequence[str]) -> list[str]:
 
 
 def numbered_columns(path: Path, columns: Sequence[str], name: str) -> list[str]:
-    """The numbered columns that make up an array; empty where it is one column of its own name.
+    """Return the numbered columns of an array; none if it is a single column of that name.
 
     Raises:
-        ValueError: no such column, a gap in the numbers, or two readings of the name.
+        ValueError: no such column, a gap in the numbers, or an ambiguous name.
     """
     matches = [match for column in columns if (match := _NUMBERED.fullmatch(column))]
     numbers = sorted(int(match[2]) for match in matches if match[1] == name)
     numbered = [f"{name}_{i}" for i in numbers]
     if not numbered:
-        check_wanted(path, [name], [*columns] if name in columns else array_names(columns))
+        check_present(path, [name], [*columns] if name in columns else array_names(columns))
     elif name in columns:
         raise ValueError(f"{path} has columns {name!r} and {numbered[0]!r}; drop one of the two")
     counts = Counter(columns)

@@ -1,6 +1,6 @@
-"""Arrays in `.safetensors` files; the format has no checksum, so ours is in its metadata.
+"""Arrays in `.safetensors` files, with a checksum in the metadata.
 
-Damage to the values of files that others wrote goes unseen.
+The format has none, so damaged values of files from other writers are not detected.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.extras import need
-from calibrant.files.checks import Limits, check_size, check_truth, check_wanted, one_line
+from calibrant.files.checks import Limits, check_bools, check_present, check_size, one_line
 from calibrant.files.digests import DIGEST, digest
 
 HEX = re.compile("[0-9a-f]{64}")
@@ -29,14 +29,14 @@ def names(path: Path) -> list[str]:
         return list(file.keys())
 
 
-def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the wanted tensors; bfloat16, which numpy lacks, comes back as float32."""
+def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read the requested tensors; bfloat16, which numpy lacks, as float32."""
     arrays: dict[str, NDArray[Any]] = {}
     with _opened(path, "np") as file:
         held = list(file.keys())
-        check_wanted(path, wanted, held)
+        check_present(path, requested, held)
         recorded = _recorded(path, file.metadata() or {})
-        for name in wanted if recorded is None else held:
+        for name in requested if recorded is None else held:
             tensor = file.get_slice(name)
             dtype = tensor.get_dtype()
             if dtype not in ITEM_BYTES:
@@ -47,31 +47,31 @@ def read(path: Path, wanted: Sequence[str], limits: Limits) -> dict[str, NDArray
             size = math.prod(tensor.get_shape()) * ITEM_BYTES[dtype]
             check_size(path, f"tensor {name}", size, size, limits)
             arrays[name] = _widened(path, name) if dtype == "BF16" else file.get_tensor(name)
-            check_truth(f"{path}: tensor {name}", arrays[name])
+            check_bools(f"{path}: tensor {name}", arrays[name])
     if recorded is not None and _digest(arrays) != recorded:
         raise ValueError(f"{path} is damaged: its sha256 differs; fetch or write it again")
-    return {name: arrays[name] for name in wanted}
+    return {name: arrays[name] for name in requested}
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays in row order, the only one that the format knows."""
+    """Write the arrays in C order, the only one of the format."""
     library = need("safetensors.numpy", extra="audit", what="writing safetensors files")
     if "__metadata__" in arrays:
-        raise ValueError("safetensors keeps the name '__metadata__' for itself; rename the array")
-    # The library writes the memory of a Fortran array as if it were in row order.
+        raise ValueError("the name '__metadata__' is reserved by safetensors; rename the array")
+    # The library writes the memory of a Fortran array as if it were in C order.
     rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    # Not its save_file, which makes a file of its own and swaps it for ours.
+    # Not save_file, which replaces the file.
     handle.write(library.save(rows, metadata={DIGEST: _digest(rows)}))
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """One digest of all tensors, in the order of their names."""
+    """Digest of all tensors, in the order of their names."""
     each = "".join(digest(name, array) for name, array in sorted(arrays.items()))
     return hashlib.sha256(each.encode()).hexdigest()
 
 
 def _recorded(path: Path, metadata: Mapping[str, str]) -> str | None:
-    """The digest that the writer left; a damaged one must not pass for none."""
+    """Return the digest in the metadata; a damaged key must not look like none."""
     for name, value in metadata.items():
         if name != DIGEST and (name.startswith("calibrant") or HEX.fullmatch(value)):
             raise ValueError(f"{path} is damaged: unknown metadata {one_line(name, 60)!r}")

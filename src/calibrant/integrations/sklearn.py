@@ -18,10 +18,11 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.extras import need
 from calibrant.predictions import Predictions
+from calibrant.setting_errors import did_you_mean
 
 need("sklearn", extra="sklearn", what="a scikit-learn estimator")
 
-# The line above explains a missing package.
+# After the check above, which explains a missing package.
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
 from sklearn.frozen import FrozenEstimator  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
@@ -40,7 +41,7 @@ RESPONSES = ("decision_function", "predict_proba")
 
 
 class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """What both estimators answer, from the probabilities of `_log_probs`."""
+    """Prediction methods of both estimators."""
 
     classes_: np.ndarray
     calibrator_: Calibrator
@@ -56,7 +57,7 @@ class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return np.asarray(self.calibrator_(torch.from_numpy(logits)).numpy())
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Most probable class."""
+        """Most probable class, (n,)."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
 
@@ -66,20 +67,19 @@ class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
 
 class PosthocCalibrator(_Answers):
-    """A calibrator whose X are the scores of some classifier, one row for each example.
+    """A calibrator of the scores X of any classifier, one row for each example.
 
     Args:
         method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
-        kind: what the columns of X are; never guessed.
-            "logits": one for each class, -inf for one that is impossible; a single column is the
-            log-odds of the second of two.
+        kind: what the columns of X are.
+            "logits": one for each class, -inf for masked ones; a single column is the log-odds of
+            the second of two classes.
             "probs": probabilities, in the same shapes.
-            "features": any numbers, as many as there are: margins of pairs, logits of several
-            networks, plain features. Multinomial logistic regression, fitted to the same examples,
-            turns them into logits first. This kind takes whatever `check_estimator` hands in, and
-            passes it; the other two refuse X whose columns are not the classes.
-        classes: labels of the columns, for scores of classes that `fit` never sees; if not given
-            those in y, sorted.
+            "features": any number of features, such as pairwise margins or logits of several
+            networks; multinomial logistic regression on the same examples converts them to logits.
+            This kind passes `check_estimator`; the other two require one column for each class.
+        classes: labels of the columns, for classes that do not occur in y; by default the sorted
+            labels in y.
 
     Attributes:
         classes_: labels, one for each column of `predict_proba`.
@@ -119,7 +119,7 @@ class PosthocCalibrator(_Answers):
         return self._as_logits(scores)
 
     def _finite(self) -> dict[str, bool]:
-        # Logits of -inf mask classes; what else is not finite is refused further on.
+        # Logits of -inf mask classes; Predictions refuses NaN and inf.
         return {"ensure_all_finite": self.kind != "logits"}
 
     def _as_logits(self, scores: np.ndarray) -> np.ndarray:
@@ -129,26 +129,25 @@ class PosthocCalibrator(_Answers):
 
 
 class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
-    """A classifier with a calibrator behind it.
+    """A classifier followed by a calibrator.
 
-    A fitted classifier, in `FrozenEstimator` or with `cv="prefit"`, is left as it is, and the
-    calibrator is fitted to the examples given to `fit`, which should be new to it. Any other is
-    fitted here: the calibrator to answers on examples that were held out in turn, then the
-    classifier once more to all examples.
+    A fitted classifier, in `FrozenEstimator` or with `cv="prefit"`, is not refitted, and the
+    calibrator is fitted to the examples given to `fit`, which should be held out. Otherwise the
+    calibrator is fitted to out-of-fold scores, and the classifier to all examples.
 
     Args:
         estimator: the classifier; logistic regression if not given.
         method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
-        cv: folds, anything that scikit-learn takes as `cv`, or "prefit". A number is lowered to
-            the count of the rarest class.
-        response: which of its methods gives the scores: "decision_function", taken as logits, or
-            "predict_proba"; "auto" is the first of these that it has.
+        cv: number of folds, any `cv` of scikit-learn, or "prefit". A number is reduced to the
+            count of the rarest class.
+        response: the method that returns the scores: "decision_function", used as logits, or
+            "predict_proba"; "auto" is the first of these that exists.
 
     Attributes:
         classes_: labels, one for each column of `predict_proba`.
         calibrator_: the fitted calibrator, to save or export.
         estimator_: the fitted classifier.
-        response_: the method that gives the scores.
+        response_: the method that returns the scores.
     """
 
     def __init__(
@@ -165,9 +164,9 @@ class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
         self.response = response
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CalibratedClassifier":  # noqa: N803
-        """Fit the calibrator, and the classifier unless it is fitted already.
+        """Fit the calibrator, and the classifier unless it is prefit.
 
-        Weights go to the calibrator, and to the classifier where it takes them.
+        Weights are passed to the calibrator, and to the classifier if it supports them.
         """
         validate_data(self, X, skip_check_array=True)
         estimator = LogisticRegression() if self.estimator is None else self.estimator
@@ -198,7 +197,7 @@ class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
         return self
 
     def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
-        # The classifier itself refuses another number of features, or other names.
+        # The classifier itself validates the features.
         scores = getattr(self.estimator_, self.response_)(X)
         return as_logits(scores, _kind(self.response_), len(self.classes_))
 
@@ -210,7 +209,7 @@ class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
 
 
 def as_logits(scores: Any, kind: str, classes: int) -> np.ndarray:
-    """Bring scores of the usual shapes, (n, k), or (n,) or (n, 1) of two classes, to (n, k)."""
+    """Convert scores of shape (n, k), or (n,) or (n, 1) of two classes, to (n, k) logits."""
     values = np.asarray(scores, dtype=np.float64)
     columns = 1 if values.ndim == 1 else values.shape[1]
     if columns != (classes if classes > 2 else columns) or columns > classes:
@@ -229,12 +228,12 @@ def _fitted(
     method: str, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Calibrator:
     if method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; expected one of {', '.join(CALIBRATORS)}")
+        raise ValueError(f"no calibrator {method!r}; {did_you_mean(method, CALIBRATORS)}")
     return CALIBRATORS[method].fit(Predictions(logits, labels, weights=weights))
 
 
 def _numbered(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and the number of each label's class."""
+    """Return the classes, and the class index of each label."""
     check_classification_targets(y)
     known = np.unique(y) if classes is None else np.asarray(classes)
     if len(known) < 2:
@@ -251,10 +250,10 @@ def _weights(given: Any, X: Any) -> np.ndarray | None:  # noqa: N803
     return None if given is None else np.asarray(_check_sample_weight(given, X, dtype=np.float64))
 
 
-def _response(estimator: Any, wanted: str) -> str:
-    if wanted not in ("auto", *RESPONSES):
-        raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {wanted!r}")
-    for name in RESPONSES if wanted == "auto" else [wanted]:
+def _response(estimator: Any, given: str) -> str:
+    if given not in ("auto", *RESPONSES):
+        raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {given!r}")
+    for name in RESPONSES if given == "auto" else [given]:
         if hasattr(estimator, name):
             return name
     raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(RESPONSES)}")

@@ -28,7 +28,7 @@ PARTS = ("count", "confidence", "correct")
 
 
 class _SumsMetric(Metric):
-    """A metric whose whole state is sums per bin: its size does not grow with the data."""
+    """A metric whose state is sums per bin: its size is constant."""
 
     is_differentiable = False
     higher_is_better = False
@@ -57,12 +57,12 @@ class _SumsMetric(Metric):
             state += torch.from_numpy(getattr(batch, part)).to(state.device)
 
     def sums(self) -> BinSums:
-        """Return the sums held now, for a reliability diagram say."""
+        """Return the current sums, for example for a reliability diagram."""
         count, confidence, correct = (getattr(self, part).cpu().numpy() for part in PARTS)
         return BinSums(count, confidence, correct, self.edges)
 
     def compute(self) -> Tensor:
-        """Return the error of everything added, over all processes."""
+        """Return the error of all batches, over all processes."""
         if not self.count.any():
             raise ValueError("nothing was added yet: call update(scores, labels) first")
         return torch.tensor(self._error(self.sums()), dtype=torch.float64)
@@ -80,9 +80,9 @@ class ECE(_SumsMetric):
     """Expected calibration error of the top label; `metrics.ece` of all batches together.
 
     Args:
-        kind: whether `update` gets "logits" or "probs"; never guessed.
-        bins: how many bins of equal width, or their edges.
-        options: what any torchmetrics metric takes.
+        kind: whether `update` gets "logits" or "probs".
+        bins: number of bins of equal width, or their edges.
+        options: of `torchmetrics.Metric`.
     """
 
     norm = 1.0
@@ -110,7 +110,7 @@ class MCE(ECE):
 
 
 class AdaptiveECE(_SumsMetric):
-    """ECE over equal-mass bins, formed at the end from the fixed fine grid of `BinSums.on_grid`."""
+    """ECE over equal-mass bins, formed from the fine grid of `BinSums.on_grid`."""
 
     def __init__(self, *, kind: Kind, bins: int = 15, **options: Any) -> None:
         self.bins = check_count(bins)
@@ -124,7 +124,7 @@ class AdaptiveECE(_SumsMetric):
 
 
 class ClasswiseECE(_SumsMetric):
-    """Mean over classes of each class's ECE; classes that never occurred are left out."""
+    """Mean of the ECE of each class; classes that never occur are excluded."""
 
     def __init__(self, *, kind: Kind, classes: int, bins: Bins = 15, **options: Any) -> None:
         edges = bin_edges(bins)

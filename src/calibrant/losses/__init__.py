@@ -1,9 +1,9 @@
-"""Losses: `(logits, labels) -> loss per example`, or one number for a statistic of the batch.
+"""Losses: `(logits, labels) -> loss per example`, or a scalar for a batch statistic.
 
-The caller takes the mean. A loss per example contains cross entropy; a statistic of the batch
-(`dca`, `dece`, `mdca`, `mmce`, `sece`, `weighted_mmce`) is a term to add to one. Half precision is
-computed in float32. A logit of -inf masks a class: the loss of that example, and its gradient, are
-those of the other classes alone. A label on a masked class has an infinite loss.
+`logits` are (n, k) and `labels` (n,) class indices; the caller takes the mean. A batch statistic
+(`dca`, `dece`, `mdca`, `mmce`, `sece`, `weighted_mmce`) is a term to add to a loss per example.
+Half precision is computed in float32. A logit of -inf masks a class: loss and gradient of that
+example are those of the other classes alone. A label on a masked class has an infinite loss.
 """
 
 from calibrant.losses.acls import acls

@@ -1,4 +1,4 @@
-"""Label smoothing that adapts to the logits and acts only where they are too far apart."""
+"""Adaptive and conditional label smoothing (ACLS)."""
 
 from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
@@ -16,20 +16,17 @@ def acls(
     top: float = 1.0,
     rest: float = 0.1,
 ) -> PerExample:
-    r"""Cross entropy plus squares of how far the top logit is too high and the rest too low.
+    r"""Cross entropy plus squared penalties on a top logit too high and other logits too low.
 
     $$\ell = -\log p_y + \alpha \Big[ \lambda_+ \max(0, z_t - m)^2 + \frac{\lambda_-}{k - 1}
       \sum_{j \ne t} \max(0, \bar z_t - z_j - m)^2 \Big], \qquad t = \arg\max_j z_j$$
 
-    where $\bar z_t$ is $z_t$ as a constant. The first term sees the top logit itself, so the loss
-    is not invariant to a shift of the logits: it holds the top logit near or below m. Because of
-    the constant the gradient is not that of any function of the logits: finite differences
-    disagree with it by design. Logits that share the maximum all count as top. `alpha = 0` is
-    cross entropy.
+    where $\bar z_t$ is $z_t$ without gradient. The first term depends on the top logit itself, so
+    adding a constant to all logits changes the loss: it keeps the top logit near or below m.
+    Because of $\bar z_t$ the gradient differs from finite differences by design. Logits that tie
+    for the maximum all count as top. `alpha = 0` is cross entropy.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
         margin: m, at least 0.
         alpha: weight of the whole penalty.
         top: lambda plus, weight of the top logit.
@@ -44,9 +41,9 @@ def acls(
         at_least(name, 0, value)
     z = promote_dtype(logits)
     highest = z.detach().amax(1, keepdim=True)
-    is_top, there = z == highest, allowed(z)
+    is_top, valid = z == highest, allowed(z)
     too_high = (z - margin).relu().where(is_top, 0) ** 2
-    too_low = (highest - z - margin).relu().where(there & ~is_top, 0) ** 2
-    others = (there.sum(1) - 1).clamp_min(1)
+    too_low = (highest - z - margin).relu().where(valid & ~is_top, 0) ** 2
+    others = (valid.sum(1) - 1).clamp_min(1)
     penalty = top * too_high.sum(1) + rest * too_low.sum(1) / others
     return cross_entropy(z, labels) + alpha * penalty

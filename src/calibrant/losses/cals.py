@@ -4,7 +4,7 @@ from typing import Literal
 
 from calibrant.checks import promote_dtype
 from calibrant.losses.cross_entropy import cross_entropy
-from calibrant.losses.log_probs import over_allowed
+from calibrant.losses.log_probs import mean_over_allowed
 from calibrant.losses.margin import margin_constraint
 from calibrant.losses.penalties import PENALTIES, PerClass, checked_per_class
 from calibrant.losses.settings import at_least, one_of, positive
@@ -21,22 +21,20 @@ def cals(
     penalty: Literal["phr", "p2", "p3"] = "phr",
     normalize: bool = True,
 ) -> PerExample:
-    r"""Cross entropy plus a penalty on logits too far below the largest, priced for each class.
+    r"""Cross entropy plus a penalty, weighted per class, on logits too far below the largest.
 
     $$\ell = -\log p_y + \frac1k \sum_j P(h_j, \lambda_j, \rho_j), \qquad
       h_j = \frac{\max_l z_l - z_j - m}{m}$$
 
-    The loss for fixed multipliers; who trains with it moves them between epochs, to the mean of
-    $P'(h_j, \lambda_j, \rho_j)$ on held-out examples. The mean over classes, not the sum, is what
-    the authors train with. With multipliers 0 and a margin no gap reaches it is cross entropy;
-    "phr" and "p2" cost something beyond the margin even when the multipliers are 0.
+    The loss for fixed multipliers; `methods.CalsAlm` updates them between epochs to the mean of
+    $P'(h_j, \lambda_j, \rho_j)$ on held-out examples. As in the authors' code, the penalty is the
+    mean over classes, not the sum. With multipliers 0 and a margin above every gap it is cross
+    entropy; "phr" and "p2" penalise gaps beyond the margin even when the multipliers are 0.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
         margin: m, above 0 (0 is allowed without `normalize`).
-        multipliers: lambda, a number or one for each class, at least 0.
-        rho: a number or one for each class, above 0.
+        multipliers: lambda, a scalar or one per class, at least 0.
+        rho: a scalar or one per class, above 0.
         penalty: a name in `PENALTIES`.
         normalize: divide the constraint by the margin.
 
@@ -49,5 +47,5 @@ def cals(
     logits = promote_dtype(logits)
     h = margin_constraint(logits, margin=margin, normalize=normalize)
     multipliers = checked_per_class("multipliers", multipliers, h)
-    price = PENALTIES[penalty].value(h, multipliers, checked_per_class("rho", rho, h))
-    return cross_entropy(logits, labels) + over_allowed(price, logits)
+    penalties = PENALTIES[penalty].value(h, multipliers, checked_per_class("rho", rho, h))
+    return cross_entropy(logits, labels) + mean_over_allowed(penalties, logits)

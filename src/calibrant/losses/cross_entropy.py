@@ -1,36 +1,34 @@
-"""Cross entropy, with hard and with smoothed labels."""
+"""Cross entropy with hard and with smoothed labels."""
 
-from calibrant.losses.log_probs import allowed, log_probs, of_label, over_allowed, without_label
+from calibrant.losses.log_probs import allowed, log_probs, mask_label, mean_over_allowed, take_label
 from calibrant.losses.settings import SOURCES, Source, fraction, one_of
 from calibrant.shapes import Labels, Logits, PerExample
 
 
 def cross_entropy(logits: Logits, labels: Labels) -> PerExample:
-    r"""Surprise at the label: the log score, which only the true probabilities minimise.
+    r"""Negative log-likelihood of the label: a strictly proper scoring rule.
 
     $$\ell(z, y) = -\log p_y, \qquad p = \mathrm{softmax}(z)$$
 
-    Equal to `torch.nn.functional.cross_entropy(..., reduction="none")`, but no label is ignored
-    in silence: drop such rows with `calibrant.shapes.flatten_dense`.
+    Equal to `torch.nn.functional.cross_entropy(..., reduction="none")`, but there is no silent
+    `ignore_index`: drop ignored positions with `calibrant.shapes.flatten_dense`.
     """
-    return -of_label(log_probs(logits), labels)
+    return -take_label(log_probs(logits), labels)
 
 
 def label_smoothing(
     logits: Logits, labels: Labels, *, alpha: float = 0.05, form: Source = "paper"
 ) -> PerExample:
-    r"""Cross entropy against a label that leaves a share for the other classes.
+    r"""Cross entropy against a label that gives some probability to the other classes.
 
     $$\ell = (1 - \alpha)(-\log p_y) + \frac{\alpha}{k} \sum_j -\log p_j$$
 
-    The minimiser over free logits has $p_y = 1 - \alpha (k - 1) / k$: it asks for under-confidence
-    on examples whose label is certain. `alpha = 0` is cross entropy. Where classes are masked, k
-    counts the others, and nothing is spread on those.
+    Its minimiser has $p_y = 1 - \alpha (k - 1) / k$: under-confident where the label is certain.
+    `alpha = 0` is cross entropy. Where classes are masked, k counts the others, and masked classes
+    get no probability.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
-        alpha: share of the label that is spread, in [0, 1].
+        alpha: probability taken from the label, in [0, 1].
         form: "paper" spreads it over all k classes, as torch does; "public_code", found in code
             of later papers, over the k - 1 other classes, so that the minimiser has
             $p_y = 1 - \alpha$.
@@ -43,9 +41,9 @@ def label_smoothing(
     one_of("form", form, SOURCES)
     log_p = log_probs(logits)
     if form == "public_code":
-        others = without_label(log_p, labels)
-        there = allowed(others)
-        spread = others.where(there, 0).sum(1) / there.sum(1).clamp_min(1)
+        others = mask_label(log_p, labels)
+        valid = allowed(others)
+        spread = others.where(valid, 0).sum(1) / valid.sum(1).clamp_min(1)
     else:
-        spread = over_allowed(log_p, log_p)
-    return -(1 - alpha) * of_label(log_p, labels) - alpha * spread
+        spread = mean_over_allowed(log_p, log_p)
+    return -(1 - alpha) * take_label(log_p, labels) - alpha * spread

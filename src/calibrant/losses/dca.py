@@ -1,6 +1,6 @@
-"""Differences between average confidence and frequency in a batch."""
+"""Difference between mean confidence and accuracy of a batch, overall and per class."""
 
-from calibrant.losses.log_probs import allowed, batch_probs, column, top_class
+from calibrant.losses.log_probs import allowed, batch_probs, confidence_and_correct, label_index
 from calibrant.shapes import Labels, Logits, Scalar
 
 
@@ -9,14 +9,14 @@ def dca(logits: Logits, labels: Labels) -> Scalar:
 
     $$\mathrm{DCA} = \Big| \frac1n \sum_i r_i - \frac1n \sum_i c_i \Big|$$
 
-    A term to add to a loss; correctness c carries no gradient. It is ECE with a single bin: errors
-    of opposite sign cancel, and zero does not mean calibrated.
+    A batch statistic; correctness c has no gradient. It is ECE with a single bin: errors of
+    opposite sign cancel, and zero does not mean calibrated.
 
     References:
         Liang et al., Improved Trainable Calibration Method for Neural Networks on Medical Imaging
             Classification, BMVC 2020, arXiv:2009.04057
     """
-    confidence, correct = top_class(logits, labels)
+    confidence, correct = confidence_and_correct(logits, labels)
     return (confidence.mean() - correct.mean()).abs()
 
 
@@ -25,8 +25,8 @@ def mdca(logits: Logits, labels: Labels) -> Scalar:
 
     $$\mathrm{MDCA} = \frac1k \sum_j \Big| \frac1n \sum_i p_{ij} - \frac1n \sum_i 1[y_i = j] \Big|$$
 
-    A term to add to a loss, often focal. In small batches of many classes the frequencies are
-    mostly noise, and minimising it flattens the predictions towards them. A masked class has
+    A batch statistic, often added to focal loss. In small batches of many classes the frequencies
+    are mostly noise, and minimising it flattens the predictions towards them. A masked class has
     probability 0; k counts the classes that are allowed in some example of the batch.
 
     References:
@@ -34,5 +34,5 @@ def mdca(logits: Logits, labels: Labels) -> Scalar:
             Improved Neural Network Calibration, CVPR 2022, arXiv:2203.13834
     """
     mean = batch_probs(logits).mean(0)
-    counts = column(labels, logits)[:, 0].bincount(minlength=len(mean)).to(mean)
+    counts = label_index(labels, logits)[:, 0].bincount(minlength=len(mean)).to(mean)
     return (mean - counts / len(labels)).abs().sum() / allowed(logits).any(0).sum()

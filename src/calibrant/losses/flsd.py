@@ -8,7 +8,7 @@ import torch
 from scipy.special import lambertw
 
 from calibrant.losses.focal import focal
-from calibrant.losses.log_probs import log_probs, of_label
+from calibrant.losses.log_probs import log_probs, take_label
 from calibrant.losses.settings import one_of
 from calibrant.setting_errors import SettingError
 from calibrant.shapes import Labels, Logits, PerExample
@@ -24,23 +24,20 @@ def flsd(
     rule: Rule = "steps",
     thresholds: Sequence[float] = (0.2, 0.25),
 ) -> PerExample:
-    r"""Focal loss with a larger gamma for examples whose label has little probability.
+    r"""Focal loss with a larger gamma for examples whose label has low probability (FLSD).
 
     $$\ell = -(1 - p_y)^{\gamma(p_y)} \log p_y, \qquad
       \gamma(p) = \gamma^*(\min\{t : t > p\}),
       \text{ or } \gamma^*(\max t) \text{ if } p \ge \max t$$
 
-    over the thresholds t, where $\gamma^*(t)$ is `balancing_gamma(t)`: the gamma at which focal and
-    cross entropy pull equally at $p_y = t$. Below its threshold an example is pulled harder than by
-    cross entropy, above it less. The gamma is chosen from $p_y$ without gradient, so the loss has
-    jumps at the thresholds and its gradient does not see them. No setting makes it cross entropy.
+    over the thresholds t, where $\gamma^*(t)$ is `balancing_gamma(t)`: the gamma at which focal
+    loss and cross entropy have equal gradients at $p_y = t$. Below its threshold an example has a
+    larger gradient than under cross entropy, above it a smaller one. Gamma is chosen from $p_y$
+    without gradient, so the loss jumps at the thresholds and its gradient ignores the jumps.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
-        rule: "steps" rounds each $\gamma^*$ to a whole number, which for the default thresholds is
-            FLSD-53 of the paper: 5 below 0.2 and 3 from there on. "lambert" does not round:
-            4.8506 and 3.0702.
+        rule: "steps" rounds each $\gamma^*$ to an integer, which for the default thresholds is
+            FLSD-53 of the paper: 5 below 0.2, else 3. "lambert" does not round: 4.8506 and 3.0702.
         thresholds: increasing, each in (0, 0.5]; $\gamma^*(0.5) = 0$, and above 0.5 there is none.
 
     References:
@@ -56,7 +53,7 @@ def flsd(
     if rule == "steps":
         choices = [float(round(choice)) for choice in choices]
     with torch.no_grad():
-        probs = of_label(log_probs(logits), labels).exp()
+        probs = take_label(log_probs(logits), labels).exp()
         edges = torch.tensor(thresholds[:-1], dtype=probs.dtype, device=probs.device)
         number = torch.bucketize(probs, edges, right=True)
         gamma = torch.tensor(choices, dtype=probs.dtype, device=probs.device)[number]
@@ -64,7 +61,7 @@ def flsd(
 
 
 def balancing_gamma(threshold: float) -> float:
-    r"""Return the gamma at which focal and cross entropy pull equally on an example.
+    r"""Return the gamma at which focal loss and cross entropy have equal gradients at $p_y = t$.
 
     $$u_\gamma(t) = (1 - t)^\gamma - \gamma\, t\, (1 - t)^{\gamma - 1} \log t = 1
       \quad\Rightarrow\quad
@@ -82,5 +79,5 @@ def balancing_gamma(threshold: float) -> float:
     b = threshold * math.log(threshold)
     ratio = (1 - threshold) / b
     lower = lambertw(-math.exp((1 - ratio) * log_a) * log_a / b, -1).real
-    # Rounding may fall a hair below zero at 0.5, where zero is exact.
+    # At 0.5 the result is exactly zero; rounding may put it slightly below.
     return max(0.0, float(ratio + lower / log_a))

@@ -1,4 +1,4 @@
-"""What losses are made of: log-probabilities of the label and of the rest, and the top class."""
+"""Building blocks of losses: log-probabilities of label and other classes, confidence."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -7,17 +7,17 @@ from torch import Tensor
 from calibrant.checks import promote_dtype
 from calibrant.shapes import Labels, Logits, PerExample
 
-# Log of 1 - p_y where no other class is allowed: its exponential is 0, its gradient a number.
-NOTHING = -1e30
+# Stands for log 0 where no other class is allowed: its exponential is 0 and its gradient finite.
+LOG_ZERO = -1e30
 
 
 def log_probs(logits: Logits) -> Logits:
-    """Log-softmax, in float32 for half precision; the gradient flows back to the half input."""
-    return torch.log_softmax(_rows(logits), 1)
+    """Log-softmax, computed in float32 for half precision; gradients reach the half input."""
+    return torch.log_softmax(_check_logits(logits), 1)
 
 
-def _rows(logits: Logits) -> Logits:
-    """The same in float32 at least; what is not one row of classes for each example raises."""
+def _check_logits(logits: Logits) -> Logits:
+    """Require (n, k) logits with k >= 2, and return them in at least float32."""
     if logits.ndim != 2:
         raise ValueError(
             f"logits must be (n, k), got {tuple(logits.shape)}: flatten pixels and tokens with "
@@ -28,62 +28,62 @@ def _rows(logits: Logits) -> Logits:
     return promote_dtype(logits)
 
 
-def column(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
-    """Labels as indices into the classes, (n, 1); what is not one class index a row raises."""
+def label_index(labels: Labels, like: Logits) -> Int[Tensor, "n 1"]:
+    """Labels as (n, 1) indices for `gather` and `scatter`; raises unless all are valid classes."""
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be class indices, got dtype {labels.dtype}")
     if tuple(labels.shape) != (len(like),):
         raise ValueError(f"labels must be ({len(like)},), got {tuple(labels.shape)}")
-    # On a GPU looking at the values would wait for it; there torch itself stops at a bad index.
+    # Not on a GPU, which would synchronise; there torch itself raises for a bad index.
     if not labels.is_cuda and len(labels):
         low, high = (int(each) for each in labels.aminmax())
         if low < 0 or high >= like.shape[1]:
             bad = low if low < 0 else high
             raise ValueError(
-                f"label {bad} is no class: labels lie in [0, {like.shape[1] - 1}]; leave out what "
-                "does not count, in masks by ignore_index"
+                f"labels must lie in [0, {like.shape[1] - 1}], got {bad}; drop ignored examples, "
+                "in masks by ignore_index"
             )
     return labels.long()[:, None]
 
 
-def of_label(log_p: Logits, labels: Labels) -> PerExample:
-    """Log-probability of each example's label; a label that is no class raises."""
-    return log_p.gather(1, column(labels, log_p))[:, 0]
+def take_label(log_p: Logits, labels: Labels) -> PerExample:
+    """Log-probability (or logit) of each example's label; raises for an invalid label."""
+    return log_p.gather(1, label_index(labels, log_p))[:, 0]
 
 
-def without_label(log_p: Logits, labels: Labels, *, filling: float = -torch.inf) -> Logits:
-    """The same rows with the label's entry at -inf, which is probability zero."""
-    return log_p.scatter(1, column(labels, log_p), filling)
+def mask_label(log_p: Logits, labels: Labels, *, fill: float = -torch.inf) -> Logits:
+    """Replace the entry of each example's label by -inf, which is probability zero."""
+    return log_p.scatter(1, label_index(labels, log_p), fill)
 
 
-def of_others(log_p: Logits, labels: Labels) -> PerExample:
-    """Log of 1 - p_y, summed over the other classes: exact where p_y rounds to 1."""
-    return without_label(log_p, labels, filling=NOTHING).logsumexp(1)
+def log_one_minus_p(log_p: Logits, labels: Labels) -> PerExample:
+    """log(1 - p_y), as a sum over the other classes: accurate where p_y rounds to 1."""
+    return mask_label(log_p, labels, fill=LOG_ZERO).logsumexp(1)
 
 
 def allowed(logits: Logits) -> Bool[Tensor, "n k"]:
-    """Classes that are not masked by a logit, or log-probability, of -inf."""
+    """Which classes are not masked by a logit, or log-probability, of -inf."""
     return logits > -torch.inf
 
 
-def over_allowed(terms: Logits, logits: Logits) -> PerExample:
-    """Mean over the allowed classes of each example; terms of masked ones may be anything."""
-    there = allowed(logits)
-    return terms.where(there, 0).sum(1) / there.sum(1)
+def mean_over_allowed(terms: Logits, logits: Logits) -> PerExample:
+    """Mean over the allowed classes of each example; masked classes are ignored."""
+    valid = allowed(logits)
+    return terms.where(valid, 0).sum(1) / valid.sum(1)
 
 
 def batch_probs(logits: Logits) -> Logits:
-    """Probabilities of a batch that is not empty, for statistics of it."""
+    """Probabilities, for a batch statistic; raises for an empty batch."""
     if not len(logits):
-        raise ValueError("a statistic of the batch needs at least 1 example, got 0")
-    return torch.softmax(_rows(logits), 1)
+        raise ValueError("a batch statistic needs at least 1 example, got 0")
+    return torch.softmax(_check_logits(logits), 1)
 
 
-def top_class(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
-    """Confidence, with gradient, and correctness, 0 or 1 without."""
+def confidence_and_correct(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
+    """Confidence, with gradient, and correctness (0 or 1), without."""
     probs = batch_probs(logits)
-    # A label that is no class, such as -100, must not pass for a wrong prediction.
-    own = column(labels, probs)
+    # An invalid label such as -100 must raise, not count as a wrong prediction.
+    own = label_index(labels, probs)
     if own.is_cuda:
         probs.detach().gather(1, own)
     confidence, predicted = probs.max(1)

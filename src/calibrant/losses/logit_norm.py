@@ -1,4 +1,4 @@
-"""Cross entropy with a price on the size of the logits."""
+"""Cross entropy with a penalty on the norm of the logits."""
 
 import torch
 
@@ -12,19 +12,16 @@ from calibrant.shapes import Labels, Logits, PerExample
 def logit_norm(
     logits: Logits, labels: Labels, *, alpha: float = 0.05, norm: float = 1.0
 ) -> PerExample:
-    r"""Cross entropy plus the norm of the logits: caps how far they, and confidence, can grow.
+    r"""Cross entropy plus the norm of the logits, which limits confidence.
 
     $$\ell = -\log p_y + \alpha \lVert z \rVert_p$$
 
-    With `norm = 1` and $\alpha < (k-1)/k$ the minimiser over free logits has $p_y = 1 - \alpha$
-    exactly. Not invariant to a shift of the logits: it also pins their level (their median, for
-    p = 1). At z = 0, where the norm has a corner, its gradient is taken as 0. `alpha = 0` is cross
-    entropy.
+    With `norm = 1` and $\alpha < (k-1)/k$ its minimiser has $p_y = 1 - \alpha$ exactly. Adding a
+    constant to all logits changes it: their level (the median, for p = 1) is pulled to zero. At
+    z = 0, where the norm is not differentiable, its gradient is 0. `alpha = 0` is cross entropy.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
-        alpha: price of one unit of norm, at least 0.
+        alpha: weight of the norm, at least 0.
         norm: p, at least 1; `math.inf` is the largest absolute logit.
 
     References:
@@ -35,10 +32,10 @@ def logit_norm(
     at_least("alpha", 0, alpha)
     at_least("norm", 1, norm, infinite=True)
     logits = promote_dtype(logits)
-    # Powers of huge or tiny logits leave the range of floats. A norm scales, so take out the
-    # largest; as a constant, because the gradient of a norm does not depend on the scale.
-    kept = logits.where(allowed(logits), 0)
-    largest = kept.detach().abs().amax(1, keepdim=True)
+    # Powers of huge or tiny logits overflow or underflow: divide by the largest first, detached,
+    # because the gradient of a norm does not depend on the scale.
+    valid = logits.where(allowed(logits), 0)
+    largest = valid.detach().abs().amax(1, keepdim=True)
     scale = largest.where(largest > 0, 1)
-    size: PerExample = scale[:, 0] * torch.linalg.vector_norm(kept / scale, norm, dim=1)
+    size: PerExample = scale[:, 0] * torch.linalg.vector_norm(valid / scale, norm, dim=1)
     return cross_entropy(logits, labels) + alpha * size

@@ -1,6 +1,6 @@
-r"""Penalties of an augmented Lagrangian: the price of a constraint $h \le 0$, and its slope.
+r"""Penalty functions of an augmented Lagrangian for a constraint $h \le 0$, and their derivatives.
 
-The slope at the solution is the next multiplier, so every penalty has $P(0) = 0$,
+The derivative at the solution is the next multiplier, so every penalty has $P(0) = 0$,
 $P'(0) = \lambda$ and $P' \ge 0$.
 """
 
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from calibrant.losses.settings import one_for_each
+from calibrant.losses.settings import scalar_or_vector
 from calibrant.shapes import Logits, Scalar
 
 PerClass = float | Scalar | Float[Tensor, " k"]
@@ -21,23 +21,23 @@ Term = Callable[[Values, float | Tensor, float | Tensor], Values]
 
 @dataclass(frozen=True)
 class Penalty:
-    """A penalty P(h, multipliers, rho) and its derivative in h; tensors broadcast against h."""
+    """A penalty P(h, multipliers, rho) and its derivative with respect to h; tensors broadcast."""
 
     value: Term
     derivative: Term
 
 
 def phr(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
-    r"""Quadratic until the slope reaches zero, then flat; its second derivative jumps there.
+    r"""Quadratic until the derivative reaches zero, then constant (Powell-Hestenes-Rockafellar).
 
     $$P = \frac{\max(0, \lambda + \rho h)^2 - \lambda^2}{2 \rho}$$
 
     References:
         Powell 1969, Hestenes 1969, Rockafellar 1974
     """
-    # The flat part starts at h = -lambda / rho; P is lambda h + rho h^2 / 2 at the nearer of both.
-    at = torch.maximum(h, torch.as_tensor(-multipliers / rho).to(h))
-    return multipliers * at + rho * at**2 / 2
+    # Constant below h = -lambda / rho, where lambda h + rho h^2 / 2 has its minimum.
+    clamped = torch.maximum(h, torch.as_tensor(-multipliers / rho).to(h))
+    return multipliers * clamped + rho * clamped**2 / 2
 
 
 def phr_derivative(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
@@ -68,7 +68,7 @@ def p3(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
     $$P = \lambda h + \lambda \rho h^2 \;(h \ge 0), \qquad
       P = \frac{\lambda h}{1 - \rho h} \;(h < 0)$$
 
-    Proportional to the multiplier, so it takes many steps to leave a multiplier near zero.
+    Proportional to the multiplier, so a multiplier near zero grows slowly.
 
     References:
         Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005
@@ -91,12 +91,12 @@ PENALTIES = {
 
 
 def checked_per_class(name: str, value: PerClass, like: Logits) -> PerClass:
-    """Give a setting as it is, or as a tensor where and of the type the logits are."""
-    one_for_each(name, value, like.shape[1], "classes")
+    """Check a scalar or per-class setting; a tensor gets the device and dtype of the logits."""
+    scalar_or_vector(name, value, like.shape[1], "classes")
     return value.to(like) if isinstance(value, Tensor) else value
 
 
 def _parts(h: Values) -> tuple[Values, Values]:
-    """Split into max(h, 0) and min(h, 0), so that no branch is evaluated out of its range."""
+    """Split into max(h, 0) and min(h, 0), so that neither branch is evaluated out of its range."""
     above = torch.where(h >= 0, h, 0)
     return above, h - above

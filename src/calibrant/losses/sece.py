@@ -1,4 +1,4 @@
-"""Smooth calibration error: a differentiable estimate, exact in the number of pairs."""
+"""Smooth ECE (SECE): a differentiable kernel estimate of the calibration error."""
 
 import math
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant.losses.log_probs import top_class
+from calibrant.losses.log_probs import confidence_and_correct
 from calibrant.losses.settings import at_least, one_of, positive
 from calibrant.shapes import Labels, Logits, PerExample, Scalar
 
@@ -14,8 +14,8 @@ Form = Literal["points", "leave_one_out", "grid"]
 FORMS = ("points", "leave_one_out", "grid")
 # Grid points for each bandwidth; the fast metric interpolates between the same points.
 POINTS_PER_BANDWIDTH = 64
-# Wider than this all examples weigh the same to eight digits; narrower than this, only those with
-# the same number as confidence weigh anything. Between them the variance is a normal float32.
+# Beyond these bandwidths all examples weigh the same to eight digits, or only equal confidences
+# have any weight. Between them the variance is a normal float32.
 WIDEST, NARROWEST = 1e4, 1e-18
 
 
@@ -27,24 +27,21 @@ def sece(
     form: Form = "points",
     power: float = 1.0,
 ) -> Scalar:
-    r"""Gap between each confidence and the accuracy of examples with similar confidence.
+    r"""Mean gap between confidence and the accuracy of examples with similar confidence.
 
     $$\mathrm{SECE} = \frac1n \sum_i |a_i - r_i|, \qquad
       a_i = \frac{\sum_j K(r_i - r_j)\, c_j}{\sum_j K(r_i - r_j)}, \qquad
       K(u) = e^{-u^2 / 2h^2}$$
 
-    with confidence r, correctness c and bandwidth h. The gradient flows through r, also inside
-    the kernel; c is a constant. As h grows it tends to mean |accuracy - r|; as h shrinks to mean
-    |c - r|, which rewards over-confidence: h must span several examples. "Unbiased" does not
-    describe it: at h = 0.01 and 128 examples of a calibrated model it reads above 0.1, not 0.
+    with confidence r, correctness c and bandwidth h. r has a gradient, also inside the kernel; c
+    is constant. As h grows it tends to mean |accuracy - r|; as h shrinks to mean |c - r|, which
+    rewards over-confidence: h must span several examples. It is biased: at h = 0.01 and 128
+    examples of a calibrated model it is above 0.1, not 0.
 
     Args:
-        logits: (n, k).
-        labels: (n,).
         bandwidth: h, in units of confidence.
-        form: "points" as above; "leave_one_out" keeps an example out of its own a_i; "grid"
-            integrates |a(z) - z| over the smoothed density of confidence on [0, 1], with the
-            mass that leaks out of [0, 1] put back by dividing by what is inside.
+        form: "points" as above; "leave_one_out" excludes an example from its own a_i; "grid"
+            integrates |a(z) - z| over the smoothed density of confidence, renormalised on [0, 1].
         power: exponent of the gap, at least 1.
 
     References:
@@ -52,7 +49,7 @@ def sece(
             The paper's exact estimator is not public; this is the Nadaraya-Watson form.
     """
     at_least("power", 1, power)
-    confidence, correct = top_class(logits, labels)
+    confidence, correct = confidence_and_correct(logits, labels)
     return smooth_gap(confidence, correct, bandwidth=bandwidth, form=form, power=power)
 
 
@@ -65,7 +62,7 @@ def smooth_gap(
     power: float = 1.0,
     weights: PerExample | None = None,
 ) -> Scalar:
-    """SECE from confidences and correctness; `weights` says how often each example occurs."""
+    """SECE from confidences and correctness; `weights` are numbers of occurrences."""
     check_kernel(bandwidth, form)
     twice_variance = 2 * min(max(bandwidth, NARROWEST), WIDEST) ** 2
     own = torch.ones_like(confidence) if weights is None else weights.to(confidence.dtype)
@@ -73,9 +70,9 @@ def smooth_gap(
         at = grid_points(bandwidth).to(confidence)
         kernel = torch.exp((at[:, None] - confidence).square() / -twice_variance) * own
         density = kernel.sum(1)
-        # Here and below no matrix product: autocast would take it in half precision.
+        # Here and below no matrix product: autocast would compute it in half precision.
         near = (kernel * correct).sum(1) / density.clamp_min(torch.finfo(kernel.dtype).tiny)
-        # The trapezoidal rule: the end points stand for half a step each.
+        # The trapezoidal rule: end points have half the weight.
         share = torch.cat([density[:1] / 2, density[1:-1], density[-1:] / 2])
         return (share * (near - at).abs() ** power).sum() / share.sum()
     exponent = (confidence[:, None] - confidence).square() / -twice_variance
@@ -90,8 +87,8 @@ def smooth_gap(
 
 
 def _gap(exponent: Tensor, confidence: PerExample, correct: PerExample, power: float) -> PerExample:
-    """Of each example, from the logarithms (n, n) of how much the others weigh."""
-    # A softmax over the exponents never divides zero by zero, however far the neighbours are.
+    """Gap of each example, given the log-weights (n, n) of the others."""
+    # A softmax never divides zero by zero, however far the neighbours are.
     gap = ((torch.softmax(exponent, 1) * correct).sum(1) - confidence).abs()
     return gap if power == 1 else gap**power
 
@@ -103,6 +100,6 @@ def grid_points(bandwidth: float) -> Tensor:
 
 
 def check_kernel(bandwidth: float, form: str, *, name: str = "form") -> None:
-    """Refuse a bandwidth that is not positive and a form, by its name, that does not exist."""
+    """Require a positive bandwidth and an existing form; `name` is the setting of the form."""
     positive("bandwidth", bandwidth, infinite=True)
     one_of(name, form, FORMS)

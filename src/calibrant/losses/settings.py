@@ -1,4 +1,4 @@
-"""Checks of the settings of losses: one line that says what must hold and what came."""
+"""Checks of settings, shared by losses, methods and models; each raises with a one-line message."""
 
 import math
 from collections.abc import Callable, Collection
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from calibrant.setting_errors import SettingError
 
-# Where a paper and the code published with it, or after it, differ.
+# Which form of a loss, where a paper and the public code differ.
 Source = Literal["paper", "public_code"]
 SOURCES = ("paper", "public_code")
 
 
 def number(name: str, value: Any, *, many: bool = False) -> None:
-    """Refuse what is no number, or a tensor of `many`: words, truth values, nothing."""
+    """Require a number, or with `many` a tensor; booleans and strings raise."""
     if isinstance(value, bool) or not isinstance(value, Real | Tensor):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not isinstance(value, Tensor):
@@ -27,15 +27,15 @@ def number(name: str, value: Any, *, many: bool = False) -> None:
         raise SettingError(name, f"must be one number, got shape {tuple(value.shape)}")
 
 
-def whole(name: str, low: int, value: Any) -> None:
-    """Refuse what is not a whole number, or one below `low`."""
+def integer(name: str, low: int, value: Any) -> None:
+    """Require an integer of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {value!r}")
     at_least(name, low, int(value))
 
 
-def flag(name: str, value: Any) -> None:
-    """Refuse what is neither true nor false: the word "no" would count as true."""
+def boolean(name: str, value: Any) -> None:
+    """Require True or False: the string "no" would count as true."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be true or false, got {value!r}")
 
@@ -43,7 +43,7 @@ def flag(name: str, value: Any) -> None:
 def at_least(
     name: str, low: float, value: float | Tensor, *, infinite: bool = False, many: bool = False
 ) -> None:
-    """Refuse a number, or one of `many`, below `low`, NaN or (unless allowed) infinite."""
+    """Require a number, or `many`, of at least `low`: not NaN and, unless allowed, finite."""
     number(name, value, many=many)
     _all(name, value, lambda each: each >= low, f"be at least {low:g}")
     if not infinite:
@@ -53,40 +53,40 @@ def at_least(
 def positive(
     name: str, value: float | Tensor, *, infinite: bool = False, many: bool = False
 ) -> None:
-    """Refuse a number, or one of `many`, that is not above zero."""
+    """Require a number, or `many`, above zero."""
     number(name, value, many=many)
     _all(name, value, lambda each: each > 0, "be positive")
     at_least(name, 0, value, infinite=infinite, many=many)
 
 
 def _all(name: str, value: float | Tensor, holds: Callable[[Any], Any], must: str) -> None:
-    """Refuse a number, or a tensor of them, of which something does not hold."""
+    """Require that a condition holds for a number, or for every element of a tensor."""
     if isinstance(value, Tensor):
-        # On a GPU looking at the values would wait for it, in every step.
+        # Not on a GPU: reading values would synchronise with it in every step.
         bad = [] if value.is_cuda else value[~holds(value)].flatten()[:1].tolist()
     else:
-        # A tensor of one number would cost as much as a loss of a small batch.
+        # Not converted to a tensor: that takes as long as a loss on a small batch.
         bad = [] if holds(value) else [value]
     if bad:
         raise SettingError(name, f"must {must}, got {float(bad[0]):g}")
 
 
 def fraction(name: str, value: float) -> None:
-    """Refuse a number outside [0, 1]."""
+    """Require a number in [0, 1]."""
     number(name, value)
     if not 0 <= value <= 1:
         raise SettingError(name, f"must lie in [0, 1], got {value:g}")
 
 
 def one_of(name: str, value: Any, names: Collection[str]) -> None:
-    """Refuse a name that does not exist, and list those that do."""
+    """Require one of the given names."""
     if not isinstance(value, str) or value not in names:
         raise SettingError(name, f"must be one of {list(names)}, got {value!r}")
 
 
-def one_for_each(name: str, value: float | Tensor, size: int, what: str) -> None:
-    """Refuse a tensor that is neither one number nor one number for each example or class."""
-    # A column would broadcast against the batch and give n^2 numbers without a word.
+def scalar_or_vector(name: str, value: float | Tensor, size: int, what: str) -> None:
+    """Require a scalar, or a tensor with one value per example or class."""
+    # A column would silently broadcast against the batch to (n, n).
     if isinstance(value, Tensor) and tuple(value.shape) not in ((), (size,)):
         raise SettingError(
             name,

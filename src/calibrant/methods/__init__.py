@@ -1,4 +1,4 @@
-"""Methods: how a batch becomes a loss, and what is learnt beside the weights."""
+"""Training methods: the loss of a batch, and method state (auxiliary parameters)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.losses import LOSSES
 from calibrant.losses.settings import at_least
 from calibrant.methods.adafocal import AdaFocal
-from calibrant.methods.base import Alone, Method, Ranks
+from calibrant.methods.base import Method, Ranks, SingleProcess
 from calibrant.methods.calmo import Calmo
 from calibrant.methods.cals_alm import CalsAlm
 from calibrant.methods.class_margins import CalsHr, MarginSmoothing
@@ -24,13 +24,13 @@ from calibrant.methods.plain import (
 from calibrant.methods.settings import settings_of
 from calibrant.setting_errors import did_you_mean
 
-# A setting of every method beside its own, but for those that are nothing else.
+# Logit adjustment: a setting of every method except those that are logit adjustment themselves.
 ADJUST = "adjust"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A method by name: how it is made from the number of classes and settings, and its meaning."""
+    """A method in `METHODS`: its factory, the names of its settings, and one line for tables."""
 
     make: Callable[..., Method]
     settings: tuple[str, ...]
@@ -44,7 +44,7 @@ def _first_line(documented: object) -> str:
 def _of_loss(name: str) -> Kind:
     settings = settings_of(LOSSES[name])
     if name in TERMS:
-        meaning = f"a loss plus: {_first_line(LOSSES[name])}"
+        meaning = f"a loss plus a batch statistic: {_first_line(LOSSES[name])}"
         return Kind(partial(WithTerm, name), (*settings, "base", "weight", ADJUST), meaning)
     return Kind(partial(Plain, name), (*settings, ADJUST), _first_line(LOSSES[name]))
 
@@ -74,9 +74,9 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
     Args:
         name: of the method.
         classes: k.
-        settings: of the method; beside its own, `adjust` for long-tailed data: how much of the
-            logarithm of each class's share is added to the logits in training only (1 is the usual
-            logit adjustment).
+        settings: of the method, and `adjust` for long-tailed data: the multiple of the log class
+            frequency that is added to the logits in training only (1 is the usual logit
+            adjustment).
 
     Examples:
         >>> build("focal", classes=10, gamma=2.0).needs_meta
@@ -101,7 +101,6 @@ __all__ = [
     "ADJUST",
     "METHODS",
     "AdaFocal",
-    "Alone",
     "Calmo",
     "CalsAlm",
     "CalsHr",
@@ -112,6 +111,7 @@ __all__ = [
     "Method",
     "Plain",
     "Ranks",
+    "SingleProcess",
     "WithTerm",
     "build",
 ]

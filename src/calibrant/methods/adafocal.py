@@ -1,4 +1,4 @@
-"""Focal loss whose gamma follows the calibration of bins of the validation data."""
+"""Focal loss whose gamma follows the calibration error of validation bins (AdaFocal)."""
 
 import math
 from collections.abc import Mapping
@@ -6,35 +6,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant.data import Batch
 from calibrant.losses import focal, inverse_focal
-from calibrant.losses.log_probs import log_probs, of_label
-from calibrant.losses.settings import at_least, number, positive, whole
-from calibrant.methods.base import Method, mixed, same_answers, same_classes
+from calibrant.losses.log_probs import log_probs, take_label
+from calibrant.losses.settings import at_least, integer, number, positive
+from calibrant.methods.base import PerExampleMethod, check_classes
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import SettingError
 
 
-class AdaFocal(Method):
-    r"""Focal loss with a gamma for each bin of confidence, moved by how wrong that bin is.
+class AdaFocal(PerExampleMethod):
+    r"""Focal loss with a gamma per confidence bin, updated by the bin's calibration error.
 
-    An example has the gamma of the bin that the probability of its label falls in. After an epoch
-    validation examples are cut into bins of equal mass by their confidence, and in each bin
+    An example has the gamma of the bin that contains the probability of its label. After an epoch,
+    validation examples are binned by confidence into bins of equal mass, and in each bin
 
     $$\gamma \leftarrow \gamma\, e^{\operatorname{sign}(\gamma)\, rate\,
       (\overline{conf} - \overline{acc})},$$
 
-    kept within [`least`, `most`]: over-confident bins get a larger gamma. A gamma that comes closer
-    to zero than `switch` changes its sign; a negative one is inverse focal loss with $|\gamma|$,
-    which raises confidence.
+    clamped to [`least`, `most`]: over-confident bins get a larger gamma. A gamma closer to zero
+    than `switch` changes its sign; a negative one is inverse focal loss with $|\gamma|$, which
+    raises confidence.
 
     Args:
         classes: k.
-        gamma: first value of every bin.
-        rate: of the exponent.
-        bins: of equal mass.
+        gamma: initial value of every bin.
+        rate: update rate in the exponent.
+        bins: number of equal-mass bins.
         least: smallest gamma, negative.
         most: largest gamma.
         switch: distance from zero below which the sign changes.
@@ -43,8 +42,6 @@ class AdaFocal(Method):
         Ghosh et al., AdaFocal: Calibration-aware Adaptive Focal Loss, NeurIPS 2022,
             arXiv:2211.11838
     """
-
-    per_example = True
 
     def __init__(
         self,
@@ -57,11 +54,11 @@ class AdaFocal(Method):
         most: float = 20.0,
         switch: float = 0.2,
     ) -> None:
-        whole("classes", 2, classes)
+        integer("classes", 2, classes)
         positive("switch", switch)
         at_least("gamma", switch, gamma)
         at_least("rate", 0, rate)
-        whole("bins", 1, bins)
+        integer("bins", 1, bins)
         at_least("most", gamma, most)
         number("least", least)
         if not -math.inf < least <= -switch:
@@ -71,28 +68,24 @@ class AdaFocal(Method):
         self.classes = classes
         self.rate, self.least, self.most, self.switch = rate, least, most, switch
         self.gamma = torch.full((bins,), float(gamma), dtype=torch.float64)
-        # Upper ends of all bins but the last.
+        # Upper edges of all bins but the last.
         self.edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Loss of each example, (n,)."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
-        same_answers(logits, self.classes)
-        return mixed(self._each, batch, logits, labels)
-
-    def _each(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def example_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Focal or inverse focal loss, by the sign of the gamma of each example's bin."""
+        check_classes("logits", logits.shape[1], self.classes)
         with torch.no_grad():
-            own = of_label(log_probs(logits.double()), labels).exp()
-            # Bins are of validation data: by the logits of inference.
-            gamma = self.gamma[torch.bucketize(own, self.edges)]
-        logits = self.adjusted(logits)
+            probs = take_label(log_probs(logits.double()), labels).exp()
+            # Bins come from validation predictions, so logits are not adjusted here.
+            gamma = self.gamma[torch.bucketize(probs, self.edges)]
+        logits = self.adjust_logits(logits)
         down = focal(logits, labels, gamma=gamma.clamp(min=0))
         up = inverse_focal(logits, labels, gamma=(-gamma).clamp(min=0))
         return torch.where(gamma >= 0, down, up)
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
-        """Cut validation into bins, and move the gamma of each by its gap."""
-        same_classes(val, self.classes)
+        """Bin the validation examples and update the gamma of each bin by its gap."""
+        check_classes("predictions", val.classes, self.classes)
         confidence, correct = val.confidence.numpy(), val.correct.numpy()
         bins = len(self.gamma)
         ends = np.array_split(np.sort(confidence), bins)[:-1]
@@ -101,10 +94,10 @@ class AdaFocal(Method):
         count = np.bincount(place, minlength=bins)
         gap = np.bincount(place, confidence - correct, bins) / np.maximum(count, 1)
         gamma = self.gamma.cpu()
-        moved = gamma * torch.exp(gamma.sign() * self.rate * torch.from_numpy(gap))
-        moved = torch.where(moved.abs() < self.switch, -gamma.sign() * self.switch, moved)
+        updated = gamma * torch.exp(gamma.sign() * self.rate * torch.from_numpy(gap))
+        updated = torch.where(updated.abs() < self.switch, -gamma.sign() * self.switch, updated)
         device = self.gamma.device
-        self.gamma = moved.clamp(self.least, self.most).to(device)
+        self.gamma = updated.clamp(self.least, self.most).to(device)
         self.edges = torch.from_numpy(edges).to(device)
         return {
             "gamma_mean": float(self.gamma.mean()),
@@ -113,22 +106,15 @@ class AdaFocal(Method):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Gammas and bins."""
+        """Gammas and bin edges."""
         return {"gamma": self.gamma, "edges": self.edges}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        if set(state) != set(self.state_dict()):
-            raise ValueError(f"not a state of AdaFocal: it holds {sorted(state)}")
-        for name, own in self.state_dict().items():
-            if state[name].shape != own.shape:
-                raise ValueError(
-                    f"{name} must be for {len(self.gamma)} bins, {tuple(own.shape)}; "
-                    f"got {tuple(state[name].shape)}"
-                )
+        """Load state."""
+        self.check_state(state)
         device = self.gamma.device
         self.gamma, self.edges = state["gamma"].to(device), state["edges"].to(device)
 
     def to(self, device: torch.device) -> None:
-        """Move gammas and bins."""
+        """Move gammas and bin edges."""
         self.gamma, self.edges = self.gamma.to(device), self.edges.to(device)

@@ -1,4 +1,4 @@
-"""What a training method may decide; the loop does everything else."""
+"""The interface of training methods: loss of a batch, method state and its updates."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,47 +15,47 @@ from calibrant.shapes import flatten_dense
 
 @runtime_checkable
 class Ranks(Protocol):
-    """What a method may ask of the processes that train together."""
+    """The processes of a distributed training, as a method sees them."""
 
     rank: int
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """Rows of all processes, in the order of their ranks; gradients flow back."""
+        """Concatenate the tensors of all processes by rank; gradients flow back."""
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Sum over the processes; no gradient."""
+        """Sum over the processes, without gradient."""
 
 
-class Alone:
-    """One process: everything is here already."""
+class SingleProcess:
+    """`Ranks` of a training in one process."""
 
     rank = 0
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """Return the rows as they are."""
+        """Return the tensor unchanged."""
         return tensor
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Return the tensor as it is."""
+        """Return the tensor unchanged."""
         return tensor
 
 
 class Method(ABC):
-    """How a batch becomes a loss, and what is learnt beside the weights.
+    """A training method: the loss of a batch, and method state (auxiliary parameters).
 
     Attributes:
-        description: name and settings, by which two runs are told apart; `build` fills it in.
-        per_example: whether the loss of a batch is the mean of losses of its examples.
-        needs_meta: whether a part of the training data is set aside for `before_step`.
-        meta_batch: examples of that part that a step sees; 0 is as many as of the training data.
-        meta_every: steps from one call of `before_step` to the next.
-        meta_start: epochs before the first of them.
-        ignore_index: the label of pixels that do not count; set by `prepare`.
-        scale: how stored images became inputs; None if they did not; set by `prepare`.
-        counts: examples (or pixels) of each class in the training data, (k,); set by `prepare`.
-        adjust: times the logarithm of each class's share, added to the logits in training only, so
-            that rare classes are not held down by their rarity; `build` sets it.
-        ranks: the processes that train together; set by `prepare`.
+        description: name and settings, which identify the method of a run; set by `build`.
+        per_example: whether the loss of a batch is a mean of losses of its examples.
+        needs_meta: whether part of the training data is held out for `before_step`.
+        meta_batch: held-out examples per step; 0 is the size of the training batch.
+        meta_every: steps between two calls of `before_step`.
+        meta_start: epochs before the first call.
+        ignore_index: label of ignored pixels; set by `prepare`.
+        scale: normalisation of stored images, None if unknown; set by `prepare`.
+        counts: training examples (or pixels) of each class, (k,); set by `prepare`.
+        adjust: strength of logit adjustment for long-tailed data: this multiple of the log class
+            frequency is added to the logits in training only; set by `build`.
+        ranks: the processes of the training; set by `prepare`.
     """
 
     per_example: ClassVar[bool] = False
@@ -68,10 +68,10 @@ class Method(ABC):
     scale: Scale | None = None
     counts: Tensor | None = None
     adjust: float = 0.0
-    ranks: Ranks = Alone()
+    ranks: Ranks = SingleProcess()
 
     def prepare(self, splits: Splits, ranks: Ranks) -> None:
-        """Learn what there is to know about the data and the processes, before the first step."""
+        """Store facts about the data and the processes, before the first step."""
         self.ignore_index, self.scale, self.ranks = splits.ignore_index, splits.train.scale, ranks
         self.counts = splits.class_counts
 
@@ -82,111 +82,119 @@ class Method(ABC):
     def before_step(  # noqa: B027
         self, model: nn.Module, batch: Batch, meta: Batch, lr: float
     ) -> None:
-        """Learn from held-out training data before the weights move."""
+        """Update method state on held-out training data, before the weights are updated."""
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
-        """Move multipliers and the like by what validation says; return what is worth logging.
+        """Update method state on validation predictions; return values to log.
 
-        A number each, or a list with one for each class or bin.
+        Each value is a number, or a list with one number per class or bin.
         """
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learnt so far, as tensors and plain values."""
+        """Method state, as tensors and plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; one of another method is refused."""
-        if state:
+        """Load state; the state of another method raises."""
+        self.check_state(state)
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Require the keys of this method's state, and tensors of the same shapes."""
+        own = self.state_dict()
+        if set(state) != set(own):
             raise ValueError(
-                f"{type(self).__name__} learns nothing, but the state holds {sorted(state)}"
+                f"not a state of {type(self).__name__}: expected the keys {sorted(own)}, "
+                f"got {sorted(state)}"
             )
+        for name, value in own.items():
+            if isinstance(value, Tensor) and isinstance(state[name], Tensor):
+                expected, shape = tuple(value.shape), tuple(state[name].shape)
+                if shape != expected:
+                    raise ValueError(f"{name} must have shape {expected}, got {shape}")
 
     def to(self, device: torch.device) -> None:  # noqa: B027
-        """Move what is learnt to where the network is."""
+        """Move method state to the device of the network."""
 
-    def rows(
+    def flatten(
         self, logits: Tensor, labels: Tensor, *, adjusted: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Logits as (n, k) and their labels: of images, or of the pixels that count.
+        """Logits as (n, k) and labels as (n,): of images, or of valid (non-ignored) pixels.
 
         Args:
-            logits: what the network says.
+            logits: output of the network.
             labels: of the batch.
-            adjusted: add what `adjust` asks for; without it, the logits are those of inference.
+            adjusted: apply logit adjustment; without it, the logits are those of inference.
         """
-        flat, flat_labels = self._flat(logits, labels)
-        return (self.adjusted(flat) if adjusted else flat), flat_labels
+        if not isinstance(logits, Tensor):
+            raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")
+        if logits.ndim == 2 and labels.ndim > 1:
+            raise ValueError(
+                f"labels are masks {tuple(labels.shape)}, but the network returns logits for whole "
+                f"images {tuple(logits.shape)}; choose a network for masks, such as unet"
+            )
+        if logits.ndim != 2:
+            logits, labels, _ = flatten_dense(logits, labels, ignore_index=self.ignore_index)
+        return (self.adjust_logits(logits) if adjusted else logits), labels
 
-    def adjusted(self, logits: Tensor) -> Tensor:
-        """Logits (n, k) plus `adjust` times the logarithm of the share of each class.
-
-        Less the mean of these logarithms: equal classes change nothing at all.
-        """
+    def adjust_logits(self, logits: Tensor) -> Tensor:
+        """Logits (n, k) plus `adjust` times the centred logarithm of the class frequencies."""
         if not self.adjust:
             return logits
         if self.counts is None:
             raise ValueError("adjust needs the counts of each class: call prepare, or set counts")
         if tuple(self.counts.shape) != (logits.shape[1],):
             raise ValueError(
-                f"counts must be one number for each of {logits.shape[1]} classes, "
+                f"counts must have one number for each of {logits.shape[1]} classes, "
                 f"got shape {tuple(self.counts.shape)}"
             )
-        shares = self.counts.to(logits).clamp(min=1).log()
-        return logits + self.adjust * (shares - shares.mean())
+        log_counts = self.counts.to(logits).clamp(min=1).log()
+        return logits + self.adjust * (log_counts - log_counts.mean())
 
-    def readjusted(self, loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """Replace the cross entropy within a loss of the logits (n, k) by that of adjusted ones.
+    def with_adjusted_cross_entropy(self, loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        """Replace the cross entropy in a loss by that of the adjusted logits.
 
-        For methods whose other terms are about the logits of inference.
+        For losses whose other terms depend on the logits of inference.
         """
         if not self.adjust:
             return loss
-        instead = cross_entropy(self.adjusted(logits), labels) - cross_entropy(logits, labels)
-        return loss + instead
-
-    def _flat(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if not isinstance(logits, Tensor):
-            raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")
-        if logits.ndim == 2 and labels.ndim == 1:
-            return logits, labels
-        if logits.ndim == 2:
-            raise ValueError(
-                f"labels are masks {tuple(labels.shape)}, the network answers for whole images "
-                f"{tuple(logits.shape)}; choose one for masks, such as unet"
-            )
-        flat, flat_labels, _ = flatten_dense(logits, labels, ignore_index=self.ignore_index)
-        return flat, flat_labels
+        change = cross_entropy(self.adjust_logits(logits), labels) - cross_entropy(logits, labels)
+        return loss + change
 
 
-def mixed(
+class PerExampleMethod(Method):
+    """A method whose loss depends on the logits and the label of each example alone."""
+
+    per_example: ClassVar[bool] = True
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Loss of each example, (n,)."""
+        logits, labels = self.flatten(model(batch.inputs), batch.labels, adjusted=False)
+        return mixup_loss(self.example_loss, batch, logits, labels)
+
+    @abstractmethod
+    def example_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss (n,) of logits (n, k), which are those of inference."""
+
+
+def mixup_loss(
     loss: Callable[[Tensor, Tensor], Tensor], batch: Batch, logits: Tensor, labels: Tensor
 ) -> Tensor:
-    """Loss of each example; of two mixed images, the mean of both by their shares."""
+    """Loss of each example; with mixup, the weighted mean over both labels."""
     if batch.other_labels is None or batch.share is None:
         return loss(logits, labels)
     share = batch.share.to(logits.dtype)
     return share * loss(logits, labels) + (1 - share) * loss(logits, batch.other_labels)
 
 
-def larger_part(batch: Batch) -> Tensor:
-    """One label for each example: of two mixed images, that of the larger part."""
+def dominant_labels(batch: Batch) -> Tensor:
+    """One label per example; with mixup, the one of the larger weight."""
     if batch.other_labels is None or batch.share is None:
         return batch.labels
     return torch.where(batch.share >= 0.5, batch.labels, batch.other_labels)
 
 
-def same_answers(logits: Tensor, classes: int) -> None:
-    """Refuse a network of other classes than the method was made for."""
-    if logits.shape[1] != classes:
-        raise ValueError(
-            f"the network answers for {logits.shape[1]} classes, the method was made for {classes}"
-        )
-
-
-def same_classes(val: Predictions, classes: int) -> None:
-    """Refuse predictions of other classes than the method was made for."""
-    if val.classes != classes:
-        raise ValueError(
-            f"predictions must be of {classes} classes, as the method is; got {val.classes}"
-        )
+def check_classes(what: str, given: int, classes: int) -> None:
+    """Require the number of classes that the method was made for."""
+    if given != classes:
+        raise ValueError(f"{what} must have the {classes} classes of the method, got {given}")

@@ -1,52 +1,49 @@
-"""Class-adaptive label smoothing whose multipliers follow validation data."""
+"""Class-adaptive label smoothing by an augmented Lagrangian method (CALS-ALM)."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant.data import Batch
 from calibrant.losses import PENALTIES, cals, margin_constraint
-from calibrant.losses.settings import at_least, one_of, positive, whole
-from calibrant.methods.base import Method, mixed
-from calibrant.methods.class_margins import check_per_class, constraints
+from calibrant.losses.settings import at_least, integer, one_of, positive
+from calibrant.methods.base import PerExampleMethod
+from calibrant.methods.class_margins import constraints
 from calibrant.predictions import Predictions
-from calibrant.shapes import Logits
 
 
-class CalsAlm(Method):
-    r"""Cross entropy under the constraint that no logit lies too far below the largest.
+class CalsAlm(PerExampleMethod):
+    r"""Cross entropy under the constraint that no logit lies too far below the largest (CALS-ALM).
 
-    The loss is `losses.cals`; each class has a multiplier $\lambda_k$ and a weight $\rho_k$. After
-    each epoch, with $h_{ik}$ the constraint on the validation examples and P the penalty,
+    The loss is `losses.cals`; each class has a multiplier $\lambda_k$ and a penalty weight
+    $\rho_k$. After each epoch, with $h_{ik}$ the constraint on validation examples and P the
+    penalty,
 
     $$\lambda_k \leftarrow \operatorname{mean}_i P'(h_{ik}, \lambda_k, \rho_k),$$
 
-    each term and the mean kept within [`least`, `most`]; every `rho_step` epochs $\rho_k$ grows by
-    `rho_growth`, up to `rho_most`, where the mean constraint did not fall below `decrease` times
-    that of the epoch before or, where it held then (not above zero), is broken now. Pixels that do
-    not count are left out of both, and so are examples for which the class is masked.
+    each term and the mean clamped to [`least`, `most`]. Every `rho_step` epochs $\rho_k$ is
+    multiplied by `rho_growth`, up to `rho_most`, where the mean constraint did not fall below
+    `decrease` times that of the epoch before or, if it was satisfied then (not above zero), is
+    violated now. Ignored pixels, and examples for which the class is masked, are left out.
 
     Args:
         classes: k.
-        margin: distance of logits that is allowed.
+        margin: allowed distance of a logit from the largest.
         penalty: a name in `PENALTIES`.
         normalize: divide the constraint by the margin.
-        least: first and smallest multiplier.
+        least: initial and smallest multiplier.
         most: largest multiplier.
         multiplier_step: epochs between two updates of the multipliers.
-        rho: first weight of every class, and the smallest.
-        rho_most: largest weight.
-        rho_step: epochs between two updates of the weights.
+        rho: initial and smallest penalty weight.
+        rho_most: largest penalty weight.
+        rho_step: epochs between two updates of the penalty weights.
         rho_growth: factor of an update.
-        decrease: part of the last mean constraint that has to be reached.
+        decrease: fraction of the last mean constraint that must be reached.
 
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
-
-    per_example = True
 
     def __init__(
         self,
@@ -64,7 +61,7 @@ class CalsAlm(Method):
         rho_growth: float = 1.2,
         decrease: float = 0.9,
     ) -> None:
-        whole("classes", 2, classes)
+        integer("classes", 2, classes)
         one_of("penalty", penalty, PENALTIES)
         for name, value in (("least", least), ("most", most), ("rho", rho)):
             positive(name, value)
@@ -73,7 +70,7 @@ class CalsAlm(Method):
         at_least("rho_growth", 1, rho_growth)
         at_least("decrease", 0, decrease)
         for name, count in (("multiplier_step", multiplier_step), ("rho_step", rho_step)):
-            whole(name, 1, count)
+            integer(name, 1, count)
         margin_constraint(torch.zeros(1, 2), margin=margin, normalize=normalize)
         self.margin, self.penalty, self.normalize = margin, penalty, normalize
         self.least, self.most = least, most
@@ -85,13 +82,9 @@ class CalsAlm(Method):
         self.rho = torch.full((classes,), float(rho), dtype=torch.float64)
         self.last: Tensor | None = None
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross entropy plus the price of each example's constraints, (n,)."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
-        return mixed(self._priced, batch, logits, labels)
-
-    def _priced(self, logits: Logits, labels: Tensor) -> Tensor:
-        priced = cals(
+    def example_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy plus the penalty on each example's constraints."""
+        loss = cals(
             logits,
             labels,
             margin=self.margin,
@@ -100,25 +93,25 @@ class CalsAlm(Method):
             penalty=self.penalty,
             normalize=self.normalize,
         )
-        return self.readjusted(priced, logits, labels)
+        return self.with_adjusted_cross_entropy(loss, logits, labels)
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
-        """Move the multipliers, then the weights, by the constraints on validation data."""
-        slope = PENALTIES[self.penalty].derivative
+        """Update the multipliers, then the penalty weights, on validation data."""
+        derivative = PENALTIES[self.penalty].derivative
         multipliers, rho = self.multipliers.cpu(), self.rho.cpu()
-        moved, broken, counts = (torch.zeros_like(multipliers) for _ in range(3))
-        for h, there in constraints(
+        total, violation, counts = (torch.zeros_like(multipliers) for _ in range(3))
+        for h, valid in constraints(
             val, classes=len(rho), margin=self.margin, normalize=self.normalize
         ):
-            each = slope(h, multipliers, rho).clamp(self.least, self.most)
-            moved += each.where(there, 0).sum(0)
-            broken += h.where(there, 0).sum(0)
-            counts += there.sum(0)
+            each = derivative(h, multipliers, rho).clamp(self.least, self.most)
+            total += each.where(valid, 0).sum(0)
+            violation += h.where(valid, 0).sum(0)
+            counts += valid.sum(0)
         counts = counts.clamp(min=1)
         self.epoch += 1
         if self.epoch % self.multiplier_step == 0:
-            self.multipliers = (moved / counts).clamp(self.least, self.most).to(self.rho)
-        mean = broken / counts
+            self.multipliers = (total / counts).clamp(self.least, self.most).to(self.rho)
+        mean = violation / counts
         if self.epoch % self.rho_step == 0 and self.last is not None:
             slow = mean > self.decrease * self.last.cpu().clamp(min=0)
             grown = (rho * self.rho_growth).clamp(self.rho_least, self.rho_most)
@@ -134,7 +127,7 @@ class CalsAlm(Method):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Multipliers, weights, the last mean constraint and the number of epochs."""
+        """Multipliers, penalty weights, the last mean constraint and the number of epochs."""
         return {
             "multipliers": self.multipliers,
             "rho": self.rho,
@@ -143,16 +136,16 @@ class CalsAlm(Method):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        if set(state) != set(self.state_dict()):
-            raise ValueError(f"not a state of CalsAlm: it holds {sorted(state)}")
-        names = ("multipliers", "rho", *(() if state["last"] is None else ("last",)))
-        check_per_class(state, *names, classes=len(self.rho))
-        device = self.rho.device
+        """Load state."""
+        self.check_state(state)
+        device, last = self.rho.device, state["last"]
+        if last is not None and last.shape != self.rho.shape:
+            expected, shape = tuple(self.rho.shape), tuple(last.shape)
+            raise ValueError(f"last must have shape {expected}, got {shape}")
         self.multipliers, self.rho = state["multipliers"].to(device), state["rho"].to(device)
-        self.last = None if state["last"] is None else state["last"].to(device)
+        self.last = None if last is None else last.to(device)
         self.epoch = int(state["epoch"])
 
     def to(self, device: torch.device) -> None:
-        """Move multipliers and weights."""
+        """Move multipliers and penalty weights."""
         self.multipliers, self.rho = self.multipliers.to(device), self.rho.to(device)

@@ -1,4 +1,4 @@
-"""Focal loss whose gamma, one for each example, is learnt for calibration on held-out data."""
+"""Focal loss with a gamma per example, learnt for calibration on held-out data."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -11,69 +11,74 @@ from torch import Tensor, nn
 from calibrant.checks import promote_dtype
 from calibrant.data import Batch
 from calibrant.losses import focal
-from calibrant.losses.log_probs import log_probs, of_label, of_others, top_class
+from calibrant.losses.log_probs import (
+    confidence_and_correct,
+    log_one_minus_p,
+    log_probs,
+    take_label,
+)
 from calibrant.losses.sece import Form
-from calibrant.losses.settings import flag, one_of, positive, whole
-from calibrant.methods.base import larger_part, mixed, same_answers, same_classes
+from calibrant.losses.settings import boolean, integer, one_of, positive
+from calibrant.methods.base import check_classes, dominant_labels, mixup_loss
 from calibrant.methods.gamma_history import GammaHistory
-from calibrant.methods.gamma_inputs import INPUTS, Inputs, fed, noise
+from calibrant.methods.gamma_inputs import INPUTS, Inputs, gamma_inputs, noise
 from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, Positivity
-from calibrant.methods.heads import Seen, find_inner, look
+from calibrant.methods.heads import ForwardPass, find_inner, forward_with_features
 from calibrant.methods.meta_learning import (
     Derivative,
     MetaLearner,
     Objective,
     Pending,
-    exact,
+    full_precision,
 )
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, PerExample
 
-# Rows that go through the gamma network together.
+# Examples or pixels per forward pass of the gamma network.
 CHUNK = 1 << 16
 
 
 class GammaNet(MetaLearner):
-    r"""Focal loss whose gamma a small network gives each example, learnt on held-out data.
+    r"""Focal loss with a gamma per example, predicted by a small network (gamma-net).
 
-    A network with weights $\phi$ reads what the last layer sees (without gradient) and says
-    $\gamma_i$. Every few steps it learns: a plain gradient step of the last layer on the focal loss
-    of the batch is tried, $\phi$ moves so that held-out data would be better calibrated after it,
-    and the step is forgotten. Then the weights move by the focal loss with $\gamma$ held constant:
-    its gradient would drive gamma to infinity. Held-out data never reach the weights, and at
-    inference there is no gamma.
+    A gamma network with weights $\phi$ predicts $\gamma_i$ from the input of the last layer,
+    detached. Every few steps a lookahead step of the last layer on the focal loss is computed,
+    without applying it, and $\phi$ is updated so that held-out data are better calibrated after
+    that step. Then the weights are updated by the focal loss with constant $\gamma$: the gradient
+    of the loss itself would drive gamma to infinity. Held-out data never update the weights, and
+    inference does not use gamma.
 
-    Not known of the paper are the layers of its network, the map to positive numbers, and the exact
-    error it minimises: here they are settings. Softplus with a large `meta_lr` runs to a gamma so
-    high that no gradient brings it back; the default is bounded by `tau`. How high gamma ends
-    depends on `bandwidth`, `meta_batch`, `every` and `meta_lr` together: choose them on validation
-    data. The defaults are those of the settings in `studies/gamma_net-cpu.toml` with which gamma
-    ended nearest to the same level for every seed.
+    The layers of the paper's network, its map to positive numbers and its exact calibration error
+    are not public: here they are settings. Softplus with a large `meta_lr` reaches a gamma so high
+    that its gradient vanishes; the default is bounded by `tau`. The final gamma depends on
+    `bandwidth`, `meta_batch`, `every` and `meta_lr` together: choose them on validation data. The
+    defaults are the settings of `studies/gamma_net-cpu.toml` whose final gamma varied least between
+    seeds.
 
     Args:
         classes: k.
-        objective: what is minimised on held-out data: "sece", "dece", or cross entropy plus
-            `weight` times one of them.
-        weight: of the calibration error beside cross entropy.
+        objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
+            one of them ("sece+ce", "dece+ce").
+        weight: of the calibration error.
         bandwidth: of SECE.
         estimator: form of SECE, "leave_one_out", "points" or "grid".
-        positivity: how a number becomes a gamma: "sigmoid" $\tau\sigma(u)$, "tanh"
+        positivity: map from the output u to gamma: "sigmoid" $\tau\sigma(u)$, "tanh"
             $\tau|\tanh u|$, "softplus" of $u/\tau$, "softplus_sharp"
             $\mathrm{softplus}(\tau u)/\tau$, "softplus_scaled" $\mathrm{softplus}(u)/\tau$.
         tau: of that map.
-        most: largest gamma, whatever the map.
+        most: largest gamma with any map.
         hidden: width of the hidden layer of the gamma network.
-        attention: let examples of a batch look at each other; gamma then depends on the batch.
-        inputs: what the gamma network is fed: "features"; to see whether they matter, "noise",
-            "random_features" of the inputs, or an "intermediate" layer.
-        layer: dotted name of that layer; by default the middle one of those with weights.
-        derivative: "closed_form", or "double_backward" through the tried step: the same numbers.
-        meta_batch: held-out examples of a step; by default 256, of masks as many as of training.
-        every: steps from one update of the gamma network to the next.
-        start: epochs before its first update. A network that is not sure yet asks for a gamma of
-            zero, and may not come back from there.
+        attention: let examples of a batch attend to each other; gamma then depends on the batch.
+        inputs: of the gamma network: "features", or as controls "noise", "random_features" of the
+            inputs, or an "intermediate" layer.
+        layer: dotted name of that layer; by default the middle one of the layers with weights.
+        derivative: "closed_form" or "double_backward", which give the same numbers.
+        meta_batch: held-out examples per step; default 256, for masks the size of the batch.
+        every: steps between two updates of the gamma network.
+        start: epochs before its first update. While the network is under-confident, gamma is
+            driven to zero, and may not return from there.
         meta_lr: learning rate of its Adam.
-        seed: of its first weights.
+        seed: of its initial weights.
 
     References:
         Wang and Golebiowski, Meta-Calibration Regularized Neural Networks, arXiv:2303.15057
@@ -113,15 +118,15 @@ class GammaNet(MetaLearner):
             every=every,
             meta_lr=meta_lr,
         )
-        whole("classes", 2, classes)
+        integer("classes", 2, classes)
         one_of("positivity", positivity, tuple(POSITIVITY))
         one_of("inputs", inputs, INPUTS)
         positive("tau", tau)
         positive("most", most)
-        whole("hidden", 1, hidden)
-        whole("start", 0, start)
-        whole("seed", 0, seed)
-        flag("attention", attention)
+        integer("hidden", 1, hidden)
+        integer("start", 0, start)
+        integer("seed", 0, seed)
+        boolean("attention", attention)
         if not isinstance(layer, str):
             raise TypeError(f"layer must be the dotted name of a layer, got {layer!r}")
         self.classes, self.inputs, self.layer = classes, inputs, layer
@@ -139,55 +144,57 @@ class GammaNet(MetaLearner):
         self.device: torch.device | None = None
         self.learner: tuple[GammaNetwork, torch.optim.Adam] | None = None
         self.history = GammaHistory(self._make(1).top)
-        self._noted: Batch | None = None
+        self._counted: Batch | None = None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Focal loss of each example with its own gamma; learns first if there is what from."""
+        """Focal loss of each example with its own gamma; first updates the gamma network."""
         inner = find_inner(model, self.layer) if self.inputs == "intermediate" else None
-        seen = look(model, batch.inputs, inner=inner)
-        logits, labels = self.rows(seen.logits, batch.labels)
-        same_answers(logits, self.classes)
-        given = self._given(seen, batch)
+        forward = forward_with_features(model, batch.inputs, inner=inner)
+        logits, labels = self.flatten(forward.logits, batch.labels)
+        check_classes("logits", logits.shape[1], self.classes)
+        inputs = self._gamma_inputs(forward, batch)
         pending, self.pending = self.pending, None
         if pending is not None:
-            self._learn(seen, batch, given, pending)
-        with exact(given):
-            # A network that has diverged is for whoever trains to find: its loss is not finite.
-            gamma = self.gamma(given).nan_to_num()
-        if model.training and (pending is not None or batch is not self._noted):
-            # The same batch again is the same step: sharpness-aware descent takes two gradients.
-            self._noted = batch
-            self._note(gamma, seen, batch)
-        return mixed(partial(focal, gamma=gamma), batch, logits, labels)
+            self._learn(forward, batch, inputs, pending)
+        with full_precision(inputs):
+            # A diverged network is reported by the training loop: its loss is not finite.
+            gamma = self.gamma(inputs).nan_to_num()
+        if model.training and (pending is not None or batch is not self._counted):
+            # The same batch twice is one step: SAM computes two gradients.
+            self._counted = batch
+            self._count(gamma, forward, batch)
+        return mixup_loss(partial(focal, gamma=gamma), batch, logits, labels)
 
     @torch.no_grad()
-    def gamma(self, given: Tensor) -> PerExample:
-        """Gamma of each row that the gamma network is fed; nothing flows back from it."""
-        network, _ = self._built(given)
+    def gamma(self, inputs: Tensor) -> PerExample:
+        """Gamma of each input of the gamma network, without gradient."""
+        network, _ = self._build(inputs)
         if not self.attention:
-            return torch.cat([network(part) for part in torch.split(given, CHUNK)])
-        # Examples of other processes belong to the batch, too.
-        mine = self.ranks.gather(torch.full((len(given),), self.ranks.rank, device=given.device))
-        together: Tensor = network(self.ranks.gather(given))
-        return together[mine == self.ranks.rank]
+            return torch.cat([network(part) for part in torch.split(inputs, CHUNK)])
+        # The batch includes the examples of other processes.
+        rank = self.ranks.gather(torch.full((len(inputs),), self.ranks.rank, device=inputs.device))
+        gamma: Tensor = network(self.ranks.gather(inputs))
+        return gamma[rank == self.ranks.rank]
 
-    def _given(self, seen: Seen, batch: Batch) -> Tensor:
-        """What the gamma network is fed, (m, w): of examples, or of the pixels that count."""
-        if self.attention and seen.logits.ndim > 2:
-            raise ValueError("attention is over a batch of images: pixels are too many for it")
+    def _gamma_inputs(self, forward: ForwardPass, batch: Batch) -> Tensor:
+        """Inputs of the gamma network, (m, w): one per example or valid pixel."""
+        if self.attention and forward.logits.ndim > 2:
+            raise ValueError("attention is over the images of a batch, not over pixels")
         if self.inputs == "noise":
-            return noise(self.tags(batch), seed=self.seed).to(promote_dtype(seen.logits).dtype)
-        each = fed(self.inputs, seen, batch.inputs, seed=self.seed)
-        return self.rows(each, batch.labels, adjusted=False)[0]
+            return noise(self.pixel_ids(batch), seed=self.seed).to(
+                promote_dtype(forward.logits).dtype
+            )
+        inputs = gamma_inputs(self.inputs, forward, batch.inputs, seed=self.seed)
+        return self.flatten(inputs, batch.labels, adjusted=False)[0]
 
-    def _built(self, given: Tensor) -> tuple[GammaNetwork, torch.optim.Adam]:
-        """The gamma network and its optimizer; their width is known from the first batch on."""
+    def _build(self, inputs: Tensor) -> tuple[GammaNetwork, torch.optim.Adam]:
+        """The gamma network and its optimizer, made for the width of the first batch."""
         if self.learner is None:
-            self.learner = self._new(given.shape[1], given.dtype, given.device)
+            self.learner = self._new(inputs.shape[1], inputs.dtype, inputs.device)
         width = self.learner[0].first.in_features
-        if width != given.shape[1]:
+        if width != inputs.shape[1]:
             raise ValueError(
-                f"the gamma network was made for inputs of width {width}, got {given.shape[1]}: "
+                f"the gamma network was made for inputs of width {width}, got {inputs.shape[1]}: "
                 "make a new method for another network"
             )
         return self.learner
@@ -198,53 +205,55 @@ class GammaNet(MetaLearner):
         network = self._make(width).to(device, dtype)
         return network, torch.optim.Adam(network.parameters(), lr=self.meta_lr)
 
-    def _learn(self, seen: Seen, batch: Batch, given: Tensor, pending: Pending) -> None:
-        """Move the gamma network by what a tried step of the head does to held-out data."""
-        kept, gather = self.kept(batch), self.ranks.gather
-        features, labels = self.rows(
-            promote_dtype(seen.features), larger_part(batch), adjusted=False
+    def _learn(self, forward: ForwardPass, batch: Batch, inputs: Tensor, pending: Pending) -> None:
+        """Update the gamma network by the effect of a lookahead step on held-out data."""
+        some, gather = self.subsample(batch), self.ranks.gather
+        features, labels = self.flatten(
+            promote_dtype(forward.features), dominant_labels(batch), adjusted=False
         )
-        labels, fed_to = gather(labels[kept]), gather(given[kept])
-        view = self.view(seen, gather(features[kept]), pending)
-        if view is None:
+        labels, inputs = gather(labels[some]), gather(inputs[some])
+        step = self.lookahead(forward, gather(features[some]), pending)
+        if step is None:
             return
-        network, optimizer = self._built(given)
+        network, optimizer = self._build(inputs)
 
-        def loss(logits: Tensor, own: Tensor) -> PerExample:
-            return focal(self.adjusted(logits), labels, gamma=own)
+        def loss(logits: Tensor, gamma: Tensor) -> PerExample:
+            return focal(self.adjust_logits(logits), labels, gamma=gamma)
 
-        def slopes(logits: Tensor, own: Tensor) -> Logits:
-            return focal_slopes(self.adjusted(logits), labels, own)
+        def loss_gradient(logits: Tensor, gamma: Tensor) -> Logits:
+            return focal_gradient(self.adjust_logits(logits), labels, gamma)
 
-        with torch.enable_grad(), exact(given):
-            gamma = network(fed_to)
-            pull = self.tried(view, gamma, loss, slopes).to(gamma.dtype)
+        with torch.enable_grad(), full_precision(inputs):
+            gamma = network(inputs)
+            outer = self.lookahead_gradient(step, gamma, loss, loss_gradient).to(gamma.dtype)
             weights = list(network.parameters())
-            gradients = torch.autograd.grad(gamma, weights, pull)
-        self.stepped(optimizer, weights, gradients)
+            gradients = torch.autograd.grad(gamma, weights, outer)
+        self.optimizer_step(optimizer, weights, gradients)
 
-    def _note(self, gamma: Tensor, seen: Seen, batch: Batch) -> None:
-        """Count the gammas by confidence, of all processes alike: a saved state is of one."""
-        logits, labels = self.rows(seen.logits.detach(), larger_part(batch), adjusted=False)
+    def _count(self, gamma: Tensor, forward: ForwardPass, batch: Batch) -> None:
+        """Add the gammas of all processes to the history: a checkpoint is saved by one process."""
+        logits, labels = self.flatten(
+            forward.logits.detach(), dominant_labels(batch), adjusted=False
+        )
+        columns = gamma.new_zeros(0, 3)
         if len(labels):
-            both = torch.stack([gamma, *(each.to(gamma) for each in top_class(logits, labels))], 1)
-        else:
-            both = gamma.new_zeros(0, 3)
-        self.history.add(*self.ranks.gather(both).unbind(1))
+            confidence, correct = confidence_and_correct(logits, labels)
+            columns = torch.stack([gamma, confidence.to(gamma), correct.to(gamma)], 1)
+        self.history.add(*self.ranks.gather(columns).unbind(1))
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
-        """How gamma is spread and how it goes with confidence; warns where learning went wrong."""
-        same_classes(val, self.classes)
-        self._noted = None
-        row = self.meta_row()
+        """Statistics of gamma, overall and by confidence; warns if learning gamma failed."""
+        check_classes("predictions", val.classes, self.classes)
+        self._counted = None
+        record = self.meta_record()
         accuracy = float(val.correct.float().mean())
         network = [] if self.learner is None else list(self.learner[0].parameters())
-        row["gamma_weights"] = float(sum(each.numel() for each in network))
+        record["gamma_weights"] = float(sum(each.numel() for each in network))
         objective = self.means.get("meta_objective", 0.0)
-        return {**row, **self.history.row(objective, accuracy, len(val))}
+        return {**record, **self.history.record(objective, accuracy, len(val))}
 
     def state_dict(self) -> dict[str, Any]:
-        """The gamma network and its optimizer, None before the first batch, and all sums."""
+        """The gamma network and its optimizer (None before the first batch), and all sums."""
         network, optimizer = self.learner or (None, None)
         return {
             **super().state_dict(),
@@ -254,45 +263,45 @@ class GammaNet(MetaLearner):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, also before the first batch."""
-        self.checked(state)
+        """Load state, also before the first batch."""
+        self.load_shared_state(state)
         self.history.load_state_dict(state["history"])
-        self.learner, self._noted = None, None
+        self.learner, self._counted = None, None
         if state["network"] is None:
             return
-        held: Tensor = state["network"]["first.weight"]
-        network, optimizer = self._new(held.shape[1], held.dtype, self.device)
-        if network.first.weight.shape != held.shape or set(network.state_dict()) != set(
+        first: Tensor = state["network"]["first.weight"]
+        network, optimizer = self._new(first.shape[1], first.dtype, self.device)
+        if network.first.weight.shape != first.shape or set(network.state_dict()) != set(
             state["network"]
         ):
-            raise ValueError("the state is of a gamma network with other settings than these")
+            raise ValueError("the state is of a gamma network with other settings than the method")
         network.load_state_dict(state["network"])
-        # Loading would share the moments with the state, and move them in their place.
+        # A copy: the optimizer would share its moments with the state and update them in place.
         optimizer.load_state_dict(deepcopy(state["optimizer"]))
         self.learner = network, optimizer
 
     def to(self, device: torch.device) -> None:
-        """Move the gamma network and the moments of its optimizer."""
+        """Move the gamma network and its optimizer state."""
         self.device = device
         if self.learner is not None:
             network, optimizer = self.learner
             network.to(device)
-            # Loading puts moments where the weights are.
+            # Loading moves the optimizer state to the device of the weights.
             optimizer.load_state_dict(optimizer.state_dict())
 
 
-def focal_slopes(logits: Logits, labels: Tensor, gamma: PerExample) -> Logits:
+def focal_gradient(logits: Logits, labels: Tensor, gamma: PerExample) -> Logits:
     r"""Derivative of the focal loss of each example with respect to its logits, (n, k).
 
     $$u_\gamma(p_y)\,(p - 1[\cdot = y]), \qquad
       u_\gamma(p) = (1 - p)^\gamma \Big(1 - \gamma\, p\, \frac{\log p}{1 - p}\Big)$$
 
-    Written so that nothing overflows where p rounds to 1: the fraction tends to -1 there.
+    No overflow where p rounds to 1: the fraction tends to -1 there.
     """
     log_p = log_probs(logits)
-    own, others = of_label(log_p, labels), of_others(log_p, labels)
+    label, others = take_label(log_p, labels), log_one_minus_p(log_p, labels)
     rest = others.exp()
-    ratio = torch.where(rest > 1e-4, -own / rest, 1 + rest / 2 + rest**2 / 3)
-    factor = torch.exp(gamma * others) * (1 + gamma * own.exp() * ratio)
+    ratio = torch.where(rest > 1e-4, -label / rest, 1 + rest / 2 + rest**2 / 3)
+    factor = torch.exp(gamma * others) * (1 + gamma * label.exp() * ratio)
     error = log_p.exp() - nn.functional.one_hot(labels, log_p.shape[1])
     return factor[:, None] * error

@@ -1,4 +1,4 @@
-"""A small network that gives each example its gamma."""
+"""A small network that predicts a gamma for each example."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from torch.nn import functional
 from calibrant.shapes import PerExample
 
 Positivity = Literal["sigmoid", "softplus", "softplus_sharp", "softplus_scaled", "tanh"]
-# Further out float32 soon rounds a sigmoid to its limit: no gamma above zero, and no slope.
+# Beyond this, a float32 sigmoid soon rounds to its limit: gamma would be 0 without a gradient.
 FLAT = 12.0
 
 
 class Map(NamedTuple):
-    """How a number of any sign becomes a gamma, given tau; its inverse; whether tau bounds it."""
+    """A map from the reals to a positive gamma, given tau; its inverse; whether tau bounds it."""
 
     forward: Callable[[Tensor, float], Tensor]
     inverse: Callable[[float, float], float]
@@ -28,7 +28,7 @@ def _inverse_softplus(value: float) -> float:
 
 
 def _within(value: Tensor, low: float, high: float) -> Tensor:
-    """Clamp, with the slope of the value itself: what left the range can come back."""
+    """Clamp with a straight-through gradient, so that a clamped value can return."""
     return value.clamp(low, high).detach() + (value - value.detach())
 
 
@@ -41,7 +41,7 @@ def _softplus(u: Tensor) -> Tensor:
 
 
 def _tanh(u: Tensor) -> Tensor:
-    # As flat as a sigmoid of twice the number.
+    # tanh(u) saturates like sigmoid(2 u).
     return _within(torch.tanh(_within(u, -FLAT / 2, FLAT / 2)).abs(), math.exp(-FLAT), 1)
 
 
@@ -67,20 +67,20 @@ POSITIVITY = {
 
 
 class GammaNetwork(nn.Module):
-    """One hidden layer with ReLU, attention over the batch if wanted, one number, made positive.
+    """One hidden layer with ReLU, optional attention over the batch, one positive output.
 
     The order of the examples does not matter. With attention, the gamma of an example depends on
-    who else is in the batch. At the start gamma is about 1, or half of `tau` where that is less.
-    It never reaches zero, and at the ends of its range it keeps a slope, so that it can come back.
+    the other examples of the batch. Gamma starts near 1, or at half of `tau` where that is less.
+    It never reaches zero, and has a gradient at the ends of its range, so that it can return.
 
     Args:
-        width: of what it is fed.
+        width: of the input.
         hidden: width of the hidden layer.
-        attention: whether examples look at each other.
+        attention: whether examples attend to each other.
         positivity: a name in `POSITIVITY`.
         tau: of the map: the largest gamma of "sigmoid" and "tanh", a scale of the others.
-        most: largest gamma, whatever the map.
-        seed: of the first weights, drawn without touching the global random state.
+        most: largest gamma with any map.
+        seed: of the initial weights; the global random state is not used.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class GammaNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.map, self.tau, self.most = POSITIVITY[positivity], tau, most
-        # Made without values: drawing them here would move the global random state.
+        # Without values: drawing them here would use the global random state.
         self.first = nn.Linear(width, hidden, device="meta")
         self.attend = nn.Linear(hidden, 3 * hidden, device="meta") if attention else None
         self.last = nn.Linear(hidden, 1, device="meta")
@@ -112,12 +112,12 @@ class GammaNetwork(nn.Module):
 
     @property
     def top(self) -> float:
-        """The largest gamma there can be."""
+        """The largest possible gamma."""
         return min(self.tau, self.most) if self.map.bounded else self.most
 
-    def forward(self, fed: Tensor) -> PerExample:
-        """Gamma of each row of (n, width)."""
-        out = functional.relu(self.first(fed))
+    def forward(self, inputs: Tensor) -> PerExample:
+        """Gamma of each example, from (n, width)."""
+        out = functional.relu(self.first(inputs))
         if self.attend is not None:
             query, key, value = self.attend(out)[None].chunk(3, 2)
             out = out + functional.scaled_dot_product_attention(query, key, value)[0]

@@ -1,4 +1,4 @@
-"""The last linear layer of a network: which it is, what it sees, and a look without a trace."""
+"""The head of a network, its last linear layer: find it, and record its inputs."""
 
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -8,22 +8,22 @@ from torch import Tensor, nn
 
 from calibrant.model_modes import bare
 
-# Attributes under which networks keep their last layer.
+# Usual attribute names of the head.
 NAMES = ("head", "fc", "classifier")
 Head = nn.Linear | nn.Conv2d
-# Layers whose answer has its channels last.
+# Layers whose output has its channels last.
 CHANNELS_LAST = (nn.Linear, nn.Embedding, nn.LayerNorm)
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What a network says about inputs, and what its layers saw.
+class ForwardPass:
+    """Logits of a forward pass, and recorded features.
 
     Attributes:
-        logits: (n, k) or (n, k, ...), with their gradient.
-        features: what the head saw, (n, d) or (n, d, ...), detached; the logits if there is none.
+        logits: (n, k) or (n, k, ...), with gradient.
+        features: input of the head, (n, d) or (n, d, ...), detached; the logits without a head.
         head: the last linear layer; None if the network has none.
-        inner: what an inner layer gave, (n, c) or (n, c, ...), detached; None if not asked.
+        inner: output of an inner layer, (n, c) or (n, c, ...), detached; None if not requested.
     """
 
     logits: Tensor
@@ -33,7 +33,7 @@ class Seen:
 
 
 def find_head(model: nn.Module) -> Head | None:
-    """The last linear layer, a 1x1 convolution included: by its usual names, or else by order."""
+    """The last linear layer or 1x1 convolution: by its usual names, otherwise by order."""
     inner = bare(model)
     for name in NAMES:
         found = getattr(inner, name, None)
@@ -43,7 +43,7 @@ def find_head(model: nn.Module) -> Head | None:
 
 
 def find_inner(model: nn.Module, name: str = "") -> nn.Module:
-    """A layer by its dotted name, or the middle one of those with weights before the head."""
+    """A layer by its dotted name, or the middle one of the layers with weights before the head."""
     inner, head = bare(model), find_head(model)
     if name:
         try:
@@ -57,16 +57,18 @@ def find_inner(model: nn.Module, name: str = "") -> nn.Module:
     return before[(len(before) - 1) // 2]
 
 
-def look(model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None) -> Seen:
-    """Ask the network, and keep what its head, and an inner layer if given, saw on the way."""
+def forward_with_features(
+    model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None
+) -> ForwardPass:
+    """Run the network, and record the input of its head and the output of an inner layer."""
     head = find_head(model)
-    at_head: list[tuple[Tensor, Tensor]] = []
-    inside: list[Tensor] = []
+    head_calls: list[tuple[Tensor, Tensor]] = []
+    inner_outputs: list[Tensor] = []
     hooks = []
     if head is not None:
-        hooks.append(head.register_forward_hook(lambda _, a, out: at_head.append((a[0], out))))
+        hooks.append(head.register_forward_hook(lambda _, a, out: head_calls.append((a[0], out))))
     if inner is not None:
-        hooks.append(inner.register_forward_hook(lambda _, a, out: inside.append(out)))
+        hooks.append(inner.register_forward_hook(lambda _, a, out: inner_outputs.append(out)))
     try:
         logits = model(inputs)
     finally:
@@ -74,23 +76,23 @@ def look(model: nn.Module, inputs: Tensor, *, inner: nn.Module | None = None) ->
             hook.remove()
     if not isinstance(logits, Tensor):
         raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")
-    given = None if inner is None else _given(inner, inside)
+    recorded = None if inner is None else _channels_first(inner, inner_outputs)
     if head is None:
-        return Seen(logits, logits.detach(), None, given)
-    if not at_head:
+        return ForwardPass(logits, logits.detach(), None, recorded)
+    if not head_calls:
         raise ValueError(
-            "the last linear layer of the network took no part: keep the one that makes the "
-            "logits in an attribute named head"
+            "the last linear layer of the network was not called: name the layer that computes "
+            "the logits head"
         )
-    features, answer = at_head[-1]
+    features, output = head_calls[-1]
     if isinstance(head, nn.Linear) and features.ndim > 2:
-        features, answer = features.movedim(-1, 1), answer.movedim(-1, 1)
-    if not _same(answer, logits):
+        features, output = features.movedim(-1, 1), output.movedim(-1, 1)
+    if not _same(output, logits):
         raise ValueError(
-            "the logits must be what the last linear layer gives, and nothing may come after it; "
-            "keep the layer that makes them in an attribute named head"
+            "the logits must be the output of the last linear layer, with nothing after it; "
+            "name the layer that computes them head"
         )
-    return Seen(logits, features.detach(), head, given)
+    return ForwardPass(logits, features.detach(), head, recorded)
 
 
 def _is_linear(module: object) -> TypeGuard[Head]:
@@ -109,18 +111,18 @@ def _has_weights(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.ndim > 1
 
 
-def _given(layer: nn.Module, answers: list[Tensor]) -> Tensor:
-    """What a layer gave last, channels first."""
-    if not answers or not isinstance(answers[-1], Tensor) or answers[-1].ndim < 2:
-        raise ValueError(f"the inner layer {layer} gave no (n, c, ...) tensor; name another one")
-    out = answers[-1].detach()
+def _channels_first(layer: nn.Module, outputs: list[Tensor]) -> Tensor:
+    """The last output of a layer, channels first."""
+    if not outputs or not isinstance(outputs[-1], Tensor) or outputs[-1].ndim < 2:
+        raise ValueError(f"inner layer {layer} returned no (n, c, ...) tensor; name another one")
+    out = outputs[-1].detach()
     return out.movedim(-1, 1) if isinstance(layer, CHANNELS_LAST) else out
 
 
-def _same(answer: Tensor, logits: Tensor) -> bool:
-    if answer is logits:
+def _same(output: Tensor, logits: Tensor) -> bool:
+    if output is logits:
         return True
-    # Logits that are not finite are for whoever trains to find.
-    return answer.shape == logits.shape and torch.allclose(
-        answer.to(logits.dtype), logits, equal_nan=True
+    # Non-finite logits are reported by the training loop, not here.
+    return output.shape == logits.shape and torch.allclose(
+        output.to(logits.dtype), logits, equal_nan=True
     )

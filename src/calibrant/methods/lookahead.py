@@ -1,14 +1,15 @@
-r"""A step of the last layer that is tried and not taken: how its outcome depends on the loss.
+r"""One lookahead step of the last layer, and the gradient of its outcome in per-example parameters.
 
 With features $h_i$ (a one appended where there is a bias), weights W, and a loss of each example
-that has a parameter $a_i$ of its own, the tried step and what becomes of it are
+with its own parameter $a_i$, the lookahead step and its outcome on held-out data are
 
 $$W' = W - \frac{\eta}{n} \sum_i s_i h_i^\top, \qquad
   s_i = \frac{\partial \ell(W h_i; a_i)}{\partial z}, \qquad
   F(a) = \mathrm{outer}(\{W' h'_j\}_j),$$
 
-plain gradient descent without momentum or decay. Both functions here give $\partial F / \partial
-a$. Since W' is linear in s, the closed form needs no second derivative by autograd:
+plain gradient descent without momentum or weight decay. The step is never applied to the network.
+Both functions here return $\partial F / \partial a$. Since W' is linear in s, the closed form needs
+no second derivative by autograd:
 
 $$\frac{\partial F}{\partial s_i} = -\frac{\eta}{n}\, G h_i, \qquad
   G = \frac{\partial F}{\partial W'}.$$
@@ -23,28 +24,28 @@ from torch import Tensor, nn
 from calibrant.checks import promote_dtype
 from calibrant.shapes import Logits, PerExample, Scalar
 
-# Of logits (n, k) and the parameter of each example: the loss of each, or its slopes (n, k).
+# Of logits (n, k) and the parameter of each example: the losses (n,), or their gradients (n, k).
 Loss = Callable[[Tensor, Tensor], PerExample]
-Slopes = Callable[[Tensor, Tensor], Logits]
+LossGradient = Callable[[Tensor, Tensor], Logits]
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """What a tried step sees: the last layer, training data, and held-out data to judge it by.
+class Lookahead:
+    """A lookahead step: the last layer, training features, and the held-out objective.
 
     Attributes:
-        weight: (k, d), the bias as its last column.
+        weight: (k, d), with the bias as last column.
         features: (n, d) of the training examples.
         meta: (m, d) of the held-out examples.
         lr: learning rate of the step.
-        outer: what is made of the held-out logits (m, k), one number.
+        objective: a scalar function of the held-out logits (m, k).
     """
 
     weight: Tensor
     features: Tensor
     meta: Tensor
     lr: float
-    outer: Callable[[Tensor], Scalar]
+    objective: Callable[[Tensor], Scalar]
 
     @classmethod
     def of(
@@ -53,9 +54,9 @@ class View:
         features: Tensor,
         meta: Tensor,
         lr: float,
-        outer: Callable[[Tensor], Scalar],
-    ) -> "View":
-        """A view from a linear layer or a 1x1 convolution; nothing in it has a gradient."""
+        objective: Callable[[Tensor], Scalar],
+    ) -> "Lookahead":
+        """A step of a linear layer or a 1x1 convolution; all tensors are detached."""
         weight, bias = promote_dtype(head.weight.detach().flatten(1)), head.bias
         features, meta = (each.detach().to(weight.dtype) for each in (features, meta))
         if bias is not None:
@@ -63,46 +64,39 @@ class View:
             features, meta = (
                 torch.cat([each, each.new_ones(len(each), 1)], 1) for each in (features, meta)
             )
-        return cls(weight, features, meta, lr, outer)
+        return cls(weight, features, meta, lr, objective)
 
 
-def closed_form(view: View, parameter: Tensor, slopes: Slopes) -> tuple[Tensor, Tensor]:
-    """Outcome of the tried step and its gradient, from the slopes of the loss in the logits.
+def closed_form(
+    step: Lookahead, parameter: Tensor, loss_gradient: LossGradient
+) -> tuple[Tensor, Tensor]:
+    """Objective after the step and its gradient, from the gradient of the loss in the logits.
 
     Args:
-        view: layer, data, rate and judge.
+        step: the lookahead step.
         parameter: of each example, (n,) or (n, c).
-        slopes: derivative of the loss of each example with respect to its logits.
+        loss_gradient: derivative of the loss of each example with respect to its logits.
 
     Returns:
-        What the judge says after the step, and its gradient, shaped as the parameter.
+        The objective after the step, and its gradient in the parameter.
     """
-    own = parameter.detach().requires_grad_()
-    each = slopes(view.features @ view.weight.T, own)
-    rate = view.lr / len(view.features)
-    moved = view.weight - rate * each.detach().T @ view.features
-    answers = (view.meta @ moved.T).requires_grad_()
-    value = view.outer(answers)
-    (pull,) = torch.autograd.grad(value, answers)
-    back = -rate * view.features @ (view.meta.T @ pull)
-    (gradient,) = torch.autograd.grad(each, own, back)
+    parameter = parameter.detach().requires_grad_()
+    gradients = loss_gradient(step.features @ step.weight.T, parameter)
+    rate = step.lr / len(step.features)
+    weight = step.weight - rate * gradients.detach().T @ step.features
+    logits = (step.meta @ weight.T).requires_grad_()
+    value = step.objective(logits)
+    (outer,) = torch.autograd.grad(value, logits)
+    vector = -rate * step.features @ (step.meta.T @ outer)
+    (gradient,) = torch.autograd.grad(gradients, parameter, vector)
     return value.detach(), gradient
 
 
-def double_backward(view: View, parameter: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-    """The same numbers by differentiating through the step: slower, and needs no slopes.
-
-    Args:
-        view: layer, data, rate and judge.
-        parameter: of each example, (n,) or (n, c).
-        loss: of each example.
-
-    Returns:
-        What the judge says after the step, and its gradient, shaped as the parameter.
-    """
-    own, weight = parameter.detach().requires_grad_(), view.weight.clone().requires_grad_()
-    mean = loss(view.features @ weight.T, own).mean()
-    (slope,) = torch.autograd.grad(mean, weight, create_graph=True)
-    value = view.outer(view.meta @ (weight - view.lr * slope).T)
-    (gradient,) = torch.autograd.grad(value, own)
+def double_backward(step: Lookahead, parameter: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """The same as `closed_form` by differentiating through the step: slower, for any loss."""
+    parameter, weight = parameter.detach().requires_grad_(), step.weight.clone().requires_grad_()
+    mean = loss(step.features @ weight.T, parameter).mean()
+    (inner,) = torch.autograd.grad(mean, weight, create_graph=True)
+    value = step.objective(step.meta @ (weight - step.lr * inner).T)
+    (gradient,) = torch.autograd.grad(value, parameter)
     return value.detach(), gradient

@@ -1,4 +1,4 @@
-"""What methods share that learn from held-out data by trying a step of the last layer."""
+"""Base class of methods that learn on held-out data through a lookahead step of the last layer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,37 +11,43 @@ from calibrant.checks import promote_dtype
 from calibrant.data import Batch, Splits
 from calibrant.losses import cross_entropy, dece, sece
 from calibrant.losses.sece import Form, check_kernel
-from calibrant.losses.settings import at_least, one_of, whole
+from calibrant.losses.settings import at_least, integer, one_of
 from calibrant.methods.base import Method, Ranks
-from calibrant.methods.heads import Seen, look
-from calibrant.methods.lookahead import Loss, Slopes, View, closed_form, double_backward
+from calibrant.methods.heads import ForwardPass, forward_with_features
+from calibrant.methods.lookahead import (
+    Lookahead,
+    Loss,
+    LossGradient,
+    closed_form,
+    double_backward,
+)
 from calibrant.model_modes import evaluating
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
 Derivative = Literal["closed_form", "double_backward"]
 OBJECTIVES = ("sece", "dece", "sece+ce", "dece+ce")
 DERIVATIVES = ("closed_form", "double_backward")
-# Network, held-out batch and learning rate, as `before_step` was given them.
+# Arguments of the last `before_step`: network, held-out batch and learning rate.
 Pending = tuple[nn.Module, Batch, float]
-# Numbers of the held-out inputs that go through the network together: few enough for its cache.
+# Elements of the held-out inputs per forward pass: few enough for the cache.
 ELEMENTS = 1 << 17
-# Pixels that a tried step sees on either side: pairs of them are compared.
+# Most training pixels, and held-out pixels, of a lookahead step: SECE compares pairs of them.
 PIXELS = 2048
 NO_HEAD = (
-    "learning from held-out data needs a last linear layer: end the network with nn.Linear, or for "
+    "learning on held-out data needs a last linear layer: end the network with nn.Linear, or for "
     "pixels a 1x1 nn.Conv2d, and name it head"
 )
 
 
 class MetaLearner(Method):
-    """Learns before some steps from held-out data; these never reach the weights.
+    """A method whose state is learnt on held-out data, which never updates the weights.
 
-    `before_step` keeps the held-out batch, the next `loss` uses it: so one forward pass of the
-    training batch does for both, and what is learnt moves before the weights do. The held-out
-    batch is looked at in evaluation mode, and batch norm does not see it.
+    `before_step` stores the held-out batch and the next `loss` uses it: one forward pass of the
+    training batch serves both, and method state is updated before the weights. The held-out batch
+    is evaluated in evaluation mode, so it does not update batch norm statistics.
 
     Attributes:
-        usual_batch: held-out examples of a step, enough for a smooth calibration error.
+        usual_batch: default number of held-out examples per step.
     """
 
     needs_meta: ClassVar[bool] = True
@@ -64,32 +70,32 @@ class MetaLearner(Method):
         at_least("weight", 0, weight)
         check_kernel(bandwidth, estimator, name="estimator")
         at_least("meta_lr", 0, meta_lr)
-        whole("every", 1, every)
+        integer("every", 1, every)
         if meta_batch is not None:
-            whole("meta_batch", 0, meta_batch)
+            integer("meta_batch", 0, meta_batch)
         self.objective, self.weight, self.derivative = objective, weight, derivative
         self.bandwidth, self.estimator = bandwidth, estimator
         self.asked, self.meta_every, self.meta_lr = meta_batch, every, meta_lr
         self.meta_batch = self.usual_batch if meta_batch is None else meta_batch
-        # What a state must agree in, beside the shapes in it.
+        # Settings that a loaded state must agree with, besides its shapes.
         self.settings: dict[str, Any] = {"objective": objective}
         self.pending: Pending | None = None
-        # Sums over the meta steps of an epoch, and their means in the last one that had any.
+        # Sums over the meta steps of an epoch, and the means of the last epoch with such steps.
         self.tally = {"steps": 0.0, "objective": 0.0, "gradient": 0.0}
         self.means: dict[str, float] = {}
 
     def prepare(self, splits: Splits, ranks: Ranks) -> None:
-        """An image of pixels holds many examples: of masks, as many as there are in a batch."""
+        """Store facts about the data; for masks, default to the size of the training batch."""
         super().prepare(splits, ranks)
         if self.asked is None:
             self.meta_batch = 0 if splits.kind == "masks" else self.usual_batch
 
     def before_step(self, model: nn.Module, batch: Batch, meta: Batch, lr: float) -> None:
-        """Keep the held-out batch for the next `loss`, which learns from it first."""
+        """Store the held-out batch for the next `loss`, which learns from it first."""
         self.pending = (model, meta, lr)
 
-    def outer(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What is to be low on the held-out data."""
+    def held_out_objective(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The objective on held-out data."""
         if self.objective.startswith("sece"):
             error = sece(logits, labels, bandwidth=self.bandwidth, form=self.estimator)
         else:
@@ -98,41 +104,52 @@ class MetaLearner(Method):
             return error
         return cross_entropy(logits, labels).mean() + self.weight * error
 
-    def view(self, seen: Seen, features: Tensor, pending: Pending) -> View | None:
-        """The step to try, on data of all processes; None where no pixel of either side counts."""
+    def lookahead(
+        self, forward: ForwardPass, features: Tensor, pending: Pending
+    ) -> Lookahead | None:
+        """The lookahead step on data of all processes; None if either side has no valid pixel."""
         model, batch, lr = pending
-        if seen.head is None:
+        if forward.head is None:
             raise ValueError(NO_HEAD)
         size = max(1, ELEMENTS // max(1, batch.inputs[:1].numel()))
         with evaluating(model), torch.no_grad():
-            parts = [look(model, part).features for part in torch.split(batch.inputs, size)]
-        meta, labels = self.rows(promote_dtype(torch.cat(parts)), batch.labels, adjusted=False)
-        kept = self.kept(batch)
-        meta, labels = self.ranks.gather(meta[kept]), self.ranks.gather(labels[kept])
+            parts = [
+                forward_with_features(model, part).features
+                for part in torch.split(batch.inputs, size)
+            ]
+        meta, labels = self.flatten(promote_dtype(torch.cat(parts)), batch.labels, adjusted=False)
+        some = self.subsample(batch)
+        meta, labels = self.ranks.gather(meta[some]), self.ranks.gather(labels[some])
         if not len(features) or not len(labels):
             return None
-        return View.of(seen.head, features, meta, lr, lambda logits: self.outer(logits, labels))
 
-    def tried(self, view: View, parameter: Tensor, loss: Loss, slopes: Slopes) -> Tensor:
-        """Gradient of the objective after the step; the objective itself is noted."""
+        def objective(logits: Tensor) -> Tensor:
+            return self.held_out_objective(logits, labels)
+
+        return Lookahead.of(forward.head, features, meta, lr, objective)
+
+    def lookahead_gradient(
+        self, step: Lookahead, parameter: Tensor, loss: Loss, loss_gradient: LossGradient
+    ) -> Tensor:
+        """Gradient of the objective after the step; adds the objective to the sums."""
         if self.derivative == "closed_form":
-            value, gradient = closed_form(view, parameter, slopes)
+            value, gradient = closed_form(step, parameter, loss_gradient)
         else:
-            value, gradient = double_backward(view, parameter, loss)
+            value, gradient = double_backward(step, parameter, loss)
         if value.isfinite():
             self.tally["steps"] += 1
             self.tally["objective"] += float(value)
         return gradient
 
-    def stepped(
+    def optimizer_step(
         self,
         optimizer: torch.optim.Optimizer,
         weights: Sequence[Tensor],
         gradients: Sequence[Tensor],
     ) -> None:
-        """Move what is learnt by its gradient, whose norm is noted; not by one that is not finite.
+        """Update method state unless the gradient is not finite; adds its norm to the sums.
 
-        A network that has diverged is for whoever trains to find.
+        A diverged network is reported by the training loop, not here.
         """
         norm = float(nn.utils.get_total_norm(list(gradients)))
         if not math.isfinite(norm):
@@ -142,29 +159,26 @@ class MetaLearner(Method):
         self.tally["gradient"] += norm
         optimizer.step()
 
-    def tags(self, batch: Batch) -> Tensor:
-        """Which example and which place each row is, (m, 2); the same in one process or many."""
+    def pixel_ids(self, batch: Batch) -> Tensor:
+        """Example and pixel number of each valid pixel, (m, 2), for any number of processes."""
         labels = batch.labels
         places = labels[0].numel() if len(labels) else 1
         index = batch.index.to(labels.device).double()[:, None].expand(-1, places)
         place = torch.arange(places, device=labels.device).double().expand(len(labels), -1)
         both = torch.stack([index, place], 1).reshape(len(labels), 2, *labels.shape[1:])
-        return self.rows(both, labels, adjusted=False)[0]
+        return self.flatten(both, labels, adjusted=False)[0]
 
-    def kept(self, batch: Batch) -> Tensor:
-        """Rows that a tried step looks at: all of whole images, every so many of pixels."""
+    def subsample(self, batch: Batch) -> Tensor:
+        """Which examples a lookahead step uses: all images, or at most `PIXELS` pixels."""
         if batch.labels.ndim == 1:
             return torch.ones_like(batch.labels, dtype=torch.bool)
-        tags = self.tags(batch)
-        total = float(self.ranks.total(torch.tensor(float(len(tags)), device=tags.device)))
-        # Shifted from image to image, lest all be of one column.
-        return tags.sum(1) % max(1, -(-total // PIXELS)) == 0
+        ids = self.pixel_ids(batch)
+        total = float(self.ranks.total(torch.tensor(float(len(ids)), device=ids.device)))
+        # The sum of both numbers varies the column from image to image.
+        return ids.sum(1) % max(1, -(-total // PIXELS)) == 0
 
-    def meta_row(self) -> dict[str, float | list[float]]:
-        """Mean objective and mean norm of the gradient in the epoch; starts the next one.
-
-        Of the last epoch that had a step; nothing before the first.
-        """
+    def meta_record(self) -> dict[str, float | list[float]]:
+        """Mean objective and gradient norm of the last epoch with a meta step; resets the sums."""
         steps = self.tally["steps"]
         if steps:
             self.means = {
@@ -175,26 +189,25 @@ class MetaLearner(Method):
         return dict(self.means)
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings, and the sums of the epoch."""
+        """Settings and the sums of the epoch."""
         return {
             "settings": dict(self.settings),
             "tally": dict(self.tally),
             "means": dict(self.means),
         }
 
-    def checked(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of another method; take over what all such states hold."""
-        if set(state) != set(self.state_dict()):
-            raise ValueError(f"not a state of {type(self).__name__}: it holds {sorted(state)}")
+    def load_shared_state(self, state: Mapping[str, Any]) -> None:
+        """Check a state and load what all such methods share."""
+        self.check_state(state)
         for name, own in self.settings.items():
             if state["settings"].get(name) != own:
                 raise ValueError(
-                    f"the state is of other settings than these: {name} must be {own!r}, "
+                    f"the state has other settings than the method: {name} must be {own!r}, "
                     f"got {state['settings'].get(name)!r}"
                 )
         self.tally, self.means = dict(state["tally"]), dict(state["means"])
 
 
-def exact(like: Tensor) -> torch.autocast:
-    """What is learnt beside the weights is learnt in full precision."""
+def full_precision(like: Tensor) -> torch.autocast:
+    """Disable autocast: method state is learnt in full precision."""
     return torch.autocast(like.device.type, enabled=False)

@@ -1,4 +1,4 @@
-"""Label smoothing whose amount is learnt on held-out data."""
+"""Label smoothing whose strength is learnt on held-out data."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -10,28 +10,28 @@ from torch.nn import functional
 
 from calibrant.checks import promote_dtype
 from calibrant.data import Batch
-from calibrant.losses.log_probs import column, log_probs
+from calibrant.losses.log_probs import label_index, log_probs
 from calibrant.losses.sece import Form
-from calibrant.losses.settings import one_of, whole
-from calibrant.methods.base import larger_part, mixed, same_answers, same_classes
-from calibrant.methods.heads import Seen, look
+from calibrant.losses.settings import integer, one_of
+from calibrant.methods.base import check_classes, dominant_labels, mixup_loss
+from calibrant.methods.heads import ForwardPass, forward_with_features
 from calibrant.methods.meta_learning import (
     Derivative,
     MetaLearner,
     Objective,
     Pending,
-    exact,
+    full_precision,
 )
 from calibrant.predictions import Predictions
 from calibrant.shapes import Labels, Logits, PerExample
 
 FORMS = ("scalar", "class", "matrix")
-# Bounds of what is learnt: a label keeps at least half of its weight.
+# Largest smoothing: a label keeps at least half of its weight.
 MOST = 0.5
 
 
 class MetaSmoothing(MetaLearner):
-    r"""Label smoothing whose amount is learnt on held-out data: one, one a class, or whole rows.
+    r"""Label smoothing learnt on held-out data: a scalar, one per class, or a matrix.
 
     Cross entropy against a soft label $q_i$ that depends on the label alone:
 
@@ -41,24 +41,24 @@ class MetaSmoothing(MetaLearner):
             + \sum_{j \ne y_i} \varphi_{y_i j} e_j$$
 
     with one $\varphi$ for all ("scalar"), one for each label ("class"), or a row for each label
-    ("matrix"). It starts at 0, which is cross entropy, and stays in [0, 1/2], in a matrix the sum
-    of a row as well. Every few steps a plain gradient step of the last layer is tried, $\varphi$
-    moves so that the objective on held-out data would be lower after it, and the step is forgotten.
+    ("matrix"). It starts at 0, which is cross entropy, and stays in [0, 1/2], as does the sum of a
+    matrix row. Every few steps a lookahead step of the last layer is computed, without applying it,
+    and $\varphi$ is updated to lower the objective on held-out data after that step.
 
-    Unlike in the published code, the objective's gradient does not reach the weights, the tried
-    step is of the mean loss and not of its sum, and held-out data leave batch norm alone.
+    Unlike in the published code, the gradient of the objective does not update the weights, the
+    lookahead step uses the mean loss and not its sum, and held-out data do not affect batch norm.
 
     Args:
         classes: k.
         form: "scalar", "class" or "matrix".
-        objective: what is minimised on held-out data: "sece", "dece", or cross entropy plus
-            `weight` times one of them.
-        weight: of the calibration error beside cross entropy.
+        objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
+            one of them ("sece+ce", "dece+ce").
+        weight: of the calibration error.
         bandwidth: of SECE.
         estimator: form of SECE, "leave_one_out", "points" or "grid".
-        derivative: "closed_form", or "double_backward" through the tried step: the same numbers.
-        meta_batch: held-out examples of a step; by default 512, of masks as many as of training.
-        every: steps from one update of the smoothing to the next.
+        derivative: "closed_form" or "double_backward", which give the same numbers.
+        meta_batch: held-out examples per step; default 512, for masks the size of the batch.
+        every: steps between two updates of the smoothing.
         meta_lr: learning rate of its Adam.
 
     References:
@@ -90,7 +90,7 @@ class MetaSmoothing(MetaLearner):
             every=every,
             meta_lr=meta_lr,
         )
-        whole("classes", 2, classes)
+        integer("classes", 2, classes)
         one_of("form", form, FORMS)
         self.classes, self.form = classes, form
         shape = {"scalar": (1,), "class": (classes,), "matrix": (classes, classes)}[form]
@@ -98,23 +98,23 @@ class MetaSmoothing(MetaLearner):
         self.optimizer = torch.optim.Adam([self.smoothing], lr=meta_lr)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross entropy of each example against its soft label; learns first if it can."""
-        seen = look(model, batch.inputs)
-        logits, labels = self.rows(seen.logits, batch.labels)
-        same_answers(logits, self.classes)
+        """Cross entropy of each example against its soft label; first updates the smoothing."""
+        forward = forward_with_features(model, batch.inputs)
+        logits, labels = self.flatten(forward.logits, batch.labels)
+        check_classes("logits", logits.shape[1], self.classes)
         pending, self.pending = self.pending, None
         if pending is not None:
-            self._learn(seen, batch, pending)
-        return mixed(self._smoothed, batch, logits, labels)
+            self._learn(forward, batch, pending)
+        return mixup_loss(self._smoothed, batch, logits, labels)
 
     def _smoothed(self, logits: Logits, labels: Labels) -> PerExample:
         log_p = log_probs(logits)
-        # A label that is no class must not pass: this raises.
-        column(labels, log_p)
+        # Raises for invalid labels.
+        label_index(labels, log_p)
         return soft_cross_entropy(logits, self.targets(labels).detach().to(log_p.dtype))
 
     def targets(self, labels: Labels) -> Logits:
-        """Soft label of each example, (n, k), with a gradient for what is learnt."""
+        """Soft label of each example, (n, k), differentiable in the smoothing."""
         hard = functional.one_hot(labels, self.classes).to(self.smoothing.dtype)
         if self.form == "matrix":
             moved = self.smoothing[labels] * (1 - hard)
@@ -122,28 +122,30 @@ class MetaSmoothing(MetaLearner):
         amount = self.smoothing[labels if self.form == "class" else torch.zeros_like(labels)]
         return (1 - amount[:, None]) * hard + amount[:, None] / self.classes
 
-    def _learn(self, seen: Seen, batch: Batch, pending: Pending) -> None:
-        """Move the smoothing by what a tried step of the head does to held-out data."""
-        kept, gather = self.kept(batch), self.ranks.gather
-        features, labels = self.rows(
-            promote_dtype(seen.features), larger_part(batch), adjusted=False
+    def _learn(self, forward: ForwardPass, batch: Batch, pending: Pending) -> None:
+        """Update the smoothing by the effect of a lookahead step on held-out data."""
+        some, gather = self.subsample(batch), self.ranks.gather
+        features, labels = self.flatten(
+            promote_dtype(forward.features), dominant_labels(batch), adjusted=False
         )
-        labels = gather(labels[kept])
-        view = self.view(seen, gather(features[kept]), pending)
-        if view is None:
+        labels = gather(labels[some])
+        step = self.lookahead(forward, gather(features[some]), pending)
+        if step is None:
             return
 
-        def loss(logits: Tensor, own: Tensor) -> PerExample:
-            return soft_cross_entropy(self.adjusted(logits), own)
+        def loss(logits: Tensor, soft: Tensor) -> PerExample:
+            return soft_cross_entropy(self.adjust_logits(logits), soft)
 
-        def slopes(logits: Tensor, own: Tensor) -> Logits:
-            return log_probs(self.adjusted(logits)).exp() * own.sum(1, keepdim=True) - own
+        def loss_gradient(logits: Tensor, soft: Tensor) -> Logits:
+            return log_probs(self.adjust_logits(logits)).exp() * soft.sum(1, keepdim=True) - soft
 
-        with torch.enable_grad(), exact(view.weight):
+        with torch.enable_grad(), full_precision(step.weight):
             targets = self.targets(labels)
-            pull = self.tried(view, targets.to(view.weight.dtype), loss, slopes)
-            (gradient,) = torch.autograd.grad(targets, self.smoothing, pull.to(targets.dtype))
-        self.stepped(self.optimizer, [self.smoothing], [gradient])
+            outer = self.lookahead_gradient(
+                step, targets.to(step.weight.dtype), loss, loss_gradient
+            )
+            (gradient,) = torch.autograd.grad(targets, self.smoothing, outer.to(targets.dtype))
+        self.optimizer_step(self.optimizer, [self.smoothing], [gradient])
         with torch.no_grad():
             self.smoothing.clamp_(0, MOST)
             if self.form == "matrix":
@@ -152,13 +154,13 @@ class MetaSmoothing(MetaLearner):
                 self.smoothing.mul_(MOST / sums.clamp(min=MOST))
 
     def after_epoch(self, val: Predictions) -> Mapping[str, float | list[float]]:
-        """What is taken from each label, on average and, if they differ, class by class."""
-        same_classes(val, self.classes)
-        held = self.smoothing.detach()
-        taken = held.sum(1) if self.form == "matrix" else held
-        row = {"smoothing_mean": float(taken.mean()), "smoothing_max": float(taken.max())}
-        by_class = {} if self.form == "scalar" else {"smoothing": taken.tolist()}
-        return {**self.meta_row(), **row, **by_class}
+        """Smoothing of the labels: mean, maximum and, unless scalar, of each class."""
+        check_classes("predictions", val.classes, self.classes)
+        smoothing = self.smoothing.detach()
+        amount = smoothing.sum(1) if self.form == "matrix" else smoothing
+        record = {"smoothing_mean": float(amount.mean()), "smoothing_max": float(amount.max())}
+        by_class = {} if self.form == "scalar" else {"smoothing": amount.tolist()}
+        return {**self.meta_record(), **record, **by_class}
 
     def state_dict(self) -> dict[str, Any]:
         """The smoothing, its optimizer, and the sums of the epoch."""
@@ -169,20 +171,15 @@ class MetaSmoothing(MetaLearner):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self.checked(state)
-        held = state["smoothing"]
-        if held.shape != self.smoothing.shape:
-            raise ValueError(
-                f"smoothing must be {tuple(self.smoothing.shape)}, got {tuple(held.shape)}"
-            )
+        """Load state."""
+        self.load_shared_state(state)
         with torch.no_grad():
-            self.smoothing.copy_(held)
-        # Loading would share the moments with the state, and move them in their place.
+            self.smoothing.copy_(state["smoothing"])
+        # A copy: the optimizer would share its moments with the state and update them in place.
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
 
     def to(self, device: torch.device) -> None:
-        """Move the smoothing and the moments of its optimizer."""
+        """Move the smoothing and its optimizer state."""
         self.smoothing.data = self.smoothing.data.to(device)
         self.optimizer.load_state_dict(self.optimizer.state_dict())
 

@@ -1,4 +1,4 @@
-"""What a network says around a batch, in passes that leave no trace in it."""
+"""Logits of perturbed inputs, in forward passes without side effects on the network."""
 
 import math
 import warnings
@@ -19,18 +19,18 @@ Space = Literal["pixel", "normalized"]
 
 
 @dataclass(frozen=True, eq=False)
-class Surroundings:
-    """Inputs of a batch, and what a network says where they are shifted.
+class Neighbourhood:
+    """Inputs of a batch, and the logits of a network for perturbed inputs.
 
-    Token numbers cannot be shifted: for them a shift is added to what the embedding returns.
+    Token ids cannot be perturbed: for them a perturbation is added to the output of the embedding.
 
     Attributes:
-        inputs: as the network takes them.
-        zero: no shift at all.
-        factor: change of an input for one unit of shift.
-        low: least shift of each number, at most 0; None is no bound.
-        high: largest shift of each number, at least 0.
-        embedding: for token numbers, the layer that is shifted.
+        inputs: of the network.
+        zero: the zero perturbation.
+        factor: change of an input per unit of perturbation.
+        low: lower bound of each element of a perturbation, at most 0; None is no bound.
+        high: upper bound, at least 0.
+        embedding: for token ids, the layer whose output is perturbed.
     """
 
     inputs: Tensor
@@ -43,54 +43,52 @@ class Surroundings:
     @classmethod
     def of(
         cls, network: nn.Module, inputs: Tensor, *, scale: Scale | None, space: Space
-    ) -> "Surroundings":
-        """Around inputs, with shifts in units of pixel values in [0, 1] or of the inputs.
+    ) -> "Neighbourhood":
+        """Neighbourhood of inputs, in units of pixel values in [0, 1] or of the inputs.
 
-        Where it is known how images became inputs, bounds keep pixel values within [0, 1].
+        If the normalisation of images is known, bounds keep pixel values within [0, 1].
         """
         if not inputs.is_floating_point():
             if inputs.ndim == 4:
                 raise TypeError(
-                    f"images must be floating point numbers to be shifted, got {inputs.dtype}: "
-                    "make inputs of them first, with a calibrant.data.Scale"
+                    f"images must be floating point to be perturbed, got {inputs.dtype}: "
+                    "normalise them first, with a calibrant.data.Scale"
                 )
             layer = _only_embedding(network)
-            rows = inputs.shape if isinstance(layer, nn.Embedding) else inputs.shape[:1]
-            zero = layer.weight.new_zeros(*rows, layer.embedding_dim)
+            shape = inputs.shape if isinstance(layer, nn.Embedding) else inputs.shape[:1]
+            zero = layer.weight.new_zeros(*shape, layer.embedding_dim)
             return cls(inputs, zero, embedding=layer)
         zero = torch.zeros_like(inputs)
         if scale is None:
             return cls(inputs, zero)
         mean, std = (inputs.new_tensor(each)[:, None, None] for each in (scale.mean, scale.std))
         unit = std if space == "pixel" else torch.ones_like(std)
-        # Rounding puts black a little below zero; no shift must always be allowed.
+        # Rounding puts black slightly below zero, but the zero perturbation must be allowed.
         low, high = (((end - mean) / std - inputs) * unit for end in (0, 1))
         return cls(inputs, zero, 1 / unit, low.clamp(max=0), high.clamp(min=0))
 
-    def logits(self, model: nn.Module, shift: Tensor | None = None) -> Tensor:
-        """What a network says about the shifted inputs."""
-        with self._shifted(shift) as inputs:
+    def logits(self, model: nn.Module, delta: Tensor) -> Tensor:
+        """Logits of the perturbed inputs."""
+        with self._perturbed(delta) as inputs:
             logits: Tensor = model(inputs)
         return logits
 
-    def quiet_logits(self, network: nn.Module, shift: Tensor, *, learns: bool = True) -> Tensor:
-        """The same, but running statistics stay; without `learns`, no gradient to the weights."""
-        parts = {name: each.clone() for name, each in network.named_buffers()}
-        if not learns:
-            parts |= {name: each.detach() for name, each in network.named_parameters()}
-        with self._shifted(shift) as inputs:
-            logits: Tensor = functional_call(network, parts, (inputs,))
+    def stateless_logits(self, network: nn.Module, delta: Tensor, *, train: bool = True) -> Tensor:
+        """The same without updating buffers; without `train`, no gradient reaches the weights."""
+        tensors = {name: each.clone() for name, each in network.named_buffers()}
+        if not train:
+            tensors |= {name: each.detach() for name, each in network.named_parameters()}
+        with self._perturbed(delta) as inputs:
+            logits: Tensor = functional_call(network, tensors, (inputs,))
         return logits
 
     @contextmanager
-    def _shifted(self, shift: Tensor | None) -> Iterator[Tensor]:
-        """Inputs to call a network with; inside, an embedding adds the shift to its answer."""
-        if shift is None:
-            yield self.inputs
-        elif self.embedding is None:
-            yield self.inputs + (shift if self.factor is None else shift * self.factor)
+    def _perturbed(self, delta: Tensor) -> Iterator[Tensor]:
+        """Inputs to call a network with; inside, an embedding adds delta to its output."""
+        if self.embedding is None:
+            yield self.inputs + (delta if self.factor is None else delta * self.factor)
         else:
-            handle = self.embedding.register_forward_hook(lambda *called: called[2] + shift)
+            handle = self.embedding.register_forward_hook(lambda *called: called[2] + delta)
             try:
                 yield self.inputs
             finally:
@@ -98,25 +96,25 @@ class Surroundings:
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
-    """The first images of a batch, and what the network says where they are shifted."""
+class PerturbedPart:
+    """The first images of a batch, and their logits under perturbations."""
 
     network: nn.Module
-    near: Surroundings
+    neighbourhood: Neighbourhood
     labels: Tensor
-    draws: tuple[Tensor, ...]
-    rows: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    rng: tuple[Tensor, ...]
+    flatten: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
     @property
     def count(self) -> int:
-        """How many images."""
+        """Number of images."""
         return len(self.labels)
 
-    def nearby(self, shift: Tensor, *, learns: bool = True) -> tuple[Tensor, Tensor]:
-        """Logits and labels of the rows that count, with the same dropout; statistics stay."""
-        with repeated(self.draws, shift.device):
-            answer = self.near.quiet_logits(self.network, shift, learns=learns)
-        return self.rows(answer, self.labels)
+    def logits_at(self, delta: Tensor, *, train: bool = True) -> tuple[Tensor, Tensor]:
+        """Flat logits and labels, with the same dropout each time; buffers are not updated."""
+        with restored_rng(self.rng, delta.device):
+            logits = self.neighbourhood.stateless_logits(self.network, delta, train=train)
+        return self.flatten(logits, self.labels)
 
 
 def _only_embedding(network: nn.Module) -> nn.Embedding | nn.EmbeddingBag:
@@ -124,22 +122,22 @@ def _only_embedding(network: nn.Module) -> nn.Embedding | nn.EmbeddingBag:
     found = [each for each in network.modules() if isinstance(each, kinds)]
     if len(found) != 1:
         raise ValueError(
-            "token numbers are shifted in the embedding, of which the network must have exactly "
-            f"one, an nn.Embedding or nn.EmbeddingBag; it has {len(found)}"
+            "token ids are perturbed in the embedding: the network must have exactly one "
+            f"nn.Embedding or nn.EmbeddingBag, got {len(found)}"
         )
     return found[0]
 
 
-def random_draws(device: torch.device) -> tuple[Tensor, ...]:
-    """Where the random numbers of a device, and of the processor, stand."""
+def rng_state(device: torch.device) -> tuple[Tensor, ...]:
+    """State of the random generators of the CPU and of a device."""
     if device.type == "cuda":
         return torch.get_rng_state(), torch.cuda.get_rng_state(device)
     return (torch.get_rng_state(),)
 
 
 @contextmanager
-def repeated(draws: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
-    """Inside, random numbers (of dropout) are drawn again from there; outside, they go on."""
+def restored_rng(draws: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
+    """Inside, random numbers (of dropout) repeat from a state; afterwards it is as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.set_rng_state(draws[0])
         if device.type == "cuda":
@@ -147,17 +145,19 @@ def repeated(draws: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
         yield
 
 
-def first_images(network: nn.Module, size: int, part: float, *, rank: int, processes: int) -> int:
-    """How many of a process's images belong to the first part of the batch of all processes.
+def count_first_images(
+    network: nn.Module, size: int, part: float, *, rank: int, processes: int
+) -> int:
+    """How many of a process's images belong to the first part of the global batch.
 
-    They take turns: the first process has image 0 of that batch, the second image 1.
+    Images alternate between processes: rank 0 has image 0 of the global batch, rank 1 image 1.
 
     Args:
-        network: with batch norm, which knows no variance of one vector, at least 2 are taken.
+        network: with batch norm, which needs 2 examples for a variance, the result is at least 2.
         size: images of this process.
-        part: part of the whole batch.
+        part: fraction of the global batch.
         rank: of this process.
-        processes: how many there are.
+        processes: their number.
     """
     first = round(part * size * processes)
     mine = math.ceil((first - rank) / processes)
@@ -165,23 +165,25 @@ def first_images(network: nn.Module, size: int, part: float, *, rank: int, proce
     return min(max(mine, least), size)
 
 
-def shares(labels: Tensor, like: Tensor, ignore_index: int | None) -> tuple[Tensor, PerExample]:
-    """Which image each row belongs to, and what part of the image's rows it is."""
-    counts = torch.ones_like(labels, dtype=torch.bool)
+def image_weights(
+    labels: Tensor, like: Tensor, ignore_index: int | None
+) -> tuple[Tensor, PerExample]:
+    """Image index of each valid pixel, and its weight in the mean over its image."""
+    valid = torch.ones_like(labels, dtype=torch.bool)
     if labels.ndim > 1 and ignore_index is not None:
-        counts = labels != ignore_index
-    held = counts.reshape(len(labels), -1).sum(1)
+        valid = labels != ignore_index
+    counts = valid.reshape(len(labels), -1).sum(1)
     image = torch.arange(len(labels), device=labels.device)
-    image = image.repeat_interleave(held, output_size=len(like))
-    return image, (1 / held.to(like.dtype))[image]
+    image = image.repeat_interleave(counts, output_size=len(like))
+    return image, (1 / counts.to(like.dtype))[image]
 
 
-def warn_of_images(batch: Batch) -> None:
-    """Say what happens to images of which it is not known how they became inputs."""
+def warn_unknown_scale(batch: Batch) -> None:
+    """Warn that images with unknown normalisation are perturbed in units of the inputs."""
     if batch.inputs.ndim == 4 and batch.inputs.is_floating_point():
         warnings.warn(
-            "how images became inputs is not known, so they are shifted in their own units and "
-            "without bounds: set method.scale to a calibrant.data.Scale, or give "
+            "the normalisation of the images is unknown, so they are perturbed in units of the "
+            "inputs and without bounds: set method.scale to a calibrant.data.Scale, or pass "
             'space="normalized"',
             stacklevel=3,
         )

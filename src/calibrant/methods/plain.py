@@ -1,4 +1,4 @@
-"""Methods that minimise a fixed loss: nothing is learnt beside the weights."""
+"""Methods that minimise a fixed loss, without method state."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from calibrant.data import Batch
 from calibrant.losses import LOSSES
-from calibrant.losses.settings import at_least, flag, number, one_of, whole
-from calibrant.methods.base import Method, larger_part, mixed
+from calibrant.losses.settings import at_least, boolean, integer, number, one_of
+from calibrant.methods.base import Method, PerExampleMethod, dominant_labels, mixup_loss
 
-# Statistics of a batch, each with the weight its authors add it to a loss with.
+# Batch statistics, each with the weight that its authors use.
 TERMS = {
     "mmce": 4.0,
     "weighted_mmce": 2.0,
@@ -22,30 +22,27 @@ TERMS = {
     "dece": 0.5,
     "sece": 0.5,
 }
-# Cross entropy plus a price of distances between logits, which are those of inference.
+# Cross entropy plus a penalty on distances between logits, which are those of inference.
 MARGINS = ("margin_smoothing", "cals", "acls")
 Loss = Callable[..., Tensor]
 
 
-class Plain(Method):
+class Plain(PerExampleMethod):
     """Minimise one loss of each example, a function in `LOSSES` with its settings."""
 
-    per_example = True
-
     def __init__(self, name: str, classes: int, **settings: Any) -> None:
-        self.name, self.each = name, _tried(name, classes, settings)
+        self.name, self.loss_function = name, _checked_loss(name, classes, settings)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Loss of each example, mixed as the images are."""
-        rows = self.rows(model(batch.inputs), batch.labels, adjusted=False)
-        return mixed(partial(_of_each, self, self.name, self.each), batch, *rows)
+    def example_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss, of adjusted logits."""
+        return _adjusted_loss(self, self.name, self.loss_function, logits, labels)
 
 
 class WithTerm(Method):
-    """Minimise a loss of each example plus a statistic of the whole batch.
+    """Minimise a loss of each example plus a weighted batch statistic.
 
-    The statistic is that of all processes together: the mean of what each of them sees is another
-    number with another gradient.
+    The statistic is computed on the batch of all processes: a mean of statistics of each process
+    would be another number with another gradient.
     """
 
     def __init__(
@@ -60,40 +57,42 @@ class WithTerm(Method):
         one_of("base", base, [each for each in LOSSES if each not in TERMS])
         self.weight = TERMS[name] if weight is None else weight
         at_least("weight", 0, self.weight)
-        self.base, self.term = base, _tried(name, classes, settings)
+        self.base, self.term = base, _checked_loss(name, classes, settings)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, with the weighted statistic added to each."""
-        logits, labels = self.rows(model(batch.inputs), batch.labels, adjusted=False)
-        each = mixed(partial(_of_each, self, self.base, LOSSES[self.base]), batch, logits, labels)
+        logits, labels = self.flatten(model(batch.inputs), batch.labels, adjusted=False)
+        base = partial(_adjusted_loss, self, self.base, LOSSES[self.base])
+        losses = mixup_loss(base, batch, logits, labels)
         if batch.other_labels is not None:
-            # A statistic needs one answer for each image.
-            labels = larger_part(batch)
-        logits, labels = self.ranks.gather(self.adjusted(logits)), self.ranks.gather(labels)
+            # A statistic needs one label per image.
+            labels = dominant_labels(batch)
+        logits, labels = self.ranks.gather(self.adjust_logits(logits)), self.ranks.gather(labels)
         if not len(labels):
-            # Masks without a pixel that counts have no statistic.
-            return each
-        return each + self.weight * self.term(logits, labels)
+            # All pixels are ignored: there is no statistic.
+            return losses
+        return losses + self.weight * self.term(logits, labels)
 
 
-def _of_each(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss of logits of inference, (n, k), that are adjusted where the method is."""
+def _adjusted_loss(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss with the method's logit adjustment; margins stay those of inference."""
     if name in MARGINS:
-        return method.readjusted(loss(logits, labels), logits, labels)
-    return loss(method.adjusted(logits), labels)
+        return method.with_adjusted_cross_entropy(loss(logits, labels), logits, labels)
+    return loss(method.adjust_logits(logits), labels)
 
 
-def _tried(name: str, classes: int, settings: Mapping[str, Any]) -> Loss:
-    """A loss with its settings; a wrong value is refused now, and not in the middle of a run."""
-    whole("classes", 2, classes)
-    usual = signature(LOSSES[name]).parameters
+def _checked_loss(name: str, classes: int, settings: Mapping[str, Any]) -> Loss:
+    """A loss with its settings; a wrong value raises here, not in the middle of a run."""
+    integer("classes", 2, classes)
+    parameters = signature(LOSSES[name]).parameters
     for key, value in settings.items():
-        # A loss takes what counts as true, or as a number, without a word.
-        if isinstance(usual[key].default, bool):
-            flag(key, value)
-        elif isinstance(usual[key].default, int):
-            whole(key, 0, value)
-        elif isinstance(usual[key].default, tuple):
+        # Losses themselves accept any truthy value for a boolean, and floats for an integer.
+        default = parameters[key].default
+        if isinstance(default, bool):
+            boolean(key, value)
+        elif isinstance(default, int):
+            integer(key, 0, value)
+        elif isinstance(default, tuple):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"{key} must be a list of numbers, got {value!r}")
             for each in value:
@@ -104,12 +103,12 @@ def _tried(name: str, classes: int, settings: Mapping[str, Any]) -> Loss:
 
 
 def logit_adjustment(classes: int, *, tau: float = 1.0) -> Plain:
-    r"""Cross entropy of logits to which the logarithm of each class's share is added in training.
+    r"""Cross entropy of logits plus the log class frequencies, in training only.
 
     $$\ell = -\log \operatorname{softmax}(z + \tau \log \pi)_y$$
 
-    With $\tau = 1$ the plain logits, used afterwards, minimise the error averaged over classes and
-    not over examples. Other methods take the same as their setting `adjust`.
+    With $\tau = 1$ the plain logits, used for inference, minimise the balanced error: averaged over
+    classes, not over examples. Other methods have the same as their setting `adjust`.
 
     References:
         Menon et al., Long-tail learning via logit adjustment, ICLR 2021, arXiv:2007.07314

@@ -26,10 +26,10 @@ NORMS = {"l1": 1.0, "l2": 2.0, "max": math.inf}
 def binned_statistic(
     predictions: Predictions, *, bins: Bins = 15, measure: Callable[[BinSums], float]
 ) -> Statistic:
-    """Prepare any measure of the top label's sums per bin for resampling."""
+    """Prepare a function of the top label's sums per bin for resampling."""
     edges = tuple(bin_edges(bins))
     index = bin_index(predictions.confidence.numpy(), np.asarray(edges))
-    # In the order of the bins each of them is one stretch, and sums of stretches are fast.
+    # Sorted by bin, each bin is one slice, and sums of slices are fast.
     order = index.argsort(kind="stable")
     filled, starts = np.unique(index[order], return_index=True)
     confidence = predictions.confidence.numpy()[order]
@@ -60,7 +60,7 @@ def calibration_error(
 
     Args:
         predictions: what to measure.
-        bins: how many bins ((b-1)/B, b/B], or their edges from 0 to 1.
+        bins: number of bins ((b-1)/B, b/B], or their edges from 0 to 1.
         norm: "l1" (ECE), "l2" (RMSCE), "max" (MCE), or any number p >= 1.
     """
     power = check_norm(norm)
@@ -76,14 +76,14 @@ def calibration_error_statistic(
 
 
 def ece(predictions: Predictions, *, bins: Bins = 15) -> float:
-    r"""Expected calibration error: how far confidence and accuracy are apart, on average.
+    r"""Expected calibration error: mean absolute difference of confidence and accuracy.
 
     $$\mathrm{ECE} = \sum_b \frac{n_b}{n}\,\bigl|\mathrm{conf}_b - \mathrm{acc}_b\bigr|$$
 
     Bin b is ((b-1)/B, b/B], compared in float64; confidence 0 lies in the first bin and 1 in the
     last; empty bins add nothing. Biased upwards on small samples, by about sqrt(bins / n) for a
-    calibrated model: compare at equal n, or see `debiased_ece`. Binning also hides errors that
-    cancel within a bin, so it can lie below the true error.
+    calibrated model: compare at equal n, or use `debiased_ece`. Errors that cancel within a bin
+    are not counted, so it can be below the true error.
 
     References:
         Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
@@ -102,8 +102,8 @@ def mce(predictions: Predictions, *, bins: Bins = 15) -> float:
 
     $$\mathrm{MCE} = \max_b \bigl|\mathrm{conf}_b - \mathrm{acc}_b\bigr|$$
 
-    Bins as in `ece`. One nearly empty bin decides it, so it is noisy and far above the true
-    maximum unless every bin is well filled; read its interval.
+    Bins as in `ece`. Nearly empty bins dominate it, so it is noisy and biased upwards unless every
+    bin has many examples; report its interval.
 
     References:
         Naeini et al., Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015.
@@ -112,7 +112,7 @@ def mce(predictions: Predictions, *, bins: Bins = 15) -> float:
 
 
 def rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
-    r"""Root mean square calibration error: like ECE, but large gaps count more.
+    r"""Root mean square calibration error: like ECE, with more weight on large gaps.
 
     $$\mathrm{RMSCE} = \Bigl(\sum_b \frac{n_b}{n}
       \bigl(\mathrm{conf}_b - \mathrm{acc}_b\bigr)^2\Bigr)^{1/2}$$
@@ -127,17 +127,16 @@ def rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
 
 
 def debiased_ece(predictions: Predictions, *, bins: Bins = 15) -> float:
-    r"""ECE minus what sampling noise alone adds to it.
+    r"""ECE minus an estimate of its sampling bias.
 
     The accuracy of bin b is close to normal with deviation $s_b^2 = a_b (1 - a_b) / n_b$, so its
     absolute gap $g_b$ is too large by about $\mathrm{E}|N(g_b, s_b^2)| - |g_b|$:
 
     $$\sum_b \frac{n_b}{n} \Bigl(2 |g_b| - \mathrm{E}\,|N(g_b, s_b^2)|\Bigr)$$
 
-    The expectation is taken in closed form, so there is no resampling noise. It removes most of
-    the bias where there is a real error and about 40 % of it on calibrated predictions, because
-    there the gap it starts from is itself noise: see docs/bias.md. Not clipped: a value below
-    zero says that no error can be told from noise.
+    The expectation is in closed form, so there is no resampling noise. It removes most of the bias
+    of a real error and about 40 % of it on calibrated predictions, where the observed gap is
+    itself noise: see docs/bias.md. Not clipped: a negative value means no detectable error.
 
     References:
         Kumar et al., Verified Uncertainty Calibration, NeurIPS 2019, arXiv:1909.10155.
@@ -148,13 +147,13 @@ def debiased_ece(predictions: Predictions, *, bins: Bins = 15) -> float:
 
 
 def debiased_rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
-    r"""RMSCE with the sampling noise taken out of its square.
+    r"""RMSCE with the sampling variance subtracted from its square.
 
     $$\Bigl(\sum_b \frac{n_b}{n} \Bigl[ g_b^2 - \frac{a_b (1 - a_b)}{n_b - 1} \Bigr]
       \Bigr)_+^{1/2}$$
 
-    The bracket is unbiased for the square of the bin's true gap; the root is not, and is zero
-    where the bracket sums to less. Bins with a single example are left out of the sum.
+    The bracket is unbiased for the square of the true gap of the bin; the root is not, and is zero
+    where the sum is negative. Bins with a single example are excluded.
 
     References:
         Kumar et al., Verified Uncertainty Calibration, NeurIPS 2019, arXiv:1909.10155.
@@ -163,11 +162,11 @@ def debiased_rmsce(predictions: Predictions, *, bins: Bins = 15) -> float:
 
 
 def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
-    r"""ECE over bins that hold equally many examples.
+    r"""ECE over bins with equal numbers of examples.
 
-    The equation is that of `ece`. Bins are cut in the order of confidence as `array_split` cuts;
-    examples of equal confidence stay in one bin, the one in which the first of them falls, so the
-    value does not depend on the order of the examples. For streams see `BinSums.on_grid`.
+    The equation is that of `ece`. Examples sorted by confidence are split like `np.array_split`;
+    ties stay in the bin of the first of them, so the value does not depend on the order of the
+    examples. For streams see `BinSums.on_grid`.
 
     References:
         Nguyen and O'Connor, Posterior calibration and exploratory analysis for natural language
@@ -208,7 +207,7 @@ def _adaptive(predictions: Predictions, bins: int) -> Callable[[Values], BinSums
 def equal_mass_sums(
     ordered: Values, correct: Values, weights: Values, starts: Int64[np.ndarray, " r"], bins: int
 ) -> BinSums:
-    """Sums over equal-mass bins of values in rising order, whose runs of ties begin at `starts`."""
+    """Sums over equal-mass bins of sorted values, whose runs of ties begin at `starts`."""
     count, total, hits = (
         np.add.reduceat(part, starts) for part in (weights, weights * ordered, weights * correct)
     )
@@ -216,7 +215,7 @@ def equal_mass_sums(
 
 
 def tie_starts(ordered: Values) -> Int64[np.ndarray, " r"]:
-    """Where each run of equal values begins in a sorted array."""
+    """Start of each run of equal values in a sorted array."""
     return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
 
 
@@ -238,7 +237,7 @@ def without_noise_l2(sums: BinSums) -> float:
 
 
 def check_norm(norm: float | str) -> float:
-    """Turn "l1", "l2", "max" or a number at least 1 into the exponent."""
+    """Convert "l1", "l2", "max" or a number >= 1 to the exponent."""
     power = NORMS.get(norm) if isinstance(norm, str) else norm
     if power is None or isinstance(power, bool) or not power >= 1:
         raise ValueError(f"norm must be one of {list(NORMS)} or a number >= 1, got {norm!r}")

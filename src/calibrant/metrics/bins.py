@@ -1,4 +1,4 @@
-"""Sums per bin: the one definition of binning, and everything that follows from the sums."""
+"""Sums per bin: the definition of binning, and metrics that are functions of the sums."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,27 +15,26 @@ from calibrant.shapes import Index, PerBin, Values
 
 Bins = int | Sequence[float]
 
-# Longest run added up in one go: keeps rounding far below 1e-12 and the data in cache.
+# Length of partial sums: keeps rounding far below 1e-12 and the data in cache.
 RUN = 1 << 16
-# float32 carries 23 bits of mantissa; dropping 15 bits leaves 256 cells for each power of two.
+# float32 has 23 bits of mantissa; dropping 15 bits leaves 256 cells for each power of two.
 GRID_SHIFT = 15
 GRID_HALF = (0x3F000000 >> GRID_SHIFT) + 1
 
 
 @dataclass(frozen=True)
 class BinSums:
-    """For each bin how many examples, and the sums of their confidence and their correctness.
+    """Number of examples of each bin, and the sums of their confidence and correctness.
 
-    Three float64 arrays of shape (..., b). Sums add: `BinSums.of(a) + BinSums.of(b)` is the sums
-    of both sets together, so a stream of batches, the ranks of a cluster or the rows of a SQL
-    `GROUP BY` give the same value as one tensor (counts exactly, sums to 1e-12).
+    Three float64 arrays of shape (..., b). `BinSums.of(a) + BinSums.of(b)` are the sums of both
+    sets together, so batches of a stream, ranks of a cluster or the result of a SQL `GROUP BY`
+    give the same value as one tensor (counts exactly, sums to 1e-12).
 
     Attributes:
         count: examples in the bin, or their total weight.
         confidence: sum of the confidences.
         correct: sum of correctness, one or zero each.
-        edges: the b + 1 edges of the bins, right-closed; None where bins are not intervals
-            common to all sums (the fine grid for equal-mass bins).
+        edges: the b + 1 edges of right-closed bins; None for equal-mass bins and their grid.
     """
 
     count: PerBin
@@ -57,7 +56,7 @@ class BinSums:
     def of_confidence(
         cls, confidence: Any, correct: Any, *, bins: Bins = 15, weights: Any = None
     ) -> "BinSums":
-        """Sums from (n,) confidences and correctness, each in [0, 1], where there are no logits."""
+        """Sums from (n,) confidences and correctness, each in [0, 1], without logits."""
         confidence, correct, weights = _checked(confidence, correct, weights)
         edges = bin_edges(bins)
         index = bin_index(confidence, edges)
@@ -67,7 +66,7 @@ class BinSums:
 
     @classmethod
     def of_stream(cls, batches: Iterable[Predictions], bins: Bins = 15) -> "BinSums":
-        """Sums over a stream of batches, in memory that does not grow with their number."""
+        """Sums over a stream of batches, in constant memory."""
         total = cls.zero(bins)
         for batch in batches:
             total += cls.of(batch, bins)
@@ -75,7 +74,7 @@ class BinSums:
 
     @classmethod
     def zero(cls, bins: Bins = 15) -> "BinSums":
-        """Sums over no examples, to start adding from."""
+        """Sums over no examples."""
         edges = bin_edges(bins)
         empty = np.zeros(len(edges) - 1)
         return cls(empty, empty, empty, tuple(edges))
@@ -91,8 +90,8 @@ class BinSums:
         """Sums over a fixed fine grid from which equal-mass bins can be formed later.
 
         A cell is the side of 1/2 and the top bits of float32(min(p, 1 - p)): 256 cells for each
-        halving of the distance to 0 or 1, so over-confident networks keep their resolution. It
-        does not depend on the data, hence sums add exactly and no random sketch is needed.
+        halving of the distance to 0 or 1, so the resolution is high for over-confident networks.
+        The grid does not depend on the data, so sums can be added.
         """
         confidence, correct, weights = _checked(confidence, correct, weights)
         small = np.minimum(confidence, 1 - confidence).clip(0).astype(np.float32)
@@ -101,7 +100,7 @@ class BinSums:
         return cls(*weighted_sums(index, confidence, correct, weights, 2 * GRID_HALF), None)
 
     def equal_mass(self, bins: int = 15) -> "BinSums":
-        """Join neighbouring cells into `bins` bins of about equal count; a cell is never split."""
+        """Merge adjacent cells to `bins` bins of about equal count; cells are not split."""
         index = equal_mass_index(self.count, check_count(bins))
         return BinSums(
             segment_sum(index, self.count, bins),
@@ -134,7 +133,7 @@ class BinSums:
 
     @property
     def share(self) -> PerBin:
-        """Part of all examples that lies in each bin."""
+        """Fraction of the examples in each bin."""
         return np.asarray(self.count / self.count.sum(-1, keepdims=True))
 
     def error(self, norm: float) -> Float64[np.ndarray, "..."]:
@@ -163,14 +162,14 @@ class BinSums:
 
 
 def check_count(bins: object) -> int:
-    """Check a number of bins: a whole number, at least 1."""
+    """Check a number of bins: an integer, at least 1."""
     if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise ValueError(f"bins must be an int >= 1, got {bins!r}")
     return int(bins)
 
 
 def bin_edges(bins: Bins) -> Float64[np.ndarray, " e"]:
-    """Edges i/B in float64, or the edges given, which must rise from 0 to 1."""
+    """Edges i/B in float64, or the given edges, which must increase from 0 to 1."""
     if not isinstance(bins, Sequence | np.ndarray):
         count = check_count(bins)
         return np.arange(count + 1) / count
@@ -191,7 +190,7 @@ def bin_index(confidence: Values, edges: Float64[np.ndarray, " e"]) -> Index:
     last = len(edges) - 2
     if not np.array_equal(edges, bin_edges(last + 1)):
         return np.asarray(np.searchsorted(edges[1:-1], confidence))
-    # Multiplying is many times faster than searching, and rounds wrongly by one bin at most.
+    # Multiplying is many times faster than searching; rounding is off by at most one bin.
     index = np.minimum((confidence * (last + 1)).astype(np.int64), last)
     index -= confidence <= edges[index]
     index += confidence > edges[index + 1]
@@ -199,14 +198,14 @@ def bin_index(confidence: Values, edges: Float64[np.ndarray, " e"]) -> Index:
 
 
 def equal_mass_index(count: PerBin, bins: int) -> Index:
-    """Equal-mass bin of each run of tied examples, given the runs' sizes in order.
+    """Equal-mass bin of each run of tied examples, given the sizes of the runs in order.
 
-    Cuts lie where `array_split` puts them. A run goes where its first example falls, whole:
-    splitting ties would make the result depend on the order of the examples.
+    The cuts are those of `np.array_split`. A run belongs to the bin of its first example: splitting
+    ties would make the result depend on the order of the examples.
     """
     total = count.sum()
     before = np.cumsum(count) - count
-    # Beyond 2 ** 53 floats are integers anyway, and no counts.
+    # Floats beyond 2 ** 53 are not exact counts.
     if total == np.floor(total) and total < 2**53:
         small, larger = divmod(int(total), bins)
         cuts = np.cumsum(np.where(np.arange(bins) < larger, small + 1, small))[:-1]
@@ -216,7 +215,7 @@ def equal_mass_index(count: PerBin, bins: int) -> Index:
 
 
 def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
-    """Warn where there are fewer examples than bins."""
+    """Warn if there are fewer examples than bins."""
     if examples < bins:
         advice = f"use bins<={max(1, examples // 3)} or more examples"
         warn(
@@ -226,14 +225,14 @@ def warn_if_thin(examples: int, bins: int, *, stacklevel: int = 3) -> None:
 
 
 def _checked(confidence: Any, correct: Any, weights: Any) -> tuple[Values, Values, Values | None]:
-    """Check what `BinSums` is made of; rounding may put a confidence a little above 1."""
+    """Check the inputs of `BinSums`; a confidence may exceed 1 by rounding."""
     values = {
         "confidence": checks.as_values("confidence", confidence, high=1 + 1e-6),
         "correct": checks.as_values("correct", correct, high=1),
     }
     if weights is not None:
         values["weights"] = checks.as_values("weights", weights)
-        # A batch may have no weight at all: others will.
+        # A batch may have a total weight of 0.
         if values["weights"].any():
             with np.errstate(over="ignore"):
                 checks.check_total(float(values["weights"].sum()))
@@ -244,9 +243,9 @@ def _checked(confidence: Any, correct: Any, weights: Any) -> tuple[Values, Value
 
 
 def segment_sum(index: Index, values: Values, size: int) -> Float64[np.ndarray, " b"]:
-    """Sum `values` by `index`, in short runs so that rounding does not build up."""
+    """Sum `values` by `index`, in partial sums to limit rounding errors."""
     if len(values) <= RUN:
-        # Over nothing at all bincount gives whole numbers, whatever the weights.
+        # Without examples bincount returns integers.
         return np.bincount(index, values, size).astype(np.float64, copy=False)
     total = np.zeros(size)
     for start in range(0, len(values), RUN):

@@ -29,19 +29,18 @@ PerCell = Float64[np.ndarray, " cells"]
 def classwise_ece(
     predictions: Predictions, *, bins: int = 15, threshold: float = 0.0, adaptive: bool = False
 ) -> float:
-    r"""ECE of each class's probability against how often that class occurs, mean over classes.
+    r"""Mean over classes of the ECE of the probability of each class.
 
     $$\frac1k \sum_c \sum_b \frac{n_{cb}}{n_c}\,
       \bigl|\overline{p_c}_b - \overline{1[y = c]}_b\bigr|$$
 
-    The number of classes is that of the logits. A class without a single example cannot be
-    judged: it is left out of the mean, with a warning that says so. Most probabilities are near
-    zero when k is large, which makes the value small; `threshold` leaves those out.
+    Classes without examples are excluded from the mean, with a warning. Most probabilities are
+    near zero when k is large, which makes the value small; `threshold` excludes those.
 
     Args:
         predictions: what to measure.
         bins: bins ((b-1)/B, b/B] for each class.
-        threshold: only probabilities above it count; 0 means all of them.
+        threshold: only probabilities above it are used; 0 means all.
         adaptive: bins of equal mass for each class instead of equal width.
 
     References:
@@ -56,7 +55,7 @@ def classwise_ece(
     if len(missing):
         some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         warn(
-            f"class {some}: no example{' above the threshold' if threshold else ''}; left out of "
+            f"class {some}: no example{' above the threshold' if threshold else ''}; excluded from "
             f"the mean ({len(errors) - len(missing)} of {len(errors)} classes used)",
             stacklevel=2,
         )
@@ -66,10 +65,10 @@ def classwise_ece(
 def per_class_ece(
     predictions: Predictions, *, bins: int = 15, threshold: float = 0.0, adaptive: bool = False
 ) -> PerClass:
-    """ECE of each class's probability, (k,); NaN for a class that has no example.
+    """ECE of the probability of each class, (k,); NaN for classes without examples.
 
-    For two classes, entry 1 is the calibration error of P(class 1), which is what "ECE" means in
-    most binary settings; `ece` is that of the predicted class. Options as in `classwise_ece`.
+    For two classes, entry 1 is the calibration error of P(class 1), the usual ECE of binary
+    problems; `ece` is that of the predicted class. Options as in `classwise_ece`.
     """
     _check_threshold(threshold)
     warn_if_thin(len(predictions), check_count(bins))
@@ -106,7 +105,7 @@ def class_sums(predictions: Predictions, *, bins: Bins = 15, threshold: float = 
 def classwise_ece_statistic(
     predictions: Predictions, *, bins: int = 15, threshold: float = 0.0, adaptive: bool = False
 ) -> Statistic:
-    """Prepare `classwise_ece` for resampling; keeps all probabilities in memory."""
+    """Prepare `classwise_ece` for resampling; stores all probabilities."""
     _check_threshold(threshold)
     if adaptive:
         return lambda weights: _mean_of_occurring(
@@ -134,10 +133,10 @@ def _large_entries(
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " m"], Float64[np.ndarray, " m"]]:
     """Row, class-and-bin code and value of the probabilities outside the first bin.
 
-    Few probabilities of a row can be large, so almost all of the binning is never done: what is
-    left over belongs to the first bin. With a threshold, every entry above it is listed instead.
+    Few probabilities of a row can be large, so most need not be binned: the rest belongs to the
+    first bin. With a threshold, all entries above it are returned instead.
     """
-    # A little too low, so that rounding leaves none out; what is not above is dropped again.
+    # Slightly too low because of rounding; entries that are not above are dropped below.
     level = ((threshold or edges[1]) * (1 - 1e-5) * scale).astype(scaled.dtype)
     at = np.flatnonzero(scaled > level[:, None])
     rows, column = np.divmod(at, scaled.shape[1])
@@ -168,7 +167,7 @@ def _assemble(
 def _label_hits(
     predictions: Predictions, edges: Float64[np.ndarray, " e"], threshold: float
 ) -> Callable[[Values], PerCell]:
-    """Prepare the sums of 1[y = c]: every example counts once, at its own label's probability."""
+    """Prepare the sums of 1[y = c]: each example counts once, in the bin of its label."""
     b = len(edges) - 1
     labels = predictions.labels.numpy()
     own = predictions.label_probs.numpy()
@@ -194,7 +193,7 @@ def _adaptive_errors(
 
 
 def class_errors(sums: BinSums) -> PerClass:
-    """ECE of each class; NaN where nothing was counted."""
+    """ECE of each class; NaN without examples."""
     used = sums.count.sum(-1) > 0
     gaps = np.abs(sums.confidence - sums.correct).sum(-1)
     empty = np.full(len(gaps), np.nan)

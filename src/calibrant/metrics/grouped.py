@@ -1,4 +1,4 @@
-"""Calibration within groups: images of pixels, patients of visits."""
+"""Calibration within groups, such as images or patients."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ def group_ece(predictions: Predictions, *, bins: int = 15) -> float:
     $$\frac1G \sum_g \sum_b \frac{n_{gb}}{n_g}\,
       \bigl|\overline{conf}_{gb} - \overline{acc}_{gb}\bigr|$$
 
-    Papers on segmentation report this as ECE, with images as groups. It is never below the ECE of
-    all pixels together, in which one image's excess of confidence makes up for another's lack, and
-    small groups raise it by noise. A group counts by the mean weight of its examples.
+    Papers on segmentation report this as ECE, with images as groups. It is at least the ECE of all
+    pixels together, where over- and under-confident images cancel, and is biased upwards for small
+    groups. A group is weighted by the mean weight of its examples.
 
     Args:
         predictions: with `groups`, as `Predictions.from_dense` sets them.
@@ -27,7 +27,7 @@ def group_ece(predictions: Predictions, *, bins: int = 15) -> float:
 def group_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:
     """Prepare `group_ece` for resampling, which draws whole groups."""
     if predictions.groups is None:
-        raise ValueError("group_ece needs groups: give groups=..., or use from_dense for images")
+        raise ValueError("group_ece needs groups: pass groups=..., or use from_dense for images")
     check_count(bins)
     _, group = np.unique(predictions.groups.numpy(), return_inverse=True)
     size = np.bincount(group)

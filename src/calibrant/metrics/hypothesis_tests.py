@@ -11,24 +11,24 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True)
 class TestResult:
-    """A statistic, and how often a calibrated model would show one at least as extreme."""
+    """A test statistic and its p-value under calibration."""
 
-    __test__ = False  # pytest must not take it for a test
+    __test__ = False  # not a pytest class
 
     statistic: float
     p_value: float
 
 
 def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> TestResult:
-    r"""Spiegelhalter's test: is the Brier score what calibrated predictions would give?
+    r"""Spiegelhalter's test: is the Brier score that of calibrated predictions?
 
     For confidence r and correctness c of the predicted class:
 
     $$Z = \frac{\sum_i (c_i - r_i)(1 - 2 r_i)}{\sqrt{\sum_i (1 - 2 r_i)^2\, r_i (1 - r_i)}}$$
 
-    Standard normal under calibration, two-sided. Examples at r = 1/2 carry no weight, and a
-    miscalibration that leaves the Brier score alone is not seen. With `every_class` the whole
-    probability vector is tested: the multi-class Brier score has mean $1 - \sum_k p_k^2$ and
+    Standard normal under calibration, two-sided. Examples at r = 1/2 have no weight, and
+    miscalibration that does not change the Brier score is not detected. With `every_class` the
+    full probability vector is tested: the multi-class Brier score has mean $1 - \sum_k p_k^2$ and
     variance $4 (\sum_k p_k^3 - (\sum_k p_k^2)^2)$ for each example.
 
     References:
@@ -50,7 +50,7 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
         variance = (1 - 2 * confidence) ** 2 * confidence * (1 - confidence).clip(0)
     total, spread = surprise.sum(), np.sqrt(variance.sum())
     if spread == 0:
-        # Every prediction claims to be certain: one mistake disproves it.
+        # All predictions have probability 1: a single error rejects calibration.
         return TestResult(0.0, 1.0) if abs(total) < 1e-12 else TestResult(float("inf"), 0.0)
     z = float(total / spread)
     return TestResult(z, float(2 * stats.norm.sf(abs(z))))
@@ -59,11 +59,11 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
 def consistency_test(
     predictions: Predictions, *, bins: Bins = 15, resamples: int = 1000, seed: int = 0
 ) -> TestResult:
-    r"""Is the ECE larger than sampling noise alone would make it?
+    r"""Is the ECE larger than that of calibrated predictions?
 
-    Correctness is drawn anew from the confidences, $c_i^* \sim \mathrm{Bernoulli}(r_i)$, so the
-    redrawn sets are calibrated by construction, with the same confidences. The p-value is the
-    share of them, the observed one included, whose ECE is at least the observed.
+    Correctness is resampled from the confidences, $c_i^* \sim \mathrm{Bernoulli}(r_i)$, which gives
+    calibrated sets with the same confidences. The p-value is the fraction of them, including the
+    observed one, whose ECE is at least the observed.
 
     References:
         Broecker and Smith, Increasing the Reliability of Reliability Diagrams, Weather and
@@ -75,7 +75,7 @@ def consistency_test(
     edges = bin_edges(bins)
     confidence = predictions.confidence.numpy()
     index = bin_index(confidence, edges)
-    # Sorted by bin, the sum of a bin is the sum of a stretch, for many redrawn sets at once.
+    # Sorted by bin, each bin is one slice, for many resampled sets at once.
     order = index.argsort(kind="stable")
     filled, starts = np.unique(index[order], return_index=True)
     expected = np.bincount(index, confidence)[filled]
@@ -97,6 +97,6 @@ def _refuse_weights_and_groups(predictions: Predictions) -> None:
     for name in ("weights", "groups"):
         if getattr(predictions, name) is not None:
             raise ValueError(
-                f"tests of calibration take independent examples that count once, not {name}; "
-                "make Predictions without them if that holds"
+                f"tests of calibration need independent, unweighted examples, not {name}; "
+                "make Predictions without them if they are"
             )

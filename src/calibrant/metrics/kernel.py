@@ -11,7 +11,7 @@ from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 
-# Up to here all pairs are cheaper than the grid.
+# Up to this many examples all pairs are cheaper than the grid.
 ALL_PAIRS = 128
 # Beyond this many standard deviations a Gaussian is below double precision.
 REACH = 8.5
@@ -19,24 +19,24 @@ SMECE_CELLS = 1 << 13
 
 
 def sece(predictions: Predictions, *, bandwidth: float = 0.01, form: Form = "points") -> float:
-    r"""Smooth ECE: confidence against the kernel-weighted accuracy of its neighbours.
+    r"""Smooth ECE: difference of confidence and kernel-weighted accuracy.
 
     $$\mathrm{SECE} = \frac1n \sum_i |a_i - r_i|, \qquad
       a_i = \frac{\sum_j K(r_i - r_j)\, c_j}{\sum_j K(r_i - r_j)}, \qquad
       K(u) = e^{-u^2 / 2h^2}$$
 
-    The same statistic as `losses.sece`, which is differentiable and takes all n^2 pairs. Here
-    the two sums are formed on a grid 64 times finer than the bandwidth with cubic weights and a
-    Fourier transform: time grows with n, and the result is within 1e-5 of the sum over pairs.
+    The same statistic as `losses.sece`, which is differentiable and sums over all n^2 pairs. Here
+    the sums are computed on a grid 64 times finer than the bandwidth with cubic weights and a
+    Fourier transform: the time is linear in n, and the result within 1e-5 of the sum over pairs.
 
-    It is not unbiased in the statistical sense. At a small bandwidth the noise in a_i counts as
-    error; at a large one a_i is pulled towards the mean accuracy, and the spread of r counts as
-    error however many examples there are. docs/bias.md shows by how much.
+    It is biased. At a small bandwidth the noise in a_i counts as error; at a large one a_i is
+    smoothed towards the mean accuracy, and the spread of r counts as error for any n. See
+    docs/bias.md.
 
     Args:
         predictions: what to measure.
         bandwidth: h, in units of confidence.
-        form: "points"; "leave_one_out" keeps an example out of its own a_i; "grid" integrates
+        form: "points"; "leave_one_out" excludes an example from its own a_i; "grid" integrates
             over the smoothed density of the confidence on [0, 1].
 
     References:
@@ -67,7 +67,7 @@ def sece_statistic(
 
 
 def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) -> Statistic:
-    """SECE through a grid that carries each example on its four nearest points."""
+    """SECE on a grid, with each example distributed to its four nearest points."""
     points = grid_points(bandwidth).numpy()
     step = points[1]
     spread = _cubic_weights(confidence, step, len(points))
@@ -87,14 +87,14 @@ def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) 
         if form == "leave_one_out":
             own = np.minimum(weights, 1)
             density, hits = density - own, hits - own * correct
-            _mend_isolated(density, hits, confidence, correct, weights, bandwidth)
+            _sum_isolated(density, hits, confidence, correct, weights, bandwidth)
         near = np.divide(hits, density, out=confidence.copy(), where=(weights > 0) & (density > 0))
         return float((weights * np.abs(near - confidence)).sum() / weights.sum())
 
     return statistic
 
 
-def _mend_isolated(
+def _sum_isolated(
     density: Values,
     hits: Values,
     confidence: Values,
@@ -102,7 +102,7 @@ def _mend_isolated(
     weights: Values,
     bandwidth: float,
 ) -> None:
-    """Sum over all pairs for examples with hardly a neighbour: there the grid has no digits."""
+    """Sum over all pairs for isolated examples, where the grid is inaccurate."""
     for i in np.flatnonzero((weights > 0) & (density < 1e-2)):
         others = weights.copy()
         others[i] -= min(1.0, others[i])
@@ -118,8 +118,8 @@ def _mend_isolated(
 def _cubic_weights(confidence: Values, step: float, points: int) -> sparse.csr_array:
     """Lagrange weights on the four grid points around each value, (n, points + 4).
 
-    The grid has two points of margin at either end. Spreading with these weights and reading off
-    with them are both exact for cubics, so the error falls with the fourth power of the step.
+    The grid has two points of margin at either end. Spreading and interpolating with these weights
+    are exact for cubics, so the error is of fourth order in the step.
     """
     position = confidence / step
     left = np.floor(position).clip(0, points - 2)
@@ -141,16 +141,16 @@ def _cubic_weights(confidence: Values, step: float, points: int) -> sparse.csr_a
 
 
 def smece(predictions: Predictions) -> float:
-    r"""Smooth ECE of Blasiok and Nakkiran: no bins and no bandwidth to choose.
+    r"""Smooth ECE of Blasiok and Nakkiran, with an automatic bandwidth.
 
     $$\mathrm{smECE}_\sigma = \int_0^1 \Bigl| \frac1n \sum_i K_\sigma(t, r_i)\,(c_i - r_i)
       \Bigr| \, dt, \qquad \mathrm{smECE} = \text{the } \sigma \text{ with }
       \mathrm{smECE}_\sigma = \sigma$$
 
-    K is the Gaussian kernel reflected at 0 and 1. Reflection makes smoothing diagonal in cosines,
-    so the residuals are binned once (2^13 cells) and every trial of sigma is one short cosine
-    transform. Within a constant factor of the distance to the nearest calibrated predictor, and
-    continuous in the predictions, which ECE is not. Values below 1e-4 are not resolved.
+    K is the Gaussian kernel reflected at 0 and 1, which is diagonal in the cosine basis: residuals
+    are binned once (2^13 cells) and each value of sigma is one short cosine transform. Within a
+    constant factor of the distance to the nearest calibrated predictor, and continuous in the
+    predictions, unlike ECE. Values below 1e-4 are not resolved.
 
     References:
         Blasiok and Nakkiran, Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing,
@@ -179,10 +179,10 @@ def smece_statistic(predictions: Predictions) -> Statistic:
 
 
 def _fixed_point(waves: Values, frequency: Values) -> float:
-    """Find where the smoothed error equals the width it was smoothed with; it falls with width."""
+    """Solve for the width that equals the smoothed error, which decreases with the width."""
 
     def excess(sigma: float) -> float:
-        # Higher waves are damped below double precision, so a short transform suffices.
+        # Higher frequencies are damped below double precision, so a short transform suffices.
         kept = min(SMECE_CELLS, 1 << math.ceil(math.log2(max(64, 4 * REACH / (math.pi * sigma)))))
         damped = waves[:kept] * np.exp(-0.5 * (sigma * frequency[:kept]) ** 2)
         smooth = fft.idct(damped, norm="ortho") * math.sqrt(SMECE_CELLS / kept)

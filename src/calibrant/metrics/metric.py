@@ -1,4 +1,4 @@
-"""A metric: its function, and what intervals, tables and early stopping must know about it."""
+"""The descriptor of a metric, for intervals, tables and early stopping."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from calibrant.predictions import Predictions
 from calibrant.shapes import Values
 
 MetricFunction = Callable[[Predictions], float]
-# Weights, (n,) -> the metric as if example i occurred weights[i] times. Everything that does not
-# depend on the weights (bins, order, kernels) is computed once, before.
+# Weights, (n,) -> the metric as if example i occurred weights[i] times. What does not depend on the
+# weights (bins, order, kernels) is precomputed.
 Statistic = Callable[[Values], float]
 
 
 def at_own_weights(predictions: Predictions, statistic: Statistic) -> float:
-    """Evaluate the metric on the predictions as they are."""
+    """Evaluate the metric with the weights of the predictions."""
     return statistic(predictions.example_weights)
 
 
@@ -56,9 +56,9 @@ class Metric:
         return self.function(predictions, **options)
 
     def with_bins(self, bins: int) -> MetricFunction:
-        """Return the function with so many bins, or as it is if it has none."""
+        """Return the function with this number of bins, or unchanged if it has no bins."""
         return partial(self.function, bins=bins) if self.takes_bins else self.function
 
     def loss(self, value: float) -> float:
-        """Turn a value into one of which lower is better."""
+        """Convert a value so that lower is better."""
         return {"lower": value, "higher": -value, "zero": abs(value)}[self.best]

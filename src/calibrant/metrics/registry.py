@@ -165,7 +165,7 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
-# Left out of summaries: one needs groups, the other a norm.
+# Not in summaries: one needs groups, the other a norm.
 UNLISTED = (
     Metric(
         group_ece,
@@ -187,7 +187,7 @@ UNLISTED = (
 
 
 def descriptor(metric: MetricFunction) -> Metric | None:
-    """Find the entry of a function, also with options set by `partial`; None if it is not ours."""
+    """Find the entry of a function or of a `partial` of it; None for other functions."""
     plain = metric.func if isinstance(metric, partial) else metric
     known = (*METRICS.values(), *UNLISTED)
     return next((each for each in known if plain in (each, each.function)), None)

@@ -1,4 +1,4 @@
-"""Proper scores, accuracy, and errors along the order of confidence."""
+"""Proper scores, accuracy, and metrics of the order of confidence."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from calibrant.shapes import Values
 def mean_statistic(
     predictions: Predictions, *, of_example: Callable[[Predictions], Values]
 ) -> Statistic:
-    """Prepare any mean over examples for resampling."""
+    """Prepare a mean over examples for resampling."""
     values = of_example(predictions)
     if np.isfinite(values).all():
-        # Not `@`: the threads that BLAS wakes for it keep the cores busy after it is done.
+        # Not `@`: BLAS threads would busy-wait afterwards.
         return lambda weights: float(np.einsum("n,n->", weights, values) / weights.sum())
-    # An infinite value that was not drawn adds nothing, and zero times infinity is not zero.
+    # Zero times infinity is NaN: only examples with a weight are summed.
     return lambda weights: float((weights[weights > 0] @ values[weights > 0]) / weights.sum())
 
 
@@ -51,8 +51,8 @@ def nll(predictions: Predictions) -> float:
 
     $$-\frac1n \sum_i \log p_{i y_i}$$
 
-    A proper score: lower means better calibrated or sharper. Infinite if a label was given
-    probability zero; nothing is clipped.
+    A proper score: lower means better calibrated or sharper. Infinite if a label has probability
+    zero; probabilities are not clipped.
 
     Examples:
         >>> p = Predictions.from_probs([[0.5, 0.5], [0.25, 0.75]], [0, 0])
@@ -67,8 +67,8 @@ def brier(predictions: Predictions) -> float:
 
     $$\frac1n \sum_i \sum_k (p_{ik} - 1[y_i = k])^2$$
 
-    Summed over all classes. For two classes many libraries report the square of one probability
-    only, which is half of this. `brier_split` says how much of it is miscalibration.
+    Summed over all classes. For two classes many libraries use one probability only, which is half
+    of this. `brier_split` decomposes it.
 
     References:
         Brier, Verification of forecasts expressed in terms of probability, Monthly Weather
@@ -83,9 +83,9 @@ class BrierSplit:
 
     Attributes:
         reliability: squared gap between forecast and frequency in the bins; zero is calibrated.
-        resolution: how far the bins' frequencies differ from the base rate; more is better.
-        uncertainty: Brier score of always forecasting the base rates; a fact of the labels.
-        within_bin: what the bins do not see, the spread of forecasts inside a bin.
+        resolution: squared difference of the bins' frequencies and the base rate; higher is better.
+        uncertainty: Brier score of predicting the base rates; depends on the labels only.
+        within_bin: variance of forecasts within a bin minus twice their covariance with labels.
     """
 
     reliability: float
@@ -95,12 +95,12 @@ class BrierSplit:
 
     @property
     def brier(self) -> float:
-        """The score that was split."""
+        """The Brier score."""
         return self.reliability - self.resolution + self.uncertainty + self.within_bin
 
 
 def brier_split(predictions: Predictions, *, bins: int = 15) -> BrierSplit:
-    r"""Split the Brier score into miscalibration, resolution and the labels' own uncertainty.
+    r"""Decompose the Brier score into reliability, resolution and uncertainty.
 
     For each class, with bin means $\bar p_b$, bin frequencies $\bar y_b$ and base rate $\bar y$,
     then summed over classes:
@@ -108,8 +108,8 @@ def brier_split(predictions: Predictions, *, bins: int = 15) -> BrierSplit:
     $$\sum_b \tfrac{n_b}{n} (\bar p_b - \bar y_b)^2
       - \sum_b \tfrac{n_b}{n} (\bar y_b - \bar y)^2 + \bar y (1 - \bar y) + \text{within}$$
 
-    `within` is the variance of p minus twice its covariance with y inside the bins; it vanishes
-    when all forecasts of a bin are equal, which is Murphy's classical three-part form.
+    `within` is the variance of p minus twice its covariance with y inside the bins; it is zero
+    if all forecasts of a bin are equal, which gives Murphy's three-part form.
 
     References:
         Murphy, A new vector partition of the probability score, J. Applied Meteorology 1973.
@@ -134,7 +134,7 @@ def brier_split(predictions: Predictions, *, bins: int = 15) -> BrierSplit:
 
 
 def accuracy(predictions: Predictions) -> float:
-    """Part of the examples whose most probable class is the label."""
+    """Fraction of examples whose most probable class is the label."""
     return at_own_weights(predictions, mean_statistic(predictions, of_example=correct_values))
 
 
@@ -143,19 +143,18 @@ def overconfidence(predictions: Predictions) -> float:
 
     $$\frac1n \sum_i (r_i - c_i)$$
 
-    Signed, unbiased, and never larger than ECE in absolute value: regions of over- and
-    under-confidence cancel here and not there.
+    Signed, unbiased, and at most ECE in absolute value, since over- and under-confidence cancel.
     """
     return at_own_weights(predictions, mean_statistic(predictions, of_example=excess_values))
 
 
 def ks(predictions: Predictions) -> float:
-    r"""Kolmogorov-Smirnov calibration error: the largest gap of the cumulative sums.
+    r"""Kolmogorov-Smirnov calibration error: largest difference of cumulative sums.
 
     $$\max_t \Bigl| \frac1n \sum_{i : r_i \le t} (c_i - r_i) \Bigr|$$
 
-    No bins. It equals the worst absolute total of over- or under-confidence below any level of
-    confidence; sign changes along the way cancel. Ties are added up before looking.
+    No bins. It is the largest absolute sum of residuals below any level of confidence; residuals
+    of opposite sign cancel. Ties are summed first.
 
     References:
         Gupta et al., Calibration of Neural Networks using Splines, ICLR 2021, arXiv:2006.12800.
@@ -177,13 +176,13 @@ def ks_statistic(predictions: Predictions) -> Statistic:
 
 
 def aurc(predictions: Predictions) -> float:
-    r"""Area under the risk-coverage curve: error rate if only the most confident are answered.
+    r"""Area under the risk-coverage curve: mean error rate of selective prediction.
 
     $$\frac1n \sum_{m=1}^n \frac1m \sum_{j \le m} (1 - c_{(j)})$$
 
-    with examples sorted from the most confident. Lower means that confidence ranks right before
-    wrong answers; it says nothing about the values. Among ties every order is equally likely and
-    the mean over orders is taken, in closed form.
+    with examples sorted from the most confident. Lower means that correct predictions have higher
+    confidence than wrong ones; it depends on the ranking only. For ties it is the mean over all
+    orders, in closed form.
 
     References:
         Geifman et al., Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers, ICLR

@@ -1,4 +1,4 @@
-"""Every metric with its interval, in one table."""
+"""All metrics with their intervals, in one table."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -9,21 +9,21 @@ from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling.intervals import Interval, Method, intervals
 from calibrant.predictions import Predictions
 
-# Below this many examples chance decides almost everything.
+# Fewer examples are too few for a verdict.
 FEW = 30
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary` found; prints as a table.
+    """Result of `summary`; prints as a table.
 
     Attributes:
-        examples: how many.
-        classes: how many.
+        examples: number of examples.
+        classes: number of classes.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
-        tests: name to result; both test the hypothesis that confidence is calibrated. None where
-            examples have weights or groups, because the tests take independent examples.
+        tests: name to result, of two tests of calibration; empty with weights or groups, because
+            the tests need independent examples.
     """
 
     examples: int
@@ -46,8 +46,8 @@ class Summary:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the table should know about single rows."""
-        said = "the interval is corrected for the noise in the value, and leaves the value out"
+        """Notes on single metrics."""
+        said = "the interval is corrected for the bias of the value, and excludes the value"
         return [
             f"{name}: {said}"
             for name, bar in self.metrics.items()
@@ -56,7 +56,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """One sentence: is confidence off, in which direction and by how much?"""
+        """One sentence: whether the predictions are over- or under-confident, and by how much."""
         if self.examples < FEW:
             return f"{self.examples} examples are too few for a verdict"
         excess = self.metrics["overconfidence"]
@@ -66,8 +66,8 @@ class Summary:
         if excess.high < 0:
             return f"under-confident: confidence is {points} below accuracy on average"
         if "consistency" in self.tests and self.tests["consistency"].p_value < 0.05:
-            return "right on average, but not at every level of confidence"
-        return f"no miscalibration found that {self.examples:,} examples could show"
+            return "calibrated on average, but not at every level of confidence"
+        return f"no miscalibration detected with {self.examples:,} examples"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,9 +84,9 @@ def summary(
     method: Method = "basic",
     progress: Callable[[], None] | None = None,
 ) -> Summary:
-    """Measure everything in `METRICS`, with bootstrap intervals, and test for calibration.
+    """Evaluate all `METRICS`, with bootstrap intervals, and test calibration.
 
-    Options as in `interval`; `bins` goes to every metric that has bins of the confidence.
+    Options as in `interval`; `bins` is passed to every metric with bins of the confidence.
     """
     found = intervals(
         {name: metric.with_bins(bins) for name, metric in METRICS.items()},

@@ -1,4 +1,4 @@
-"""Networks: plain modules with `features(x)` and a linear `head`, built by name with a seed."""
+"""Networks: modules with `features(x)` and a linear `head`, built by name and seed."""
 
 from calibrant.models.building import build, from_path, settings_of
 from calibrant.models.network import Network

@@ -1,4 +1,4 @@
-"""Networks from names: ours by `build`, a user's by `from_path`."""
+"""Build networks: included ones by name (`build`), a user's by import path (`from_path`)."""
 
 import importlib
 import inspect
@@ -14,14 +14,14 @@ from calibrant.models.network import Network
 from calibrant.models.registry import MODELS, Kind, Model
 from calibrant.setting_errors import did_you_mean
 
-# What a setting may be given as, by the type of its default.
+# Accepted types of a setting, by the type of its default.
 ACCEPTED: dict[type, tuple[type, ...]] = {
     int: (int,),
     float: (int, float),
     str: (str,),
     tuple: (tuple, list),
 }
-WORDS = {int: "a whole number", float: "a number", str: "a word", tuple: "a list of whole numbers"}
+TYPE_NAMES = {int: "an integer", float: "a number", str: "a string", tuple: "a list of integers"}
 SHAPES = {
     "images": "images (channels, height, width)",
     "masks": "images (channels, height, width)",
@@ -41,7 +41,7 @@ def build(
 ) -> Network:
     """Make a network of `MODELS`; the same seed gives the same weights, bit for bit.
 
-    The global random state is left as it was.
+    The global random state does not change.
 
     Args:
         name: a key of `MODELS`.
@@ -93,16 +93,12 @@ def from_path(
     """Make a network with a user's own function or class.
 
     It is called as `factory(classes=..., shape=..., **settings)`, and with `vocabulary=...` for
-    text. Any module is accepted; parts called `features` and `head` are used where they exist.
-    Weights drawn from torch's global generator follow the seed.
+    text. Any module is accepted; attributes `features` and `head` are used if they exist. The
+    other arguments are those of `build`; torch's global generator is seeded.
 
     Args:
-        path: where the factory is, `package.module:factory`. Importing runs the module's code.
-        classes: k.
-        shape: of one input, without the batch.
-        vocabulary: for text, the number of token ids.
-        seed: of the weights.
-        settings: handed to the factory.
+        path: of the factory, `package.module:factory`. Importing runs the module's code.
+        settings: passed to the factory.
     """
     _check_task(classes, shape, vocabulary)
     factory = _imported(path)
@@ -114,7 +110,7 @@ def from_path(
     except TypeError as error:
         called = ", ".join(given)
         raise TypeError(f"{path} must accept the arguments {called}: {error}") from None
-    except ValueError:  # Compiled callables have no signature to look at.
+    except ValueError:  # Compiled callables have no signature.
         pass
     with seeded(seed):
         module = factory(**given)
@@ -125,7 +121,7 @@ def from_path(
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's random numbers follow the seed inside, and go on as before outside."""
+    """Seed torch's global generators inside, and restore them afterwards."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
@@ -179,8 +175,8 @@ def _check_setting(name: str, key: str, value: Any, known: Mapping[str, Any]) ->
     if key not in known:
         raise ValueError(f"{name} has no setting {key!r}; {did_you_mean(key, known)}")
     kind = type(known[key])
-    right = isinstance(value, ACCEPTED[kind]) and not isinstance(value, bool)
-    if not right or (kind is tuple and not all(type(each) is int for each in value)):
-        raise TypeError(f"{key} of {name} must be {WORDS[kind]}, got {value!r}")
+    valid = isinstance(value, ACCEPTED[kind]) and not isinstance(value, bool)
+    if not valid or (kind is tuple and not all(type(each) is int for each in value)):
+        raise TypeError(f"{key} of {name} must be {TYPE_NAMES[kind]}, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{key} of {name} must be finite, got {value}")

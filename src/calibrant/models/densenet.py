@@ -9,9 +9,9 @@ from calibrant.models.network import Network, convolution
 
 
 class Dense(nn.Module):
-    """Norm, ReLU, convolution; what comes out is put beside what went in.
+    """Norm, ReLU, convolution; the output is concatenated to the input.
 
-    With a bottleneck, a 1x1 convolution to 4 growth channels goes before the 3x3 one.
+    With a bottleneck, a 1x1 convolution to 4 growth channels precedes the 3x3 one.
     """
 
     def __init__(self, inputs: int, growth: int, *, bottleneck: bool) -> None:
@@ -26,7 +26,7 @@ class Dense(nn.Module):
             self.conv1 = convolution(inputs, growth)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Channels grow by `growth`."""
+        """Adds `growth` channels."""
         out = self.conv1(functional.relu(self.norm1(x)))
         if self.bottleneck:
             out = self.conv2(functional.relu(self.norm2(out)))
@@ -34,7 +34,7 @@ class Dense(nn.Module):
 
 
 class Transition(nn.Module):
-    """Norm, ReLU, 1x1 convolution, halving by averages."""
+    """Norm, ReLU, 1x1 convolution, average pooling."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class Transition(nn.Module):
         self.conv = convolution(inputs, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Odd sizes keep their last row."""
+        """Odd sizes are rounded up."""
         return functional.avg_pool2d(self.conv(functional.relu(self.norm(x))), 2, ceil_mode=True)
 
 
 class DenseNet(Network):
-    """Blocks in which each layer sees all layers before it; transitions between halve the image.
+    """Blocks in which each layer has all earlier layers as input; transitions halve the image.
 
     Args:
         classes: k.

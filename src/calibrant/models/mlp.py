@@ -15,12 +15,12 @@ class MLP(Network):
     """Linear layers with an activation after each; images are flattened.
 
     Two hidden layers of 200 with tanh are the network on which the edge of stability was first
-    shown; there is no batch norm, so full-batch curvature is defined without a word on modes.
+    shown; without batch norm, training and evaluation mode have the same curvature.
 
     Args:
         classes: k.
-        inputs: numbers in one input.
-        hidden: width of each hidden layer; none gives logistic regression.
+        inputs: elements of one input.
+        hidden: width of each hidden layer; an empty list is logistic regression.
         activation: `tanh` or `relu`.
 
     References:
@@ -48,7 +48,7 @@ class MLP(Network):
 
     def features(self, x: Tensor) -> Tensor:
         """The last hidden layer, (n, d)."""
-        # Reshaped in the order (c, h, w), whatever the memory format.
+        # In the order (c, h, w) for any memory format.
         out = x.flatten(1)
         for layer in self.layers:
             out = ACTIVATIONS[self.activation](layer(out))

@@ -1,4 +1,4 @@
-"""What all networks share: features, a head, and how they start."""
+"""Base class of networks: features, a head, and initialisation."""
 
 from abc import ABC, abstractmethod
 
@@ -10,15 +10,15 @@ from calibrant.losses.settings import positive
 class Network(nn.Module, ABC):
     """A classifier in two parts: `forward(x) = head(features(x))`.
 
-    The head is one linear layer (a 1x1 convolution in networks for masks), so that what is known
-    about linear models, such as margins and exact last layers, can be said of every network here.
+    The head is one linear layer (a 1x1 convolution in networks for masks), which methods that
+    update or differentiate the last layer rely on.
     """
 
     head: nn.Module
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees: (n, d), or (n, d, h, w) where every pixel has a label."""
+        """Input of the head: (n, d), or (n, d, h, w) in networks for masks."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits: (n, k), or (n, k, h, w)."""
@@ -26,11 +26,11 @@ class Network(nn.Module, ABC):
         return logits
 
     def initialise(self) -> None:
-        """Draw the weights; the last line of every `__init__`.
+        """Draw the initial weights; the last line of every `__init__`.
 
-        Convolutions: normal with variance 2 / fan_out, which keeps the size of gradients through
-        ReLU. Linear layers: uniform on ±1 / sqrt(fan_in). Embeddings: normal with variance
-        1 / dimension, zero for padding. Biases zero; norms start as the identity.
+        Convolutions: normal with variance 2 / fan_out, which preserves the scale of gradients
+        through ReLU. Linear layers: uniform on ±1 / sqrt(fan_in). Embeddings: normal with variance
+        1 / dimension, zero for padding. Biases are zero; norms are the identity.
 
         References:
             He et al., Delving Deep into Rectifiers, ICCV 2015, arXiv:1502.01852.
@@ -51,11 +51,11 @@ class Network(nn.Module, ABC):
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1) -> nn.Conv2d:
-    """Square kernel of odd size, edges padded, no bias: a norm follows or has gone before."""
+    """Square kernel of odd size, same padding, no bias: a norm follows or precedes it."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
 def scaled(channels: int, width: float) -> int:
-    """Channels of a layer in a network `width` times as wide as the paper's; at least one."""
+    """Channels of a layer times `width`; at least one."""
     positive("width", width)
     return max(1, round(channels * width))

@@ -1,4 +1,4 @@
-"""All networks by name, and what each one takes."""
+"""All networks by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ class Model:
     """A network that can be built by name.
 
     Attributes:
-        kind: what goes in: `images` (c, h, w); `masks`, images with a label for each pixel;
-            `text`, token ids; `numbers`, vectors and images alike.
-        make: `make(classes, size, **settings)`, where size is the channels of an image, the ids of
-            a vocabulary, or the numbers in an input, by kind.
+        kind: of the inputs: `images` (c, h, w); `masks`, images with a label per pixel; `text`,
+            token ids; `numbers`, vectors or images.
+        make: `make(classes, size, **settings)`, where size is, by kind, the number of channels, of
+            token ids, or of elements of an input.
         meaning: one line for tables.
     """
 

@@ -7,26 +7,26 @@ from calibrant.models.network import Network, convolution, scaled
 
 
 class Subsample(nn.Module):
-    """The paper's shortcut A, without parameters: every second pixel, new channels zero."""
+    """Shortcut A of the paper, without parameters: every second pixel, new channels zero."""
 
     def __init__(self, *, stride: int, extra: int) -> None:
         super().__init__()
         self.stride, self.extra = stride, extra
 
     def forward(self, x: Tensor) -> Tensor:
-        """Channels already there keep their place; the new ones come last."""
+        """New channels are appended."""
         return functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
 
 
 class Projection(nn.Sequential):
-    """The paper's shortcut B: a learnt 1x1 convolution where the shape changes."""
+    """Shortcut B of the paper: a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
         super().__init__(convolution(inputs, outputs, 1, stride=stride), nn.BatchNorm2d(outputs))
 
 
 class Basic(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions and a shortcut."""
 
     expansion = 1
 
@@ -39,15 +39,15 @@ class Basic(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum passes through one more ReLU."""
+        """ReLU after the sum."""
         out = functional.relu(self.norm1(self.conv1(x)))
         return functional.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the middle is a quarter as wide.
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; the middle one is a quarter as wide.
 
-    The 3x3 convolution has the stride, as in most code; the paper has it in the first 1x1.
+    The 3x3 convolution has the stride, as in most code; in the paper the first 1x1 has it.
     """
 
     expansion = 4
@@ -64,22 +64,22 @@ class Bottleneck(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum passes through one more ReLU."""
+        """ReLU after the sum."""
         out = functional.relu(self.norm1(self.conv1(x)))
         out = functional.relu(self.norm2(self.conv2(out)))
         return functional.relu(self.norm3(self.conv3(out)) + self.shortcut(x))
 
 
 class ResNet(Network):
-    """Stem of one 3x3 convolution, stages that halve the image, global average.
+    """A 3x3 stem, stages that halve the image, global average pooling.
 
     Args:
         classes: k.
         channels: of an image.
         block: `Basic` or `Bottleneck`.
         stages: blocks in each stage.
-        first: channels of the first stage, before `width` multiplies; each next one doubles.
-        learnt_shortcuts: whether a shortcut that changes shape is B, with weights, or A, without.
+        first: channels of the first stage, before `width`; each next stage doubles them.
+        learnt_shortcuts: whether shortcuts that change the shape are B (learnt) or A.
         width: multiplies all channels.
 
     References:

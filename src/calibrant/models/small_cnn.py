@@ -1,4 +1,4 @@
-"""A convolutional network for experiments that must take seconds."""
+"""A small convolutional network for fast experiments."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -7,9 +7,9 @@ from calibrant.models.network import Network, convolution, scaled
 
 
 class SmallCNN(Network):
-    """Three convolutions with batch norm, two halvings, global average.
+    """Three convolutions with batch norm, two poolings, global average pooling.
 
-    Made for 8x8 digits and 16x16 images; any size works.
+    For 8x8 digits and 16x16 images; any size works.
 
     Args:
         classes: k.
@@ -29,7 +29,7 @@ class SmallCNN(Network):
     def features(self, x: Tensor) -> Tensor:
         """Mean over the last feature map, (n, d)."""
         out = functional.relu(self.norm1(self.conv1(x)))
-        # Odd sizes keep their last row: a halved 1x1 image is still an image.
+        # Odd sizes are rounded up, so that a pooled 1x1 image is not empty.
         out = functional.max_pool2d(out, 2, ceil_mode=True)
         out = functional.relu(self.norm2(self.conv2(out)))
         out = functional.max_pool2d(out, 2, ceil_mode=True)

@@ -1,4 +1,4 @@
-"""Networks for token ids, (n, length), where 0 pads."""
+"""Networks for token ids (n, length), where 0 is padding."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ PADDING = 0
 
 
 class TextCNN(Network):
-    """Embedding, 1-d convolutions with pooling between, a maximum over all places, one layer more.
+    """Embedding, 1-d convolutions with pooling, global max pooling, a hidden layer.
 
     The defaults are the network of the published experiments on 20 Newsgroups: three convolutions
     of 128 channels and width 5, pooling of width 5 and stride 1 after the first two, a hidden
-    layer of 128. Padding is masked after each step: more of it at the end changes nothing.
+    layer of 128. Padding is masked after each layer: more padding does not change the output.
 
     Args:
         classes: k.
@@ -25,8 +25,8 @@ class TextCNN(Network):
         dimension: of the embedding.
         channels: of each convolution.
         kernels: width of each convolution, odd.
-        pool: width of the maximum after each convolution but the last, odd; 1 is none.
-        stride: of that maximum; more than 1 saves most of the time on long texts.
+        pool: width of max pooling after each convolution but the last, odd; 1 is none.
+        stride: of the pooling; more than 1 saves most of the time for long texts.
         hidden: width of the linear layer before the head; 0 is none.
 
     References:
@@ -66,13 +66,13 @@ class TextCNN(Network):
         self.initialise()
 
     def features(self, x: Tensor) -> Tensor:
-        """The hidden layer, or the maximum of each channel where there is none, (n, d)."""
+        """The hidden layer, or without one the maximum of each channel, (n, d)."""
         out = self.embedding(x).transpose(1, 2)
         real = (x != PADDING)[:, None].to(out.dtype)
-        # Forward-mode derivatives do not know of padding: without this the Hessian is lopsided.
+        # Forward mode ignores padding_idx: without this the Hessian would not be symmetric.
         out = out * real
         for place, layer in enumerate(self.convolutions):
-            # Values after ReLU are not negative: zero never wins against a real place.
+            # Values after ReLU are not negative, so zeros of padding never win the maximum.
             out = functional.relu(layer(out)) * real
             if self.pool > 1 and place < len(self.convolutions) - 1:
                 out = functional.max_pool1d(out, self.pool, self.stride, padding=self.pool // 2)
@@ -83,7 +83,7 @@ class TextCNN(Network):
 
 
 class BagOfEmbeddings(Network):
-    """Mean of the embeddings of the tokens, padding left out; a text without tokens gives zero.
+    """Mean of the embeddings of the tokens without padding; zero for a text without tokens.
 
     Args:
         classes: k.
@@ -107,7 +107,7 @@ class BagOfEmbeddings(Network):
         self.initialise()
 
     def features(self, x: Tensor) -> Tensor:
-        """The mean, or the hidden layer on top of it, (n, d)."""
+        """The mean, or the hidden layer after it, (n, d)."""
         # Not nn.EmbeddingBag, which has no second derivative.
         vectors = self.embedding(x)
         real = (x != PADDING)[:, :, None].to(vectors.dtype)

@@ -1,4 +1,4 @@
-"""A small U-Net: a label for every pixel."""
+"""A small U-Net for masks: a label per pixel."""
 
 from itertools import pairwise
 
@@ -25,16 +25,17 @@ class Twice(nn.Module):
 
 
 class UNet(Network):
-    """Halve the image `levels` times and come back, each time with the map of the way down.
+    """An encoder that halves the image `levels` times, and a decoder with skip connections.
 
-    The way up grows each map to exactly the size it meets, by nearest pixels, so that any height
-    and width is allowed. The paper crops and uses learnt upsampling; here output and input agree.
+    The decoder upsamples each map to the size of its skip connection, by nearest pixels, so that
+    any height and width is allowed and the output has the size of the input. The paper crops and
+    learns the upsampling.
 
     Args:
         classes: k.
         channels: of an image.
-        levels: halvings.
-        width: multiplies the 16 channels of the top level; each level down has twice as many.
+        levels: number of halvings.
+        width: multiplies the 16 channels of the first level; each next level doubles them.
 
     References:
         Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation,
@@ -58,7 +59,7 @@ class UNet(Network):
         for level, block in enumerate(self.down):
             out = block(functional.max_pool2d(out, 2, ceil_mode=True) if level else out)
             maps.append(out)
-        for block, beside in zip(self.up, reversed(maps[:-1]), strict=True):
-            grown = functional.interpolate(out, size=beside.shape[2:], mode="nearest")
-            out = block(torch.cat([beside, grown], 1))
+        for block, skip in zip(self.up, reversed(maps[:-1]), strict=True):
+            upsampled = functional.interpolate(out, size=skip.shape[2:], mode="nearest")
+            out = block(torch.cat([skip, upsampled], 1))
         return out

@@ -20,15 +20,15 @@ class Convolved(nn.Module):
 
 
 class VGG(Network):
-    """Stages of 3x3 convolutions, each ended by a halving; global average, one linear layer.
+    """Stages of 3x3 convolutions, each followed by max pooling; global average pooling.
 
-    The paper's three large linear layers belong to 224x224 images. Convolutions have no bias: the
-    norm that follows would take it away again.
+    One linear layer instead of the paper's three large ones for 224x224 images. Convolutions have
+    no bias: the norm that follows would remove it.
 
     Args:
         classes: k.
         channels: of an image.
-        stages: channels and number of convolutions of each stage, before `width` multiplies.
+        stages: channels, before `width`, and number of convolutions of each stage.
         width: multiplies all channels.
 
     References:

@@ -20,11 +20,11 @@ class PreActivated(nn.Module):
         self.shortcut = None if same else convolution(inputs, outputs, 1, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Where the shape changes, the shortcut too starts after the first ReLU."""
+        """Where the shape changes, the shortcut also starts after the first ReLU."""
         out = functional.relu(self.norm1(x))
-        beside = x if self.shortcut is None else self.shortcut(out)
+        skip = x if self.shortcut is None else self.shortcut(out)
         out = self.dropout(functional.relu(self.norm2(self.conv1(out))))
-        total: Tensor = self.conv2(out) + beside
+        total: Tensor = self.conv2(out) + skip
         return total
 
 
@@ -35,8 +35,8 @@ class WideResNet(Network):
         classes: k.
         channels: of an image.
         depth: 6 n + 4.
-        width: multiplies the channels of the stages; the stem keeps its 16.
-        dropout: share of features dropped inside each block while training.
+        width: multiplies the channels of the stages; the stem always has 16.
+        dropout: probability of dropout inside each block.
 
     References:
         Zagoruyko and Komodakis, Wide Residual Networks, BMVC 2016, arXiv:1605.07146.

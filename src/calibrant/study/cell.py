@@ -28,6 +28,9 @@ from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.results import saved_predictions
 
+# As many as the command line takes.
+MAX_THREADS = 1024
+
 
 def run_cell(
     cell: Cell,
@@ -69,7 +72,10 @@ def run_cell(
 def _threads_of(folder: Path) -> Iterator[None]:
     """Keep the number of threads that a run was begun with: others sum in another order."""
     ours = torch.get_num_threads()
-    torch.set_num_threads((read_json(folder / CONFIG) or {}).get("threads", ours))
+    threads = (read_json(folder / CONFIG) or {}).get("threads", ours)
+    if type(threads) is not int or not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"{folder / CONFIG}: threads must be from 1 to {MAX_THREADS}")
+    torch.set_num_threads(threads)
     try:
         yield
     finally:

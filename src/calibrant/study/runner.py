@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from calibrant.child_processes import command, environment
+from calibrant.files.locks import open_regular
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
 from calibrant.study.rows import Row
@@ -123,7 +124,7 @@ def run_by(
 def _check_ours(folder: Path) -> None:
     """Refuse to put a study among the files of something else."""
     if folder.is_dir() and not (folder / STUDY).exists():
-        ours = ("store.", "cells", LOCK, "rows.", "report.html", LOG, ".")
+        ours = ("cells", LOCK, "rows.", "report.html", LOG, ".")
         others = [path.name for path in folder.iterdir() if not path.name.startswith(ours)]
         if others:
             raise ValueError(
@@ -201,7 +202,7 @@ class LocalExecutor:
             "threads": self.threads,
         }
         # Their prints would tear the view apart; what matters is in the folder.
-        with self.log.open("ab") as log:
+        with open_regular(self.log, append=True) as log:
             self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
                 command("calibrant.study.worker", [json.dumps(job)]),
                 stdout=subprocess.PIPE,

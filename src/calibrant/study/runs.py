@@ -139,6 +139,8 @@ class Runs:
             folder = self.folder_of(id)
             if _finished(folder) or _status(folder, read_attempts(folder)) != "pending":
                 continue
+            if folder.is_symlink():
+                raise ValueError(f"{folder} is a link; runs are written to real folders only")
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / LOCK)
             try:

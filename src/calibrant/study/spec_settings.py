@@ -14,14 +14,12 @@ from calibrant.data.options import Options
 from calibrant.losses import LOSSES
 from calibrant.methods import ADJUST, METHODS
 from calibrant.methods.plain import TERMS
-from calibrant.metrics import METRICS
 from calibrant.models import MODELS
 from calibrant.models.building import settings_of
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.probing import DEFAULTS as PROBE_DEFAULTS
 from calibrant.training.probing import SPLITS
-from calibrant.training.recipe import PRECISIONS, Recipe
-from calibrant.training.schedules import SCHEDULES
+from calibrant.training.recipe import CHOICES, Recipe
 
 Part = Literal["dataset", "model", "optimizer", "method"]
 PARTS: tuple[Part, ...] = ("dataset", "model", "optimizer", "method")
@@ -32,8 +30,6 @@ NAMES: dict[Part, Mapping[str, Any]] = {
     "method": METHODS,
 }
 LONGEST_LABEL = 80
-# Settings of a recipe that are names.
-NAMED = {"schedule": tuple(SCHEDULES), "precision": PRECISIONS, "stop_on": ("", *METRICS)}
 # What an optimizer may say beside its name, each a setting of the recipe.
 OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam", "epochs", "batch")
 # What a setting may be whose type is known to its own code alone.
@@ -86,7 +82,8 @@ def recipe_fields() -> Fields:
     found: Fields = {}
     for each in (*fields(Recipe), *fields(Augmentation)):
         if each.name not in ("optimizer", "augmentation"):
-            kind = Literal[NAMED[each.name]] if each.name in NAMED else file_type(each.type)
+            names = tuple(CHOICES.get(each.name, ()))
+            kind = Literal[names] if names else file_type(each.type)
             found[each.name] = (kind, each.default)
     return found
 

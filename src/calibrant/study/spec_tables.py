@@ -138,7 +138,7 @@ def _keys(part: Part, name: str) -> Fields:
 def _members(part: Part) -> Any:
     """A list of tables, each chosen by its name; a model may also be the user's code."""
     names = [*NAMES[part], *([CODE] if part == "model" else [])]
-    # The name of a dataset of Hugging Face goes on after a colon.
+    # The name of a dataset of Hugging Face follows a colon.
     open_names: dict[str, Any] = {"hf": Annotated[str, Field(pattern="^hf:.")], CODE: str}
     tables = []
     for name in names:
@@ -156,6 +156,9 @@ def _members(part: Part) -> Any:
     return list[Annotated[reduce(or_, tables), Discriminator(tag)]]  # type: ignore[misc]
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 class Head(BaseModel):
     """What a study says beside the tables of its grid."""
 
@@ -163,9 +166,7 @@ class Head(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     about: str = ""
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], AfterValidator(check_unique)] = [
-        0
-    ]
+    seeds: Annotated[list[Seed], AfterValidator(check_unique)] = [0]
     calibrators: Annotated[
         list[str], AfterValidator(partial(check_names, "calibrator", CALIBRATORS))
     ] = ["temperature", "focal_temperature"]
@@ -225,8 +226,8 @@ def message(error: ValidationError, given: Mapping[str, Any]) -> str:
 
 
 def _expected(error: Any) -> str:
-    expected: str = EXPECTED.get(error["type"], error["msg"])
-    return expected.format(**error.get("ctx", {}))
+    kind: str = error["type"]
+    return EXPECTED[kind].format(**error.get("ctx", {})) if kind in EXPECTED else error["msg"]
 
 
 def _steps(given: Any, place: Sequence[str | int]) -> list[Any]:

@@ -37,8 +37,8 @@ class LostError(Exception):
 
 def work(
     folder: str | Path, *, owner: str, allow_code: Sequence[str] = (), with_parent: bool = False
-) -> int:
-    """Train runs until none is left; returns how many.
+) -> list[str]:
+    """Train runs until none is left; returns the status of each.
 
     A run that fails is recorded and the next one is taken. While others still train, this one
     waits: their runs may become free.
@@ -53,7 +53,8 @@ def work(
         InterruptedTrainingError: SIGTERM or SIGINT; the run is saved and released.
         DiskFullError: no room; the run is released.
     """
-    where, done = Path(folder), 0
+    where = Path(folder)
+    done: list[str] = []
     check_place(where)
     read_study(where, allow_code=allow_code)
     parent = os.getppid() if with_parent else None
@@ -63,8 +64,7 @@ def work(
         while not _left_alone(parent):
             claim = runs.claim(owner)
             if claim is not None:
-                run_claimed(claim, study.by_id[claim.id], study)
-                done += 1
+                done.append(run_claimed(claim, study.by_id[claim.id], study))
                 continue
             counts = runs.counts()
             # Pending: somebody looked at its lock at the instant of the claim.
@@ -76,8 +76,8 @@ def work(
 
 def run_claimed(
     claim: Claim, cell: Cell, study: Study, *, on_step: Callable[[Loop], None] = lambda loop: None
-) -> None:
-    """Train a claimed run and record how it ended; errors as of `outcome_of`, it is released."""
+) -> str:
+    """Train a claimed run and record its status; errors as of `outcome_of`, it is released."""
     start = time.monotonic()
     try:
         status, reason = outcome_of(
@@ -89,6 +89,7 @@ def run_claimed(
             claim.end("released")
         raise
     claim.end(status, reason=reason, seconds=time.monotonic() - start)
+    return status
 
 
 def outcome_of(train: Callable[[], object], folder: Path) -> tuple[str, str]:

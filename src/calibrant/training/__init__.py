@@ -1,4 +1,4 @@
-"""Training: one loop for every method; killed at any instant and started again, the same bytes."""
+"""Training: one loop for every method; killed at any instant and resumed, the same bytes."""
 
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.distributed import ManyProcesses, start

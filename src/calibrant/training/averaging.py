@@ -61,7 +61,7 @@ class Average:
         return {name: value.clone() for name, value in self._values.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from such a state."""
+        """Load such a state."""
         if wrong := sorted(state.keys() ^ self._values.keys()):
             raise ValueError(
                 f"the average is of another model: {wrong[0]!r} is in only one of them"

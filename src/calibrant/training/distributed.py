@@ -100,7 +100,7 @@ class ManyProcesses(Runtime):
         return summed
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """Rows of all processes, in the order of their ranks; gradients flow back."""
+        """Examples of all processes, in the order of their ranks; gradients flow back."""
         size = torch.tensor([len(tensor)], device=tensor.device)
         counts = [torch.zeros_like(size) for _ in range(self.world_size)]
         with _peers_answer():
@@ -138,7 +138,7 @@ class ManyProcesses(Runtime):
 
 
 class _Gather(torch.autograd.Function):
-    """Concatenate the rows of all processes; the gradient of a row sums over who used it."""
+    """Concatenate the examples of all processes; gradients are summed over the processes."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, counts: list[int], rank: int) -> Tensor:

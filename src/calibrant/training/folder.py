@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, who may write there, and whether it is this run's."""
+"""The folder of a run: its files, its lock, and the identity of the run."""
 
 import contextlib
 import hashlib
@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from calibrant import __version__
+from calibrant.calibrators.records import without_duplicates
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
 from calibrant.files.checks import check_file
 from calibrant.files.locks import GLANCE, BusyError, FileLock
 from calibrant.methods import Method
-from calibrant.setting_errors import did_you_mean
-from calibrant.training.checkpoint import encoded, write
+from calibrant.training.checkpoint import write
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
 
@@ -125,12 +125,8 @@ class DriftError(ValueError):
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """What differs between two runs, as pairs; settings first, what follows from them after."""
-    names = {name: None for name in (*now, *before)}
-    return {
-        name: [before.get(name), now.get(name)]
-        for name in names
-        if before.get(name) != now.get(name)
-    }
+    pairs = {name: [before.get(name), now.get(name)] for name in (*now, *before)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def drift(
@@ -143,13 +139,6 @@ def drift(
     return found
 
 
-def check_names(allowed: Sequence[str], identity: Mapping[str, Any]) -> None:
-    """Refuse a name that could never differ."""
-    for name in allowed:
-        if name not in identity:
-            raise ValueError(f"nothing of a run is called {name!r}; {did_you_mean(name, identity)}")
-
-
 def _short(value: Any) -> str:
     text = str(value)
     return f"{text[:8]}..." if len(text) == 64 and text.isalnum() else text
@@ -157,7 +146,7 @@ def _short(value: Any) -> str:
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Have the folder alone, and free of what killed runs left half written."""
+    """Lock the folder, and remove drafts that killed runs left."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file: name a folder for the run")
     folder.mkdir(parents=True, exist_ok=True)
@@ -185,7 +174,7 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
         return None
     check_file(path)
     try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=_without_duplicates)
+        found = json.loads(path.read_bytes(), object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise damaged(path) from error
     if not isinstance(found, dict):
@@ -200,33 +189,26 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
     return found
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key comes twice")
-    return found
-
-
 def damaged(path: Path | str) -> ValueError:
     """Error about a record that cannot be read."""
-    return ValueError(f"{path} is damaged: remove it and run the same command again")
+    return ValueError(f"{path} is damaged: remove it and re-run the same command")
 
 
 def write_history(
     folder: Path, history: Sequence[Mapping[str, Any]], *, name: str = HISTORY
 ) -> None:
     """One line of JSON for each epoch, or for each reading of a probe."""
-    lines = [json.dumps(row) for row in history]
+    lines = [json.dumps(each) for each in history]
     write(folder / name, ("\n".join(lines) + "\n").encode())
 
 
 def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
-    """The rows that `write_history` wrote; none if there is no such file."""
+    """Read what `write_history` wrote; nothing if there is no such file."""
     return read_lines(folder / name)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file with one JSON object in each line; none if there is no such file."""
+    """Read a file with one JSON object in each line; nothing if there is no such file."""
     if not path.exists():
         return []
     check_file(path)
@@ -242,11 +224,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def write_weights(folder: Path, state: Mapping[str, Any]) -> None:
-    """The weights alone, for `torch.load(..., weights_only=True)`."""
-    write(folder / WEIGHTS, encoded(state))
-
-
 def sums(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """SHA-256 of files; empty for one that is not there."""
     return {
@@ -255,11 +232,6 @@ def sums(folder: Path, names: Sequence[str]) -> dict[str, str]:
         else ""
         for name in names
     }
-
-
-def write_result(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a finished run, with a checksum of itself."""
-    write_json(folder / RESULT, record)
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -274,7 +246,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     if changed:
         raise ValueError(
             f"{folder / changed[0]} has changed or gone since the run ended: remove {RESULT} to "
-            "go on from the last checkpoint"
+            "resume from the last checkpoint"
         )
     return record
 

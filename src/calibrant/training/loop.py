@@ -21,9 +21,8 @@ from calibrant.training.progress import (
     WATCHED,
     DivergedError,
     Progress,
-    beliefs,
-    diverged,
-    measured,
+    confidence_stats,
+    measure_all,
 )
 from calibrant.training.randomness import epoch_order, random_state, restore
 from calibrant.training.recipe import Recipe
@@ -106,14 +105,9 @@ class Loop:
         self.method = method
         method.prepare(splits, runtime)
         method.to(runtime.device)
-        self.optimizer = optimizers.build(
-            recipe.optimizer,
-            self.model,
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            weight_decay=recipe.weight_decay,
-        )
+        own = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov")}
+        own["weight_decay"] = recipe.weight_decay
+        self.optimizer = optimizers.build(recipe.optimizer, self.model, **own)
         self.sharpness = Sharpness(recipe.sam) if recipe.sam else None
         self.average = Average(self.model, recipe.average) if recipe.average else None
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
@@ -147,7 +141,7 @@ class Loop:
         return self.progress.stopped or self.progress.epoch >= self.recipe.epochs
 
     def run(self) -> None:
-        """Train to the end, from wherever this is; then take the best weights if any were kept."""
+        """Train to the end, from the current state; then load the best weights if any were kept."""
         while not self.finished:
             self.take_steps()
             self._end_epoch()
@@ -173,7 +167,7 @@ class Loop:
             self.observer.after_step(self)
 
     def _end_epoch(self) -> None:
-        progress, metrics = self.progress, self._measured()
+        progress, metrics = self.progress, self._epoch_metrics()
         progress.history.append(metrics)
         progress.epoch, progress.at, progress.loss = progress.epoch + 1, 0, 0.0
         self.observer.after_epoch(self, metrics)
@@ -246,8 +240,8 @@ class Loop:
 
     def _clipped(self) -> float:
         """Norm of the gradient, which is then shortened to the bound if there is one."""
-        slopes = [each.grad for each in self.parameters if each.grad is not None]
-        norm = nn.utils.get_total_norm(slopes)
+        gradients = [each.grad for each in self.parameters if each.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
         if self.recipe.clip:
             nn.utils.clip_grads_with_norm_(self.parameters, self.recipe.clip, norm)
         return float(norm)
@@ -256,7 +250,7 @@ class Loop:
         """Mean over the examples of all processes, which may hold different numbers of them."""
         if loss.ndim == 0:
             return loss
-        # Masks may hold no pixel that counts: nothing is learnt from them.
+        # Masks may hold no valid pixel: nothing is learnt from them.
         if self.runtime.world_size == 1:
             return loss.mean() if len(loss) else loss.sum()
         count = torch.tensor(float(len(loss)), device=loss.device)
@@ -287,10 +281,12 @@ class Loop:
 
     def _diverged(self, loss: float, norm: float, lr: float, index: Tensor) -> DivergedError:
         examples = [each for part in self.runtime.states(index.tolist()) for each in part]
-        return diverged(self.step, self.progress.epoch, loss, norm, lr, examples)
+        # As text, because JSON has no infinity.
+        values = {"loss": str(loss), "gradient_norm": str(norm), "lr": lr, "examples": examples}
+        return DivergedError({"step": self.step, "epoch": self.progress.epoch, **values})
 
     def predict(self, split_name: str) -> Predictions:
-        """What the network, averaged if asked for, says about a split."""
+        """Predictions of the network, averaged if asked for, for a split."""
         names = self.splits.class_names or [str(each) for each in range(self.splits.classes)]
         try:
             with self._averaged():
@@ -309,12 +305,12 @@ class Loop:
         """The averaged weights are in the model, if there is an average."""
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
-    def _measured(self) -> dict[str, Any]:
+    def _epoch_metrics(self) -> dict[str, Any]:
         """Metrics of an epoch; updates the state of the method, and keeps the best weights."""
         progress, recipe = self.progress, self.recipe
         val = self.predict("val")
         names = [*WATCHED, *([recipe.stop_on] if recipe.stop_on not in (*WATCHED, "") else [])]
-        seen = {**measured(val, names), **beliefs(val)}
+        seen = {**measure_all(val, names), **confidence_stats(val)}
         found = {f"val_{name}": value for name, value in seen.items()}
         learnt = self.method.after_epoch(val)
         if recipe.stop_on:

@@ -1,4 +1,4 @@
-"""Optimizers of torch behind one face."""
+"""Optimizers of torch with one interface."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,14 +69,14 @@ class Optimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; the next steps are those that would have followed it."""
+        """Load a state; the next steps are those that would have followed it."""
         if list(state["kinds"]) != self._kinds():
             raise ValueError(
                 f"the state is of another optimizer: it must be of {self._kinds()}, "
                 f"got {list(state['kinds'])}"
             )
         for part, held in zip(self.parts, state["parts"], strict=True):
-            # Torch would go on writing to the tensors of the state it was given.
+            # Torch would write to the tensors of the state it was given.
             part.load_state_dict(copy.deepcopy(held))
 
     def _groups(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a network says about a split."""
+"""Predictions of a network for a split."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,9 +28,9 @@ def predict(
     Args:
         model: put into evaluation mode for the time being.
         split: as stored; it is scaled batch by batch.
-        ignore_index: label of pixels that are left out.
+        ignore_index: label of ignored pixels.
         class_names: one for each class.
-        runtime: processes that share the work; each gets all the answers.
+        runtime: processes that share the work; each gets all predictions.
         after_batch: called after every batch.
 
     Examples:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from calibrant.curvature import Probe
-from calibrant.curvature.probe import check, drawn, edge
+from calibrant.curvature.probe import check, draw_examples, edge
 from calibrant.data import Split
 from calibrant.losses.settings import one_of
 from calibrant.setting_errors import did_you_mean
@@ -86,7 +86,7 @@ class Probing:
 
         def pair(split: Split) -> tuple[Tensor, Tensor]:
             # Drawn before they are scaled: all of them might not fit.
-            batch = split.batch(drawn(len(split), count, seed))
+            batch = split.batch(draw_examples(len(split), count, seed))
             held = placed_batch(batch, loop.runtime.device, loop.dtype)
             return held.inputs, held.labels
 

@@ -1,4 +1,4 @@
-"""How far a training is, what it measures on the way, and how it can fail."""
+"""Progress of a training, what it measures on the way, and how it can fail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,52 +16,41 @@ WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
 
 
 class DivergedError(FloatingPointError):
-    """The loss or the gradient is no longer finite; the weights are those before that step."""
+    """The loss or the gradient is no longer finite; the weights are those before that step.
 
-    def __init__(self, message: str, record: Mapping[str, Any]) -> None:
-        super().__init__(message)
+    Attributes:
+        record: step, epoch, loss, gradient_norm, lr, and the examples of the step.
+    """
+
+    def __init__(self, record: Mapping[str, Any], *, before: bool = False) -> None:
+        super().__init__(
+            "loss {loss}, gradient norm {gradient_norm} at step {step} (epoch {epoch}, learning "
+            "rate {lr:g}): lower the rate, or clip the gradient".format(**record)
+            + ("; it diverged before" if before else "")
+        )
         self.record = dict(record)
 
 
-def diverged(
-    step: int, epoch: int, loss: float, norm: float, lr: float, examples: list[int]
-) -> DivergedError:
-    """What is known about a step whose loss or gradient is not finite."""
-    record = {
-        "step": step,
-        "epoch": epoch,
-        "loss": str(loss),
-        "gradient_norm": str(norm),
-        "lr": lr,
-        "examples": examples,
-    }
-    return DivergedError(
-        f"loss {loss}, gradient norm {norm} at step {step} (epoch {epoch}, learning rate {lr:g}): "
-        "lower the rate, or clip the gradient",
-        record,
-    )
-
-
-def measured(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
+def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
     """Metrics by name, without their warnings: in training they would come in every epoch."""
     with without_warnings():
         return {name: METRICS[name](predictions) for name in names}
 
 
-def beliefs(predictions: Predictions) -> dict[str, float]:
+def confidence_stats(predictions: Predictions) -> dict[str, float]:
     """Mean confidence, and mean entropy in nats: how sure and how undecided the network is."""
 
-    def of_rows(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
+    def of_part(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
         probs = scores / totals[:, None]
         return float(special.entr(probs.astype(np.float64)).sum())
 
-    entropy = sum(predictions.map_scaled(of_rows)) / len(predictions)
+    entropy = sum(predictions.map_scaled(of_part)) / len(predictions)
     return {"confidence": float(predictions.confidence.mean()), "entropy": entropy}
 
 
 @dataclass
 class Progress:
-    """How far a training is: finished epochs, steps of the one under way, and what was seen."""
+    """Finished epochs, steps of the one under way, and what was measured."""
 
     epoch: int = 0
     at: int = 0

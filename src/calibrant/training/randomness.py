@@ -1,4 +1,4 @@
-"""Random states: seeded for a training, kept in its checkpoints, and given back afterwards."""
+"""Random states: seeded for a training, kept in its checkpoints, and restored afterwards."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore(state: Mapping[str, Any]) -> None:
-    """Go on from where the states were."""
+    """Restore these states."""
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from calibrant.data import Augmentation
+from calibrant.losses.settings import at_least, fraction, one_of
 from calibrant.metrics import METRICS
 from calibrant.setting_errors import SettingError, did_you_mean
 from calibrant.training.optimizers import OPTIMIZERS
@@ -65,36 +66,21 @@ class Recipe:
         for name, kind in KINDS.items():
             _check_type(name, getattr(self, name), kind)
         for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise SettingError(
-                    name, f"must be one of {', '.join(known)}; got {getattr(self, name)!r}"
-                )
-        if self.stop_on and self.stop_on not in METRICS:
-            raise SettingError(
-                "stop_on", f"must be one of {', '.join(METRICS)}; got {self.stop_on!r}"
-            )
+            one_of(name, getattr(self, name), known)
         for name in ("epochs", "batch", "patience"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
-        for name in ("lr", "momentum", "weight_decay", "warmup", "decay", "clip", "sam", "average"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise SettingError(
-                    name, f"must be at least 0 and finite, got {getattr(self, name)}"
-                )
+            at_least(name, 1, getattr(self, name))
+        for name in ("lr", "weight_decay", "warmup", "decay", "clip", "sam"):
+            at_least(name, 0, getattr(self, name))
         for name in ("momentum", "average", "meta"):
             if not 0 <= getattr(self, name) < 1:
                 raise SettingError(name, f"must lie in [0, 1), got {getattr(self, name)}")
         for each in self.milestones:
-            if not 0 <= each <= 1:
-                raise SettingError(
-                    "milestones", f"must be parts of the training, in [0, 1]; got {each}"
-                )
+            fraction("milestones", each)
         if self.lr == 0:
             object.__setattr__(self, "lr", RATES[self.optimizer])
         if self.warmup > self.epochs:
-            raise SettingError(
-                "warmup", f"must be at most the {self.epochs} epochs, got {self.warmup}"
-            )
+            problem = f"must be at most the {self.epochs} epochs, got {self.warmup}"
+            raise SettingError("warmup", problem)
 
     def flat(self) -> dict[str, Any]:
         """Every setting as a plain value, by its name."""
@@ -111,6 +97,7 @@ CHOICES: dict[str, Collection[str]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "precision": PRECISIONS,
+    "stop_on": ("", *METRICS),
 }
 
 

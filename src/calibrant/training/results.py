@@ -1,4 +1,4 @@
-"""What a training came to, in memory and in its folder."""
+"""The result of a training, in memory and in its folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,35 +9,35 @@ import torch
 from torch import nn
 
 from calibrant.data import Split, with_soft_labels
-from calibrant.data.splits import JOBS
+from calibrant.data.splits import ROLES
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
     HISTORY,
     PROBED,
+    RESULT,
     WEIGHTS,
     read_history,
     sums,
     write_history,
-    write_result,
-    write_weights,
+    write_json,
 )
 from calibrant.training.loop import Loop
-from calibrant.training.progress import measured
+from calibrant.training.progress import measure_all
 
 # Reported of the final predictions.
 REPORTED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "smece")
-# Test images of which the record says where the pixels that count lie.
+# Test images of which the record says where the valid pixels lie.
 MAPPED = 2
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to.
+    """The result of a training.
 
     Attributes:
         model: with its final weights, in evaluation mode.
-        history: one row for each epoch.
+        history: metrics of each epoch.
         val: final predictions of the validation data, for choices and calibrators.
         test: final predictions of the test data.
         record: metrics of both, what each split was used for, and what happened on the way.
@@ -55,9 +55,9 @@ class Trained:
 def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]:
     """Metrics of the final predictions, and what each split was used for."""
     progress, splits = loop.progress, loop.splits
-    metrics = {"val": measured(val, REPORTED), "test": measured(test, REPORTED)}
+    metrics = {"val": measure_all(val, REPORTED), "test": measure_all(test, REPORTED)}
     if splits.test.posterior is not None:
-        metrics["test against its posterior"] = measured(
+        metrics["test against its posterior"] = measure_all(
             with_soft_labels(test, splits.test.posterior), REPORTED
         )
     pixels = pixel_runs(splits.test, splits.ignore_index) if splits.test.labels.ndim == 3 else None
@@ -67,14 +67,14 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "best_epoch": None if progress.best is None else progress.best["epoch"],
         "class_counts": splits.class_counts.tolist(),
         "class_names": list(splits.class_names) or None,
-        "examples": {job: len(getattr(splits, job) or ()) for job in JOBS},
-        "jobs": JOBS,
+        "examples": {role: len(getattr(splits, role) or ()) for role in ROLES},
+        "jobs": ROLES,
         "metrics": metrics,
     }
 
 
 def pixel_runs(split: Split, ignore_index: int | None) -> dict[str, Any]:
-    """Size of the images; of the first ones, how many pixels count, do not, count, and so on."""
+    """Size of the images; of the first ones, lengths of valid and ignored stretches in turn."""
     runs = []
     for labels in split.labels[:MAPPED]:
         counts = (labels != ignore_index).flatten().numpy()
@@ -83,26 +83,26 @@ def pixel_runs(split: Split, ignore_index: int | None) -> dict[str, Any]:
     return {"shape": list(split.labels.shape[1:]), "runs": runs}
 
 
-def write_rows(folder: Path, loop: Loop) -> None:
-    """Write the histories that have begun."""
-    for name, rows in ((HISTORY, loop.progress.history), (PROBED, loop.progress.probed)):
-        if rows:
-            write_history(folder, rows, name=name)
+def write_histories(folder: Path, loop: Loop) -> None:
+    """Write the metrics of the epochs and the readings of the probe so far."""
+    for name, history in ((HISTORY, loop.progress.history), (PROBED, loop.progress.probed)):
+        if history:
+            write_history(folder, history, name=name)
 
 
 def write_finished(
     folder: Path, loop: Loop, val: Predictions, test: Predictions, record: dict[str, Any]
 ) -> None:
-    """Write everything that a training leaves; the record, with the sums of the rest, is last."""
-    write_rows(folder, loop)
-    write_weights(folder, loop.model.state_dict())
+    """Write all files of a finished training; the record, with checksums of the rest, is last."""
+    write_histories(folder, loop)
+    checkpoint.write(folder / WEIGHTS, checkpoint.encoded(loop.model.state_dict()))
     for name, predictions in (("val.npz", val), ("test.npz", test)):
         needed = predictions.logits.numel() * predictions.logits.element_size()
         with checkpoint.room_for(folder / name, needed):
             predictions.save(folder / name)
     names = [HISTORY, WEIGHTS, "val.npz", "test.npz"]
     files = sums(folder, names + [PROBED] * bool(loop.progress.probed))
-    write_result(folder, {**record, "files": files})
+    write_json(folder / RESULT, {**record, "files": files})
 
 
 def saved_predictions(folder: Path, split: str, result: dict[str, Any]) -> Predictions:

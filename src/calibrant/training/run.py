@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from torch import nn
 
 from calibrant.data import Splits
 from calibrant.methods import Method
+from calibrant.setting_errors import did_you_mean
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
     CONFIG,
     DIVERGED,
     RESULT,
     Identity,
-    check_names,
     differences,
     drift,
     identity_of,
@@ -32,7 +33,13 @@ from calibrant.training.probing import Probing
 from calibrant.training.progress import DivergedError
 from calibrant.training.randomness import seeded
 from calibrant.training.recipe import Recipe
-from calibrant.training.results import Trained, read_finished, record_of, write_finished, write_rows
+from calibrant.training.results import (
+    Trained,
+    read_finished,
+    record_of,
+    write_finished,
+    write_histories,
+)
 from calibrant.training.runtime import Runtime
 
 # Seconds between two checkpoints within an epoch.
@@ -103,7 +110,10 @@ def train(
     probing = None if probe is None else Probing(probe)
     config = {**(config or {}), **({} if probing is None else probing.identity)}
     identity = identity_of(model, method, splits, recipe, seed, runtime, config)
-    check_names(allow_drift, identity)
+    for name in allow_drift:
+        if name not in identity:
+            hint = did_you_mean(name, identity)
+            raise ValueError(f"nothing of a run is called {name!r}; {hint}")
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
@@ -116,27 +126,22 @@ class _LeaveError(Exception):
     """A signal came during an evaluation."""
 
 
+@dataclass
 class _Run(Observer):
     """Saves a training in its folder and watches for signals; without a folder, only the latter."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        identity: Identity,
-        interrupts: Interrupts,
-        save_every: float,
-        on_step: Callable[[Loop], None],
-        on_epoch: Callable[[Mapping[str, Any]], None],
-        allow_drift: Sequence[str],
-        probing: Probing | None,
-    ) -> None:
-        self.folder, self.identity, self.interrupts = folder, identity, interrupts
-        self.save_every, self.on_step, self.on_epoch = save_every, on_step, on_epoch
-        self.allow_drift, self.probing = allow_drift, probing
-        self.drift: dict[str, Any] = {}
-        self.damaged: list[str] = []
-        self.saved = time.monotonic()
-        self.checked = False
+    folder: Path | None
+    identity: Identity
+    interrupts: Interrupts
+    save_every: float
+    on_step: Callable[[Loop], None]
+    on_epoch: Callable[[Mapping[str, Any]], None]
+    allow_drift: Sequence[str]
+    probing: Probing | None
+    drift: dict[str, Any] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    saved: float = field(default_factory=time.monotonic)
+    checked: bool = False
 
     def resume(self, loop: Loop) -> Trained | None:
         """Load what the folder holds; the result itself if it is finished."""
@@ -152,7 +157,7 @@ class _Run(Observer):
             self.drift = drift(folder, before, self.identity, self.allow_drift)
         diverged = read_json(folder / DIVERGED)
         if diverged is not None and diverged["identity"] == self.identity:
-            raise DivergedError(f"{diverged['message']}; it diverged before", diverged)
+            raise DivergedError(diverged, before=True)
         if state is None:
             self.drift = {}
         else:
@@ -226,7 +231,7 @@ class _Run(Observer):
             self.checked = True
 
         def put() -> None:
-            write_rows(folder, loop)
+            write_histories(folder, loop)
             checkpoint.save(folder, loop.step, state)
 
         loop.runtime.first(put)
@@ -239,7 +244,7 @@ class _Run(Observer):
         except _LeaveError:
             # Between steps, with the weights of training in place, there is something to save. At
             # the end they may be those of the best epoch, and within a step of full-batch descent
-            # batch norm has moved: then the last checkpoint stands.
+            # BatchNorm statistics have changed: then the last checkpoint stands.
             if not loop.finished and loop.progress.at == loop.steps:
                 self.save(loop)
             raise self._interrupted() from None

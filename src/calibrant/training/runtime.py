@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from calibrant.methods import Alone
+from calibrant.methods import SingleProcess
 
 
-class Runtime(Alone):
+class Runtime(SingleProcess):
     """One process, on the device it is given or the best there is.
 
     Args:

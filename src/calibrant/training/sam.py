@@ -14,7 +14,7 @@ class Sharpness:
     $$w \leftarrow w - lr\, \nabla L(w + \rho\, g / \|g\|), \qquad g = \nabla L(w)$$
 
     Use: `backward`, `ascend`, `zero_grad`, `backward` again, `restore`, then the optimizer's step.
-    Batch norm sees both passes.
+    BatchNorm sees both passes.
 
     Args:
         rho: how far to go.
@@ -34,11 +34,11 @@ class Sharpness:
         if self._before:
             raise ValueError("the weights must be put back by restore() before they move again")
         moving = [(each, each.grad) for each in parameters if each.grad is not None]
-        norm = nn.utils.get_total_norm([slope for _, slope in moving])
+        norm = nn.utils.get_total_norm([gradient for _, gradient in moving])
         scale = torch.where(norm > 0, self.rho / norm, torch.zeros_like(norm))
-        for each, slope in moving:
+        for each, gradient in moving:
             self._before.append((each, each.clone()))
-            each.addcmul_(slope, scale.to(each.dtype))
+            each.addcmul_(gradient, scale.to(each.dtype))
 
     @torch.no_grad()
     def restore(self) -> None:

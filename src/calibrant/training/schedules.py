@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from calibrant.losses.settings import fraction, one_of
 
@@ -11,42 +11,33 @@ from calibrant.losses.settings import fraction, one_of
 RISE, START, END = 0.3, 25.0, 1e4
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the schedules share: see `rate`."""
-
-    warmup: int
-    milestones: tuple[float, ...]
-    decay: float
-    floor: float
-
-
-def constant(step: int, steps: int, settings: Settings) -> float:
+def constant(step: int, steps: int, **others: Any) -> float:
     """Always 1."""
     return 1.0
 
 
-def linear(step: int, steps: int, settings: Settings) -> float:
+def linear(step: int, steps: int, *, floor: float, **others: Any) -> float:
     """Straight from 1 down to `floor`, which would be reached after the last step."""
-    return settings.floor + (1 - settings.floor) * (1 - step / steps)
+    return floor + (1 - floor) * (1 - step / steps)
 
 
-def cosine(step: int, steps: int, settings: Settings) -> float:
+def cosine(step: int, steps: int, *, floor: float, **others: Any) -> float:
     r"""Half a cosine from 1 down to `floor`: $(1 + \cos(\pi\, step / steps)) / 2$.
 
     References:
         Loshchilov and Hutter, SGDR, ICLR 2017, arXiv:1608.03983.
     """
-    return settings.floor + (1 - settings.floor) * (1 + math.cos(math.pi * step / steps)) / 2
+    return floor + (1 - floor) * (1 + math.cos(math.pi * step / steps)) / 2
 
 
-def multi_step(step: int, steps: int, settings: Settings) -> float:
+def multi_step(
+    step: int, steps: int, *, milestones: Sequence[float], decay: float, **others: Any
+) -> float:
     """Multiplied by `decay` at each milestone, a fraction of the steps."""
-    passed = sum(step >= round(milestone * steps) for milestone in settings.milestones)
-    return settings.decay**passed
+    return decay ** sum(step >= round(milestone * steps) for milestone in milestones)
 
 
-def one_cycle(step: int, steps: int, settings: Settings) -> float:
+def one_cycle(step: int, steps: int, *, warmup: int, **others: Any) -> float:
     """Half a cosine from 1/25 up to 1, then one down to nearly nothing at the last step.
 
     The numbers are the defaults of `torch.optim.lr_scheduler.OneCycleLR`: the rise takes 30 % of
@@ -56,7 +47,7 @@ def one_cycle(step: int, steps: int, settings: Settings) -> float:
         Smith and Topin, Super-Convergence, 2018, arXiv:1708.07120.
     """
     last = steps - 1
-    peak = min(max((settings.warmup or RISE * steps) - 1, 0), last)
+    peak = min(max((warmup or RISE * steps) - 1, 0), last)
     if step <= peak:
         return _between(1 / START, 1.0, step / peak if peak else 1.0)
     fall = last - peak
@@ -68,8 +59,7 @@ def _between(start: float, end: float, progress: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2
 
 
-Schedule = Callable[[int, int, Settings], float]
-SCHEDULES: dict[str, Schedule] = {
+SCHEDULES: dict[str, Callable[..., float]] = {
     "constant": constant,
     "cosine": cosine,
     "one_cycle": one_cycle,
@@ -121,9 +111,9 @@ def rate(
     if not 0 <= decay < math.inf:
         raise ValueError(f"decay must be at least 0, got {decay}")
     fraction("floor", floor)
-    settings = Settings(warmup, tuple(milestones), decay, floor)
     if schedule == "one_cycle":
-        return one_cycle(step, steps, settings)
+        return one_cycle(step, steps, warmup=warmup)
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    return SCHEDULES[schedule](step - warmup, max(steps - warmup, 1), settings)
+    left = max(steps - warmup, 1)
+    return SCHEDULES[schedule](step - warmup, left, milestones=milestones, decay=decay, floor=floor)

@@ -1,1 +1,1 @@
-"""Intervals, comparisons and calibrated references, all by resampling."""
+"""Intervals, comparisons and consistency resampling."""

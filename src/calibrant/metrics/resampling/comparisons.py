@@ -1,4 +1,4 @@
-"""Differences between models on the same examples, with error bars and p-values."""
+"""Differences between models on the same examples, with intervals and p-values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from calibrant.predictions import Predictions
 
 @dataclass(frozen=True)
 class Difference:
-    """How much larger a metric is for the first predictions than for the second.
+    """Metric of the first predictions minus that of the second, with its interval.
 
-    `p_value` is two-sided: how often resampling makes the sign of the difference vanish.
+    `p_value` is two-sided: twice the fraction of resampled differences of the other sign.
     """
 
     value: float
@@ -38,15 +38,14 @@ def compare(
     seed: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> Difference:
-    """Is the metric really different between two models on the same examples?
+    """Compare a metric of two models on the same examples.
 
-    Paired: both models are resampled on the same draws, so what is hard for both cancels. The
-    p-value is twice the smaller tail of the resampled differences beyond zero.
+    Paired: both models are evaluated on the same resamples. The p-value is twice the smaller tail
+    of the resampled differences beyond zero.
 
-    It compares what the metric *reads*. `nll`, `brier`, `accuracy` and `overconfidence` are
-    unbiased and `debiased_ece` nearly so. `ece`, `sece`, `smece` and the like contain noise that
-    depends on how the confidences are spread: two calibrated models of different sharpness read
-    differently, and the test says so. docs/bias.md shows how often.
+    `nll`, `brier`, `accuracy` and `overconfidence` are unbiased and `debiased_ece` nearly so. The
+    bias of `ece`, `sece`, `smece` and similar metrics depends on the distribution of confidence:
+    two calibrated models of different sharpness may differ significantly. See docs/bias.md.
     """
     check_options(level, resamples, "percentile")
     check_units(first)
@@ -66,7 +65,7 @@ def compare(
         if progress is not None:
             progress()
     low, high = quantiles(draws, level)
-    # Not (draws <= 0): a difference of two infinite scores is NaN and speaks for neither side.
+    # Not (draws <= 0): NaN, the difference of two infinite scores, counts for both sides.
     tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
     return Difference(metric(first) - metric(second), low, high, p_value, level)
@@ -94,7 +93,7 @@ def compare_many(
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Correct p-values so that the chance of even one false alarm stays below the level.
+    """Correct p-values for multiple testing (family-wise error rate).
 
     References:
         Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statistics 1979.

@@ -1,4 +1,4 @@
-"""Calibrated references: the same scores, with labels drawn from them."""
+"""Consistency resampling: the same scores, with labels drawn from them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from calibrant.shapes import Index, Values
 
 
 def redrawn(predictions: Predictions, draws: int, *, seed: int) -> Iterator[Predictions]:
-    r"""Give the same scores with labels drawn from them, so calibrated, `draws` times.
+    r"""Yield the same scores with labels drawn from them, which are calibrated, `draws` times.
 
     $$y_i^* \sim p_i$$
 
@@ -23,7 +23,7 @@ def redrawn(predictions: Predictions, draws: int, *, seed: int) -> Iterator[Pred
     best, confidence = predictions.predicted.numpy(), predictions.confidence.numpy()
     for _ in range(draws):
         level = generator.random(len(predictions))
-        # Most labels are the predicted class: only for the others are the classes gone through.
+        # Most labels are the predicted class: only the others need a pass over the classes.
         other = np.flatnonzero(level >= confidence)
         labels = best.copy()
         if len(other):
@@ -36,11 +36,11 @@ def redrawn(predictions: Predictions, draws: int, *, seed: int) -> Iterator[Pred
 
 
 def _drawn(level: Values, best: Index, part: slice, scaled: Chunk, total: Scale) -> Index:
-    """Class other than the best at which the cumulative probability reaches the level."""
+    """Class, except the best, at which the cumulative probability reaches the level."""
     others = scaled.astype(np.float64)
     others[np.arange(len(others)), best[part]] = 0
     reached = np.cumsum(others, axis=1)
-    # Relative to the last sum: rounding must not leave a level beyond the end.
+    # Relative to the last sum, because of rounding.
     return np.asarray(
         (reached <= (level[part] * reached[:, -1])[:, None]).sum(1).clip(max=scaled.shape[1] - 1)
     )

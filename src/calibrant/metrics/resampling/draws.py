@@ -12,10 +12,10 @@ from calibrant.shapes import Values
 
 
 def resampler(metric: MetricFunction, predictions: Predictions) -> Statistic:
-    """Return a function from counts, how often each example was drawn, to the metric.
+    """Return a function from the counts of each example in a resample to the metric.
 
-    Our own metrics (also with options, as `functools.partial`) are prepared once and reweighted.
-    Any other function of Predictions is called on the examples drawn.
+    Metrics of calibrant (or a `functools.partial` of them) are prepared once and reweighted. Other
+    functions of Predictions are called on the resampled examples.
     """
     known = descriptor(metric)
     if known is None:
@@ -31,13 +31,13 @@ def resampler(metric: MetricFunction, predictions: Predictions) -> Statistic:
 
 
 def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Values]:
-    """How often each example occurs in each resample; groups are drawn whole."""
+    """Yield the counts of each example in each resample; groups are drawn as a whole."""
     generator = np.random.default_rng(seed)
     groups = None if predictions.groups is None else predictions.groups.numpy()
     units = len(predictions) if groups is None else int(groups.max()) + 1
     for _ in range(resamples):
         counts = np.zeros(len(predictions))
-        # Where few examples have a weight, a draw may miss all of them.
+        # If few examples have a weight, a resample may contain none of them.
         while not counts @ predictions.example_weights > 0:
             drawn = generator.integers(0, units, units)
             counts = np.bincount(drawn, minlength=units).astype(np.float64)

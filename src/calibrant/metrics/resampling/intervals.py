@@ -24,7 +24,7 @@ JACKKNIFE_BLOCKS = 100
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the range it may plausibly have in the population."""
+    """A value and its confidence interval."""
 
     value: float
     low: float
@@ -47,22 +47,22 @@ def interval(
 ) -> Interval:
     """Bootstrap interval of any metric; the same seed gives the same interval.
 
-    Examples are drawn with replacement; where the predictions have `groups`, whole groups are,
-    because pixels of one image (or visits of one patient) are not independent.
+    Examples are drawn with replacement, or whole groups if the predictions have `groups`, because
+    pixels of one image (or visits of one patient) are not independent.
 
     Args:
-        metric: one of ours, `functools.partial(ece, bins=20)`, or any function of Predictions.
+        metric: of `METRICS`, `functools.partial(ece, bins=20)`, or any function of Predictions.
         predictions: what to measure.
-        level: coverage aimed at.
-        resamples: how many times to draw.
-        seed: of the draws.
-        method: "percentile" takes the quantiles of the resampled values; "basic" mirrors them
+        level: nominal coverage.
+        resamples: number of resamples.
+        seed: of the resamples.
+        method: "percentile" uses the quantiles of the resampled values; "basic" reflects them
             about the value; "bca" corrects the quantiles for bias and skewness. Resampling adds
-            noise to a binned error once more, so percentiles lie too high and "basic", which
-            turns that shift round, covers the true error far more often: see docs/bias.md.
-            With each of them, zero is taken into the interval of a calibration error if
-            calibrated predictions with the same scores would read as much.
-        progress: called after each draw, to move a progress bar.
+            bias to a binned error, so percentiles are too high, and "basic", which reverses the
+            bias, has much better coverage: see docs/bias.md. With all of them the interval of a
+            calibration error is extended to zero if calibrated predictions with the same scores
+            have errors as large.
+        progress: called after each resample.
 
     References:
         Efron, Better Bootstrap Confidence Intervals, JASA 1987.
@@ -95,7 +95,7 @@ def intervals(
     method: Method = "basic",
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Interval]:
-    """Intervals of several metrics from the same draws; options as in `interval`."""
+    """Intervals of several metrics from the same resamples; options as in `interval`."""
     check_options(level, resamples, method)
     check_units(predictions)
     values = {name: metric(predictions) for name, metric in metrics.items()}
@@ -111,7 +111,7 @@ def intervals(
         known = descriptor(metrics[name])
         low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
         if low == high and row.min() < row.max():
-            # Mirrored and cut at the end of the range, nothing is left; the quantiles still say.
+            # Reflected and clipped to a single point: use the quantiles.
             low, high = quantiles(row, level)
         found[name] = Interval(value, float(low), float(high), level)
     return _with_zero(found, metrics, predictions, seed)
@@ -123,12 +123,12 @@ def _with_zero(
     predictions: Predictions,
     seed: int,
 ) -> dict[str, Interval]:
-    """Take zero into the interval of an error that calibrated predictions would show as well.
+    """Extend the interval to zero if calibrated predictions have errors as large.
 
-    No bootstrap covers an error of zero, because resampling adds noise to an error that cannot
-    be negative. So calibrated predictions are drawn from the same scores, just as many as make it
-    a test: where all of 19 read less, there is an error at the level of 5 %. Otherwise all from
-    zero to the reading is plausible.
+    Bootstrap intervals do not cover an error of zero, because resampling adds noise to an error
+    that cannot be negative. So calibrated predictions are drawn from the same scores, as many as
+    a test needs: if all of 19 have smaller errors, the error is significant at 5 %. Otherwise the
+    interval includes zero and the value.
     """
     doubtful = {
         name
@@ -141,7 +141,7 @@ def _with_zero(
         return found
     draws = math.ceil(1 / (1 - found[min(doubtful)].level) - 1e-9) - 1
     plausible: dict[str, Interval] = {}
-    # What there was to warn about was said when the value itself was taken.
+    # Computing the value itself has already warned.
     with without_warnings():
         for calibrated in redrawn(predictions, draws, seed=seed):
             for name in doubtful - set(plausible):
@@ -171,7 +171,7 @@ def _bounds(
 def _bca(
     value: float, draws: Values, level: float, statistic: Statistic, predictions: Predictions
 ) -> tuple[float, float]:
-    """Bias-corrected and accelerated; leaves out blocks, since n evaluations would be too many."""
+    """Bias-corrected and accelerated, with a block jackknife instead of n evaluations."""
     size = len(draws)
     below = (int((draws < value).sum()) + int((draws <= value).sum())) / 2
     bias = stats.norm.ppf(np.clip(below / size, 1 / (size + 1), size / (size + 1)))
@@ -192,13 +192,13 @@ def _bca(
 
 def quantiles(draws: Values, level: float) -> tuple[float, float]:
     """Bounds between which `level` of the draws lie."""
-    # An order statistic, not a mean of two: stays right where some draws are infinite.
+    # An order statistic, not an interpolation: some values may be infinite.
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)
 
 
 def check_options(level: float, resamples: int, method: str) -> None:
-    """Refuse a level, a number of resamples or a method that means nothing."""
+    """Refuse an invalid level, number of resamples or method."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:

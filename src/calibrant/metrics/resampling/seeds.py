@@ -8,21 +8,21 @@ import numpy as np
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling.intervals import Interval
 
-# Half the width of the middle 95 % of a normal distribution, in standard deviations.
+# The 97.5 % quantile of the standard normal distribution.
 WIDTH = 1.959964
 
 
 def over_runs(
     metric: str, readings: Iterable[tuple[float | None, float | None, float | None]]
 ) -> Interval | None:
-    """Mean over trainings, with the interval of a single one: examples and seeds both vary.
+    """Mean over trainings, with an interval for a single training.
 
-    The two are added as independent: the mean square distance to the ends of the intervals over
-    examples, and the spread of the values over seeds. None if no training has a value.
+    Combines two independent sources of variance: test examples (mean square distance to the ends
+    of the intervals) and seeds (standard deviation of the values). None without values.
 
     Args:
-        metric: its name; the interval stays within what the metric can be.
-        readings: value, low and high of each training; None where there is none.
+        metric: its name; the interval is clipped to the range of the metric.
+        readings: value, low and high of each training; None if missing.
 
     Examples:
         >>> print(over_runs("nll", [(0.1, 0.07, 0.12), (0.2, 0.17, 0.22)]))
@@ -33,7 +33,7 @@ def over_runs(
     if len(value) == 0:
         return None
     spread = WIDTH * value.std(ddof=1) if len(value) > 1 else 0.0
-    # An end that is not known adds nothing.
+    # Missing ends add nothing.
     down, up = (
         np.hypot(np.sqrt(np.nan_to_num(side**2).mean()), spread)
         for side in (value - low, high - value)

@@ -1,11 +1,11 @@
-"""Layers that are replaced while curvature is measured: the same derivatives as torch's own."""
+"""Layers that are replaced while curvature is measured have the derivatives of torch's own."""
 
 import pytest
 import torch
 from torch import nn
 from torch.autograd import grad
 
-from calibrant.curvature.layers import mixes_examples, quick
+from calibrant.curvature.layers import mixes_examples, twice_differentiable
 
 LAYERS = {
     "plain": (lambda: nn.Conv2d(2, 4, 3), (2, 5, 5)),
@@ -25,9 +25,9 @@ def derivatives(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     inputs = [x, *layer.parameters()]
     out = layer(x)
     generator = torch.Generator().manual_seed(1)
-    slopes = grad(out.square().sum(), inputs, create_graph=True)
-    along = [torch.randn(each.shape, generator=generator).double() for each in slopes]
-    return [out, *slopes, *grad(slopes, inputs, along)]
+    gradients = grad(out.square().sum(), inputs, create_graph=True)
+    vectors = [torch.randn(each.shape, generator=generator).double() for each in gradients]
+    return [out, *gradients, *grad(gradients, inputs, vectors)]
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -38,7 +38,7 @@ def test_values_and_both_derivatives_are_those_of_torch(case):
         each += torch.rand(each.shape).to(each.dtype)
     x = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
     expected = derivatives(layer, x)
-    with quick(layer, twice=True):
+    with twice_differentiable(layer, twice=True):
         found = derivatives(layer, x)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
@@ -47,10 +47,10 @@ def test_values_and_both_derivatives_are_those_of_torch(case):
 
 
 @pytest.mark.parametrize("twice", [True, False])
-def test_a_vector_that_is_pulled_back_is_differentiated_either_way(twice):
+def test_a_vector_jacobian_product_is_differentiable_in_its_vector(twice):
     layer = nn.Conv2d(2, 4, 3, padding=1).double()
     x = torch.randn(3, 2, 4, 4, dtype=torch.float64, requires_grad=True)
-    with quick(layer, twice=twice):
+    with twice_differentiable(layer, twice=twice):
         out = layer(x)
     given = torch.zeros_like(out).requires_grad_()
     pulled = grad(out, [x, *layer.parameters()], given, create_graph=True)
@@ -62,16 +62,13 @@ def test_a_vector_that_is_pulled_back_is_differentiated_either_way(twice):
         tuple(along),
     )[1]
     assert torch.allclose(found, forward, atol=1e-12)
+    # An image without a batch axis.
+    expected = layer(x[0])
+    with twice_differentiable(layer, twice=twice):
+        assert torch.allclose(layer(x[0]), expected)
 
 
-def test_one_image_without_a_batch_is_convolved():
-    layer, x = nn.Conv2d(2, 4, 3).double(), torch.randn(2, 5, 5).double()
-    expected = layer(x)
-    with quick(layer, twice=True):
-        assert torch.allclose(layer(x), expected)
-
-
-def test_what_others_have_replaced_is_left_alone():
+def test_a_forward_that_other_code_has_replaced_is_kept():
     class Doubled(nn.Conv2d):
         def forward(self, x):
             return 2 * super().forward(x)
@@ -80,12 +77,12 @@ def test_what_others_have_replaced_is_left_alone():
     patched.forward = lambda x: x + 1
     x = torch.ones(1, 1, 2, 2)
     before = own(x), patched(x)
-    with quick(nn.ModuleList([own, patched]), twice=True):
+    with twice_differentiable(nn.ModuleList([own, patched]), twice=True):
         torch.testing.assert_close(own(x), before[0])
         assert torch.equal(patched(x), before[1])
     assert torch.equal(patched(x), before[1])
 
 
-def test_only_norms_without_running_statistics_mix_examples():
+def test_only_batch_norms_without_running_statistics_mix_examples():
     assert mixes_examples(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
     assert not mixes_examples(nn.Sequential(nn.BatchNorm1d(2), nn.LayerNorm(2)))
