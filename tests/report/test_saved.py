@@ -100,7 +100,7 @@ def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(fol
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("study.json", "{", "study.json is damaged: remove it and run"),
+        ("study.json", "{", "study.json is damaged: remove it and re-run"),
         ("study.json", "[]", "study.json is damaged"),
         ("study.json", '{"study": {}}', "study.json is damaged"),
         ("cells.json", '{"cells": 3}', "cells.json is damaged"),
