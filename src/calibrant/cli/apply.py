@@ -120,7 +120,7 @@ def _note_zeros(predictions: "calibrant.predictions.Predictions") -> None:
     if predictions.zero_probs:
         warnings.warn(
             f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
-            "are exactly 0: taken as 1e-38",
+            "are exactly 0: replaced by 1e-38",
             stacklevel=2,
         )
 
