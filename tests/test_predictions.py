@@ -221,7 +221,7 @@ def test_concat_mixes_logits_with_probabilities():
 
 def test_concat_refuses_groups_in_some_parts_only():
     p = random_predictions(groups=np.arange(50))
-    with pytest.raises(ValueError, match=r"part 1 has groups, part 0 has none: give groups=\.\.\."):
+    with pytest.raises(ValueError, match=r"part 1 has groups, part 0 has none: pass groups=\.\.\."):
         Predictions.concat([random_predictions(), p])
 
 

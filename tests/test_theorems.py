@@ -158,8 +158,8 @@ class TestTheBestLogits:
             logits = torch.tensor((uv[:k] - uv[k:])[None], requires_grad=True)
             value = logit_norm(logits, torch.tensor([0]), alpha=0).sum()
             value.backward()
-            slope = logits.grad[0].numpy()
-            both = np.concatenate([slope, -slope]) + alpha
+            gradient = logits.grad[0].numpy()
+            both = np.concatenate([gradient, -gradient]) + alpha
             return value.item() + alpha * uv.sum(), both
 
         found = minimize(

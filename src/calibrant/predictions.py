@@ -186,7 +186,7 @@ class Predictions:
         if len(set(grouped)) > 1:
             raise ValueError(
                 f"part {grouped.index(True)} has groups, part {grouped.index(False)} has none: "
-                "give groups=... to every part or to none"
+                "pass groups=... to every part or to none"
             )
         if len({part._scores.kind for part in parts}) > 1:
             parts = [part.map(lambda logits: logits) for part in parts]

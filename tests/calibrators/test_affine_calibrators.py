@@ -1,5 +1,7 @@
 """Vector, matrix, Dirichlet and structured scaling: exact optima, limits, refusals."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrant import Predictions, metrics
 from calibrant.calibrators import (
+    CALIBRATORS,
     DirichletCalibration,
     FocalStructuredMatrixScaling,
     FocalStructuredVectorScaling,
@@ -17,6 +20,8 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
+    select,
+    vector_matrix,
 )
 from calibrant.calibrators.affine import Data, Ridge, fit_diagonal, fit_full
 from calibrant.calibrators.structured import mix_uniform
@@ -178,3 +183,40 @@ def test_wrong_shapes_and_values_are_refused(as_a_user_runs_it):
         MatrixScaling(classes=3, weight=one[:, None] * one / 0, bias=one)
     with pytest.raises(ValueError, match=r"mix must lie in \[0, 1\), got 1"):
         StructuredVectorScaling(classes=3, temperature=1.0, mix=1.0, scale=one, bias=one)
+
+
+MATRICES = ["matrix", "dirichlet", "structured_matrix", "focal_structured_matrix"]
+
+
+@pytest.mark.filterwarnings("ignore:.*classes never occur")
+def test_matrices_beyond_the_memory_limit_are_refused_before_any_is_allocated():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(300, 10_000)).astype(np.float32) * 3
+    many = Predictions(logits, generator.integers(0, 10_000, 300))
+    words = "10,000 x 10,000 .* about 48.4 GB of memory, the limit is 2.0 GB; use vector"
+    for name in MATRICES:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match=words):
+                CALIBRATORS[name].fit(many)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        # A single matrix of float64 would be 800 MB.
+        assert peak < 10 * 2**20
+    found = select(many, candidates=["identity", *MATRICES], folds=2, resamples=20)
+    assert (found.name, list(found.skipped)) == ("identity", MATRICES)
+    assert "skipped: structured_matrix: fitting a matrix of 10,000 x 10,000" in str(found)
+    vector_matrix.refuse_large(2000)
+    with pytest.raises(ValueError, match="2,100 x 2,100"):
+        vector_matrix.refuse_large(2100)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_the_limit_is_on_the_memory_of_a_fit(name, monkeypatch):
+    needed = 8 * vector_matrix.COPIES * 4 * 5
+    monkeypatch.setattr(vector_matrix, "MAX_BYTES", needed)
+    CALIBRATORS[name].fit(drawn(400, 4))
+    monkeypatch.setattr(vector_matrix, "MAX_BYTES", needed - 1)
+    with pytest.raises(ValueError, match="fitting a matrix of 4 x 4 classes needs about"):
+        CALIBRATORS[name].fit(drawn(400, 4))

@@ -181,36 +181,55 @@ def choose(scores: dict, lows: dict, sizes: dict | None = None) -> tuple:
     return module._choose(order, scores, sizes, gaps(order[0], order[1:]), gaps)
 
 
-class TestATie:
-    def test_is_within_one_percent_of_the_score(self):
-        scores = {"temperature": 1.0, "vector": 1.0099, "platt": 1.0101}
-        assert choose(scores, {}) == ("temperature", ("temperature", "vector"))
+VECTOR_APART = {("vector", "temperature"): 0.001}
 
-    def test_is_not_significantly_different(self):
-        scores = {"temperature": 1.0, "vector": 1.001, "platt": 1.002}
-        found = choose(scores, {("vector", "temperature"): 1e-9})
-        assert found == ("temperature", ("temperature", "platt"))
 
-    def test_may_be_too_far_to_be_selected_as_simpler(self):
-        scores = {"vector": 1.0, "structured_vector": 1.0019, "temperature": 1.0021}
-        sizes = {"vector": 8, "structured_vector": 7, "temperature": 1}
-        assert choose(scores, {}, sizes) == ("structured_vector", tuple(scores))
-
-    def test_with_a_parametric_one_includes_a_nonparametric_one_that_leads_by_chance(self):
-        scores = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
-        assert choose(scores, {}) == ("temperature", ("irm", "temperature", "vector"))
-        # Leading by more than the tolerance, but not significantly: no tie, and not selected.
-        scores["irm"] = 0.98
-        assert choose(scores, {}) == ("temperature", ("temperature", "vector"))
-
-    def test_is_measured_against_the_parametric_one(self):
-        scores = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
-        found = choose(scores, {("vector", "temperature"): 0.001})
-        assert found == ("temperature", ("irm", "temperature"))
-        found = choose(scores, {("vector", "irm"): 0.001})
-        assert found == ("temperature", ("irm", "temperature", "vector"))
-
-    def test_with_a_significantly_better_nonparametric_one_includes_others_near_it(self):
-        scores = {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0}
-        found = choose(scores, {("temperature", "irm"): 0.001})
-        assert found == ("irm", ("irm", "isotonic"))
+@pytest.mark.parametrize(
+    ("scores", "lows", "sizes", "expected"),
+    [
+        # Within one percent of the score.
+        ({"temperature": 1.0, "vector": 1.0099, "platt": 1.0101}, {}, None, "temperature vector"),
+        # Not significantly worse.
+        (
+            {"temperature": 1.0, "vector": 1.001, "platt": 1.002},
+            VECTOR_APART,
+            None,
+            "temperature platt",
+        ),
+        # Nonparametric ones tie, but are not selected while they lead by chance.
+        ({"irm": 0.995, "temperature": 1.0, "vector": 1.004}, {}, None, "temperature irm vector"),
+        ({"irm": 0.98, "temperature": 1.0, "vector": 1.004}, {}, None, "temperature vector"),
+        # Differences are those to the parametric one.
+        (
+            {"irm": 0.995, "temperature": 1.0, "vector": 1.004},
+            VECTOR_APART,
+            None,
+            "temperature irm",
+        ),
+        (
+            {"irm": 0.995, "temperature": 1.0, "vector": 1.004},
+            {("vector", "irm"): 0.001},
+            None,
+            "temperature irm vector",
+        ),
+        # A significantly better nonparametric one is selected.
+        (
+            {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0},
+            {("temperature", "irm"): 0.001},
+            None,
+            "irm isotonic",
+        ),
+        # The simplest within 0.2 percent is selected.
+        (
+            {"vector": 1.0, "structured_vector": 1.0019, "temperature": 1.0021},
+            {},
+            {"vector": 8, "structured_vector": 7, "temperature": 1},
+            "structured_vector vector temperature",
+        ),
+    ],
+)
+def test_the_selected_one_and_its_ties(scores, lows, sizes, expected):
+    chosen, *others = expected.split()
+    name, ties = choose(scores, lows, sizes)
+    assert name == chosen
+    assert list(ties) == sorted([chosen, *others], key=lambda each: scores[each])

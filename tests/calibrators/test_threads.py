@@ -58,29 +58,6 @@ def test_eight_threads_give_the_results_of_one_and_restore_process_settings():
         assert blas_threads() == before
 
 
-def test_overlapping_selections_do_not_change_warning_filters():
-    filters = list(warnings.filters)
-    inside, leave = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
-
-    def work(number):
-        def wait():
-            inside[number].set()
-            assert leave[number].wait(60)
-
-        select(examples(60), candidates=["temperature"], folds=2, resamples=5, progress=wait)
-
-    # The first to start is the first to end.
-    with ThreadPoolExecutor(2) as pool:
-        jobs = []
-        for number in range(2):
-            jobs.append(pool.submit(work, number))
-            assert inside[number].wait(60)
-        for number in range(2):
-            leave[number].set()
-            jobs[number].result()
-    assert warnings.filters == filters
-
-
 def the_last_fit_restores_the_threads_of_blas():
     before = blas_threads()
     assert set(before.values()) == {min(2, os.cpu_count())}

@@ -82,7 +82,7 @@ class TestEveryGraph:
         assert os.listdir(tmp_path) == ["cal.onnx"]
 
 
-def mixed(logits, weights, temperature=2.0):
+def mixture(logits, weights, temperature=2.0):
     """Ensemble temperature scaling, written out."""
     z = torch.from_numpy(logits).double()
     k = z.shape[1]
@@ -95,13 +95,13 @@ def test_a_component_of_weight_zero_is_skipped(weights):
     logits = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     tensor = torch.tensor(weights, dtype=torch.float64)
     found = result(builders.ensemble_temperature, logits, temperature=2.0, weights=tensor)
-    np.testing.assert_allclose(found, mixed(logits, weights), atol=1e-6)
+    np.testing.assert_allclose(found, mixture(logits, weights), atol=1e-6)
 
 
 @pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
 def test_structured_scaling_smooths_first(mix):
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    smoothed = mixed(logits, (1 - mix, 0, mix)).log()
+    smoothed = mixture(logits, (1 - mix, 0, mix)).log()
     scale, bias = torch.tensor([[1.5, 0.5, 1.0], [0.3, 0.0, -0.2]], dtype=torch.float64)
     weight = torch.tensor([[1.0, 0.2, 0], [0, 1, 0.5], [-0.3, 0, 2]], dtype=torch.float64)
     given = {"temperature": 2.0, "mix": mix, "bias": bias}

@@ -17,7 +17,7 @@ def refused(path, words, requested=("logits",), **limits):
 
 
 def zigzag(value):
-    """A whole number as Thrift's compact encoding stores it."""
+    """An integer in the compact encoding of Thrift."""
     value, out = value << 1, b""
     while value > 127:
         value, out = value >> 7, out + bytes([value & 127 | 128])
@@ -235,7 +235,7 @@ def test_a_file_without_row_groups_has_no_rows(path):
     assert read["y"].shape == (0,)
 
 
-# Field 1 is the i32 3, field 2 a truth value, field 3 a list of the binaries `a` and `bc`.
+# Field 1 is the i32 3, field 2 a boolean, field 3 a list of the binaries `a` and `bc`.
 RECORD = b"\x15\x06\x11\x19\x28\x01a\x02bc\x00"
 
 

@@ -141,7 +141,7 @@ def test_any_classifier_is_calibrated(base, classes):
     x, y = make_classification(600, 8, n_informative=5, n_classes=classes, random_state=0)
     names = np.array(["c", "a", "b"])[y]
     with warnings.catch_warnings():
-        # A forest is certain of some answers: those probabilities are taken as 1e-38.
+        # A forest is certain of some answers: those probabilities are replaced by 1e-38.
         warnings.filterwarnings("ignore", "[0-9]+ of [0-9]+ probabilities are exactly 0")
         found = CalibratedClassifier(base).fit(x[:400], names[:400])
     assert found.classes_.tolist() == sorted(set(names))

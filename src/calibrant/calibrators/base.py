@@ -149,19 +149,16 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
     logits = predictions.logits
     _refuse_masked_labels(predictions, logits)
     possible = ever_allowed(logits)
-    for what, absent in (
-        ("never occur", (present == 0) & possible),
-        ("are masked in every example", ~possible),
-    ):
-        if not absent.any():
-            continue
-        which = f"{absent.sum()} of {len(absent)} classes {what}: {listed(predictions, absent)}"
-        if every_class and what == "never occur":
+    absent = {"never occur": (present == 0) & possible, "are masked in every example": ~possible}
+    for what, which in absent.items():
+        text = f"{which.sum()} of {len(which)} classes {what}: {listed(predictions, which)}"
+        if every_class and what == "never occur" and which.any():
             raise ValueError(
-                f"cannot fit, {which}; use one of temperature, structured_vector, "
+                f"cannot fit, {text}; use one of temperature, structured_vector, "
                 "structured_matrix, or examples of every class"
             )
-        warn(f"{which}; their parameters are not fitted", stacklevel=3)
+        if which.any():
+            warn(f"{text}; their parameters are not fitted", stacklevel=3)
     if predictions.zero_probs:
         warn(
             f"{predictions.zero_probs} of {logits.numel()} probabilities are exactly 0: "
@@ -190,14 +187,8 @@ def listed(predictions: Predictions, which: np.ndarray) -> str:
     return shown + (f" and {len(at) - SHOWN} more" if len(at) > SHOWN else "")
 
 
-def made_from(
-    predictions: Predictions,
-    *,
-    converged: bool = True,
-    gradient_norm: float = 0.0,
-    remark: str = "",
-) -> Fit:
-    """Record the data and the end of a fit; warn if it did not converge."""
-    if not converged:
+def made_from(predictions: Predictions, gradient_norm: float = 0.0, remark: str = "") -> Fit:
+    """Record the data and the end of a fit; a remark, which is a warning, means no convergence."""
+    if remark:
         warn(remark, stacklevel=3)
-    return Fit(len(predictions), predictions.sha256, converged, gradient_norm, remark)
+    return Fit(len(predictions), predictions.sha256, not remark, gradient_norm, remark)

@@ -116,9 +116,7 @@ class EnsembleTemperature(Calibrator):
             classes=predictions.classes,
             temperature=1 / best.inverse,
             weights=torch.from_numpy(best.weights),
-            origin=made_from(
-                predictions, converged=converged, gradient_norm=abs(best.first), remark=remark
-            ),
+            origin=made_from(predictions, abs(best.first), remark),
         )
 
     def log_probs(self, logits: Logits) -> Logits:

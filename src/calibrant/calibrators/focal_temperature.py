@@ -106,9 +106,7 @@ class FocalTemperatureScaling(Calibrator):
             classes=predictions.classes,
             temperature=temperature,
             gamma=gamma,
-            origin=made_from(
-                predictions, converged=not remark, gradient_norm=gradient, remark=remark
-            ),
+            origin=made_from(predictions, gradient, remark),
         )
 
     def log_probs(self, logits: Logits) -> Logits:

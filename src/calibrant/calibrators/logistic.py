@@ -1,7 +1,7 @@
 """Logistic functions of the log-odds of a class: Platt, beta and quadratic scaling."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,6 @@ from calibrant.calibrators.base import check_tensor, fitting_logits, listed, mad
 from calibrant.calibrators.logistic_solver import Solved, solve
 from calibrant.calibrators.one_versus_rest import (
     FARTHEST,
-    FittingOdds,
     Odds,
     OneVersusRest,
     fitting_odds,
@@ -25,7 +24,7 @@ from calibrant.calibrators.one_versus_rest import (
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 
-# Scores (classes times examples) fitted at once: the ten arrays of a step stay in cache.
+# Scores (classes times examples) of classes fitted at once: ten arrays of them stay in cache.
 ELEMENTS = 1 << 17
 
 Terms = Float[Tensor, "d n m"]
@@ -73,23 +72,27 @@ class LogisticScaling(OneVersusRest):
                 for a class with a examples of its own and b others. Helps with few examples.
         """
         logits = fitting_logits(predictions, every_class=True)
-        solved = _fit(
-            *fitting_odds(logits, predictions.example_weights),
-            predictions,
-            terms=cls.terms,
-            identity=np.array(cls.identity),
-            nonnegative=cls.nonnegative,
-            smooth=smooth_targets,
-        )
+        odds, weights = fitting_odds(logits, predictions.example_weights)
+        labels, identity = predictions.labels.numpy(), np.array(cls.identity)
+
+        def of_classes(part: slice) -> Solved:
+            own = is_class(labels, part, predictions.classes)
+            targets = own.astype(np.float64)
+            counts = weights if weights.ndim == 1 else weights[part]
+            if smooth_targets:
+                inside = (targets * counts).sum(1, keepdims=True)
+                outside = counts.sum(-1, keepdims=True) - inside
+                targets = np.where(own, (inside + 1) / (inside + 2), 1 / (outside + 2))
+            terms = cls.terms(torch.from_numpy(odds[part]).T).permute(2, 0, 1).contiguous()
+            return solve(terms.numpy(), targets, counts, identity, cls.nonnegative)
+
+        parts = list(map_chunks(of_classes, torch.from_numpy(odds), elements=ELEMENTS))
+        solved = Solved(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        gradient, remark = float(np.abs(solved.gradient).max()), _remark(solved, predictions)
         return cls(
             classes=predictions.classes,
             coefficients=torch.from_numpy(solved.coefficients),
-            origin=made_from(
-                predictions,
-                converged=bool(solved.converged.all()),
-                gradient_norm=float(np.abs(solved.gradient).max()),
-                remark=_remark(solved, predictions),
-            ),
+            origin=made_from(predictions, gradient, remark),
         )
 
     def map_odds(self, odds: Odds) -> Odds:
@@ -192,31 +195,3 @@ def _remark(solved: Solved, predictions: Predictions) -> str:
         f"no best fit for {which}: separable from the rest, "
         "coefficients are regularised towards the identity"
     )
-
-
-def _fit(
-    odds: FittingOdds,
-    weights: np.ndarray,
-    predictions: Predictions,
-    *,
-    terms: Callable[[Odds], Terms],
-    identity: np.ndarray,
-    nonnegative: tuple[int, ...],
-    smooth: bool,
-) -> Solved:
-    """Fit all classes, as many at a time as fit in cache."""
-    labels = predictions.labels.numpy()
-
-    def of_classes(part: slice) -> Solved:
-        own = is_class(labels, part, predictions.classes)
-        targets = own.astype(np.float64)
-        counts = weights if weights.ndim == 1 else weights[part]
-        if smooth:
-            inside = (targets * counts).sum(1, keepdims=True)
-            outside = counts.sum(-1, keepdims=True) - inside
-            targets = np.where(own, (inside + 1) / (inside + 2), 1 / (outside + 2))
-        block = terms(torch.from_numpy(odds[part]).T).permute(2, 0, 1).contiguous().numpy()
-        return solve(block, targets, counts, identity, nonnegative)
-
-    parts = list(map_chunks(of_classes, torch.from_numpy(odds), elements=ELEMENTS))
-    return Solved(*(np.concatenate(each) for each in zip(*parts, strict=True)))

@@ -172,7 +172,7 @@ class FocalStructuredMatrixScaling(FocalFirst, StructuredMatrixScaling):
 
 
 def mix_uniform(log_probs: Logits, mix: float, masked: Mask | None = None) -> Logits:
-    """Log of probabilities mixed with a fraction `mix` of the uniform ones over allowed classes."""
+    """Log of a mixture with a fraction `mix` of the uniform distribution over allowed classes."""
     if not mix:
         return log_probs
     added = mix / allowed_counts(masked, log_probs.shape[1])

@@ -82,16 +82,8 @@ class TemperatureScaling(Calibrator):
                 only without an optimum: all predictions correct, or uninformative logits.
         """
         found = best_inverse(predictions, fitting_logits(predictions), bounds=bounds)
-        return cls(
-            classes=predictions.classes,
-            temperature=1 / found.inverse,
-            origin=made_from(
-                predictions,
-                converged=found.converged,
-                gradient_norm=abs(found.derivatives.first),
-                remark=found.remark,
-            ),
-        )
+        origin = made_from(predictions, abs(found.derivatives.first), found.remark)
+        return cls(classes=predictions.classes, temperature=1 / found.inverse, origin=origin)
 
     def log_probs(self, logits: Logits) -> Logits:
         """Divide, and normalise."""

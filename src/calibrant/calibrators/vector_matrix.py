@@ -58,7 +58,7 @@ def from_solution(
     tensors = {kind.weight_field: found.weight * factor, "bias": found.bias}
     return kind(
         classes=predictions.classes,
-        origin=made_from(predictions, converged=found.converged, gradient_norm=norm, remark=remark),
+        origin=made_from(predictions, norm, remark),
         **others,
         **{name: torch.from_numpy(value) for name, value in tensors.items()},
     )
@@ -124,9 +124,8 @@ class VectorScaling(DiagonalMap):
 
         A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
         """
-        logits = fitting_logits(predictions, every_class=True).double()
-        inverse = best_inverse(predictions, logits).inverse
-        found = fit_diagonal(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST))
+        inverse, data = _tempered(predictions)
+        found = fit_diagonal(data, Ridge(LEAST, LEAST))
         return from_solution(cls, predictions, found, factor=inverse)
 
 
@@ -151,9 +150,8 @@ class MatrixScaling(MatrixMap):
         """
         refuse_large(predictions.classes)
         refuse_few(predictions)
-        logits = fitting_logits(predictions, every_class=True).double()
-        inverse = best_inverse(predictions, logits).inverse
-        found = fit_full(data_of(predictions, logits.numpy() * inverse), Ridge(LEAST, LEAST, LEAST))
+        inverse, data = _tempered(predictions)
+        found = fit_full(data, Ridge(LEAST, LEAST, LEAST))
         return from_solution(cls, predictions, found, factor=inverse)
 
 
@@ -225,6 +223,13 @@ def refuse_few(predictions: Predictions) -> None:
             f"a {k} x {k} matrix and a bias need at least {k * (k + 1):,} examples, got "
             f"{len(predictions):,}; structured_matrix is regularised and needs fewer"
         )
+
+
+def _tempered(predictions: Predictions) -> tuple[float, Data]:
+    """Fit 1/T, and return it with the data of the tempered logits."""
+    logits = fitting_logits(predictions, every_class=True).double()
+    inverse = best_inverse(predictions, logits).inverse
+    return inverse, data_of(predictions, logits.numpy() * inverse)
 
 
 def data_of(predictions: Predictions, scores: np.ndarray) -> Data:
