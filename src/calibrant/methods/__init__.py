@@ -14,13 +14,7 @@ from calibrant.methods.cals_alm import CalsAlm
 from calibrant.methods.class_margins import CalsHr, MarginSmoothing
 from calibrant.methods.gamma_net import GammaNet
 from calibrant.methods.meta_smoothing import MetaSmoothing
-from calibrant.methods.plain import (
-    TERMS,
-    Plain,
-    WithTerm,
-    balanced_softmax,
-    logit_adjustment,
-)
+from calibrant.methods.plain import TERMS, Plain, WithTerm, balanced_softmax, logit_adjustment
 from calibrant.methods.settings import meant, settings_of
 
 # Logit adjustment: a setting of every method except those that are logit adjustment themselves.
@@ -72,7 +66,6 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
 
     Args:
         name: of the method.
-        classes: k.
         settings: of the method, and `adjust` for long-tailed data: the multiple of the log class
             frequency that is added to the logits in training only (1 is the usual logit
             adjustment).

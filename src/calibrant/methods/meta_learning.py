@@ -14,13 +14,7 @@ from calibrant.losses.sece import Form, check_kernel
 from calibrant.losses.settings import at_least, integer, one_of
 from calibrant.methods.base import Method, Ranks
 from calibrant.methods.heads import ForwardPass, forward_with_features
-from calibrant.methods.lookahead import (
-    Lookahead,
-    Loss,
-    LossGradient,
-    closed_form,
-    double_backward,
-)
+from calibrant.methods.lookahead import Lookahead, Loss, LossGradient, closed_form, double_backward
 from calibrant.model_modes import evaluating
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
