@@ -1,4 +1,4 @@
-"""Add class-adaptive label smoothing to a training loop of your own: see the lines marked (*)."""
+"""Add class-adaptive label smoothing (CALS-ALM) to your own training loop: the lines marked (*)."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from calibrant import Predictions, metrics
 from calibrant.data import Batch
 from calibrant.methods import CalsAlm
 
-# Data and network of your own: here five clouds in twenty dimensions, and too few points of them.
+# Your own data and network: here five Gaussian classes in twenty dimensions, with few examples.
 draw = torch.Generator().manual_seed(0)
 centres = 0.45 * torch.randn(5, 20, generator=draw)
 labels = torch.randint(5, (4800,), generator=draw)
@@ -16,7 +16,7 @@ train, val, test = inputs.split([400, 400, 4000])
 train_labels, val_labels, test_labels = labels.split([400, 400, 4000])
 
 
-def trained(method: CalsAlm | None) -> nn.Module:
+def train_model(method: CalsAlm | None) -> nn.Module:
     """Train with cross entropy, or with a method."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
@@ -33,11 +33,11 @@ def trained(method: CalsAlm | None) -> nn.Module:
             optimizer.step()
         if method is not None:
             found = Predictions(model.eval()(val).detach(), val_labels)  # (*)
-            method.after_epoch(found)  # (*) multipliers move
+            method.after_epoch(found)  # (*) updates the multipliers
             model.train()
     return model.eval()
 
 
 for name, method in (("cross entropy", None), ("cals_alm", CalsAlm(5, margin=4.0))):
-    found = Predictions(trained(method)(test).detach(), test_labels)
+    found = Predictions(train_model(method)(test).detach(), test_labels)
     print(f"{name:14} accuracy {metrics.accuracy(found):.3f}  ECE {metrics.ece(found):.3f}")

@@ -1,4 +1,4 @@
-"""Add a learnt gamma to a training loop of your own: the lines marked (*) are all it takes."""
+"""Add a gamma per example (gamma-net) to your own training loop: the lines marked (*)."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from calibrant import Predictions, metrics
 from calibrant.data import Batch
 from calibrant.methods import GammaNet
 
-# Data and network of your own: here five clouds in twenty dimensions, and too few points of them.
+# Your own data and network: here five Gaussian classes in twenty dimensions, with few examples.
 draw = torch.Generator().manual_seed(0)
 centres = 0.45 * torch.randn(5, 20, generator=draw)
 labels = torch.randint(5, (4800,), generator=draw)
@@ -16,7 +16,7 @@ train, held_out, val, test = inputs.split([400, 400, 400, 3600])
 train_labels, held_out_labels, val_labels, test_labels = labels.split([400, 400, 400, 3600])
 
 
-def trained(method: GammaNet | None) -> nn.Module:
+def train_model(method: GammaNet | None) -> nn.Module:
     """Train with cross entropy, or with a method."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
@@ -28,7 +28,7 @@ def trained(method: GammaNet | None) -> nn.Module:
                 loss = nn.functional.cross_entropy(model(batch.inputs), batch.labels)
             else:
                 meta = Batch(held_out, held_out_labels, torch.arange(len(held_out)))  # (*)
-                # At first a network is not sure enough, and gamma would run to zero.
+                # At first the network is under-confident, and gamma would go to zero.
                 if epoch >= 5:  # (*)
                     method.before_step(model, batch, meta, lr=0.05)  # (*) every step, or fewer
                 loss = method.loss(model, batch).mean()  # (*)
@@ -37,14 +37,11 @@ def trained(method: GammaNet | None) -> nn.Module:
             optimizer.step()
         if method is not None:
             found = Predictions(model.eval()(val).detach(), val_labels)  # (*)
-            method.after_epoch(found)  # (*) warns where learning gamma went wrong
+            method.after_epoch(found)  # (*) warns if learning gamma failed
             model.train()
     return model.eval()
 
 
-for name, method in (
-    ("cross entropy", None),
-    ("gamma_net", GammaNet(5, meta_lr=0.003)),
-):
-    found = Predictions(trained(method)(test).detach(), test_labels)
+for name, method in (("cross entropy", None), ("gamma_net", GammaNet(5, meta_lr=0.003))):
+    found = Predictions(train_model(method)(test).detach(), test_labels)
     print(f"{name:14} accuracy {metrics.accuracy(found):.3f}  ECE {metrics.ece(found):.3f}")

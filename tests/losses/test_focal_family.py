@@ -9,14 +9,7 @@ from scipy.special import lambertw
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from calibrant.losses import (
-    balancing_gamma,
-    cross_entropy,
-    dual_focal,
-    flsd,
-    focal,
-    inverse_focal,
-)
+from calibrant.losses import balancing_gamma, cross_entropy, dual_focal, flsd, focal, inverse_focal
 
 FAMILY = {"focal": focal, "dual_focal": dual_focal, "inverse_focal": inverse_focal}
 family = pytest.mark.parametrize("loss", FAMILY.values(), ids=FAMILY)

@@ -17,10 +17,7 @@ def predictions(logits: torch.Tensor = TOY) -> Predictions:
 
 @pytest.mark.parametrize(
     ("penalty", "expected"),
-    [
-        ("phr", [1.500001, 0.500001, 0.500001]),
-        ("p2", [4.500004, 0.312502, 0.500002]),
-    ],
+    [("phr", [1.500001, 0.500001, 0.500001]), ("p2", [4.500004, 0.312502, 0.500002])],
 )
 def test_one_update_on_the_toy_batch_gives_the_golden_multipliers(penalty, expected):
     method = methods.build("cals_alm", classes=3, margin=2.0, penalty=penalty)

@@ -190,10 +190,7 @@ def _spearman(pairs: Float64[np.ndarray, "2 ... n"]) -> Float64[np.ndarray, " ..
 
 
 # Correlations along the last axis of pairs.
-KINDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "pearson": _pearson,
-    "spearman": _spearman,
-}
+KINDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"pearson": _pearson, "spearman": _spearman}
 
 
 def _readings(name: str, values: Any) -> Values:

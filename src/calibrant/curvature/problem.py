@@ -85,7 +85,7 @@ class Problem:
                 logits, valid = flatten_valid(logits, examples, ignore_index=self.ignore_index)
                 if len(valid):
                     found = True
-                    yield Chunk(self.promote_dtype(logits), valid, len(examples))
+                    yield Chunk(self.to_loss_dtype(logits), valid, len(examples))
         if not found:
             raise ValueError(f"all labels are ignore_index, {self.ignore_index}")
 
@@ -94,7 +94,7 @@ class Problem:
         like = self.weights.tensors[0]
         return model_logits(self.model, self.weights.state, move_inputs(inputs, like))
 
-    def promote_dtype(self, logits: Logits) -> Logits:
+    def to_loss_dtype(self, logits: Logits) -> Logits:
         """Logits in the dtype of the loss."""
         return logits.double() if self.exact else logits
 
@@ -178,7 +178,7 @@ def _measure_memory(
 
     def forward() -> tuple[Callable[[Logits], Scalar], Logits]:
         logits, classes = flatten_valid(problem.logits(inputs), labels, ignore_index=None)
-        logits, total = problem.promote_dtype(logits), problem.total(classes)
+        logits, total = problem.to_loss_dtype(logits), problem.total(classes)
         single.append(problem.loss(logits, classes).ndim == 1)
         return total, logits
 

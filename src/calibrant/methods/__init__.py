@@ -73,7 +73,6 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
 
     Args:
         name: of the method.
-        classes: k.
         settings: of the method, and `adjust` for long-tailed data: the multiple of the log class
             frequency that is added to the logits in training only (1 is the usual logit
             adjustment).

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ class AdaFocal(PerExampleMethod):
     raises confidence.
 
     Args:
-        classes: k.
         gamma: initial value of every bin.
         rate: update rate in the exponent.
         bins: number of equal-mass bins.
@@ -42,6 +40,8 @@ class AdaFocal(PerExampleMethod):
         Ghosh et al., AdaFocal: Calibration-aware Adaptive Focal Loss, NeurIPS 2022,
             arXiv:2211.11838
     """
+
+    state_names = ("gamma", "edges")
 
     def __init__(
         self,
@@ -104,16 +104,6 @@ class AdaFocal(PerExampleMethod):
             "gamma": self.gamma.tolist(),
             "gap": gap.tolist(),
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """Gammas and bin edges."""
-        return {"gamma": self.gamma, "edges": self.edges}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load state."""
-        self.check_state(state)
-        device = self.gamma.device
-        self.gamma, self.edges = state["gamma"].to(device), state["edges"].to(device)
 
     def to(self, device: torch.device) -> None:
         """Move gammas and bin edges."""

@@ -47,6 +47,7 @@ class Method(ABC):
         description: name and settings, which identify the method of a run; set by `build`.
         per_example: whether the loss of a batch is a mean of losses of its examples.
         needs_meta: whether part of the training data is held out for `before_step`.
+        state_names: attributes that are the method state.
         meta_batch: held-out examples per step; 0 is the size of the training batch.
         meta_every: steps between two calls of `before_step`.
         meta_start: epochs before the first call.
@@ -60,6 +61,7 @@ class Method(ABC):
 
     per_example: ClassVar[bool] = False
     needs_meta: ClassVar[bool] = False
+    state_names: ClassVar[tuple[str, ...]] = ()
     meta_batch: int = 0
     meta_every: int = 1
     meta_start: int = 0
@@ -93,11 +95,15 @@ class Method(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Method state, as tensors and plain values."""
-        return {}
+        return {name: getattr(self, name) for name in self.state_names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load state; the state of another method raises."""
         self.check_state(state)
+        for name in self.state_names:
+            value, own = state[name], getattr(self, name)
+            tensors = isinstance(value, Tensor) and isinstance(own, Tensor)
+            setattr(self, name, value.to(own.device) if tensors else value)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Require the keys of this method's state, and tensors of the same shapes."""

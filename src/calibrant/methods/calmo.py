@@ -62,7 +62,6 @@ class Calmo(Method):
     inputs, which the exact one does not: the gradients differ, more so the shorter the difference.
 
     Args:
-        classes: k.
         robust: $\lambda_r$.
         smooth: $\lambda_s$.
         epsilon: radius of the attack.
@@ -89,6 +88,8 @@ class Calmo(Method):
         Zhang et al., Theoretically Principled Trade-off between Robustness and Accuracy (TRADES),
         ICML 2019, arXiv:1901.08573.
     """
+
+    state_names = ("step", "seen")
 
     def __init__(
         self,
@@ -298,11 +299,7 @@ class Calmo(Method):
             record["slope_term"] = smoothness / times
         return record
 
-    def state_dict(self) -> dict[str, Any]:
-        """The number of steps and the sums of the epoch."""
-        return {"step": self.step, "seen": self.seen.clone()}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load state."""
-        self.check_state(state)
-        self.step, self.seen, self._last = int(state["step"]), state["seen"].cpu(), None
+        """Load the number of steps and the sums of the epoch."""
+        super().load_state_dict(state)
+        self._last = None

@@ -28,7 +28,6 @@ class CalsAlm(PerExampleMethod):
     violated now. Ignored pixels, and examples for which the class is masked, are left out.
 
     Args:
-        classes: k.
         margin: allowed distance of a logit from the largest.
         penalty: a name in `PENALTIES`.
         normalize: divide the constraint by the margin.
@@ -44,6 +43,8 @@ class CalsAlm(PerExampleMethod):
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
+
+    state_names = ("multipliers", "rho", "last", "epoch")
 
     def __init__(
         self,
@@ -126,25 +127,13 @@ class CalsAlm(PerExampleMethod):
             "rho": self.rho.tolist(),
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """Multipliers, penalty weights, the last mean constraint and the number of epochs."""
-        return {
-            "multipliers": self.multipliers,
-            "rho": self.rho,
-            "last": self.last,
-            "epoch": self.epoch,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load state."""
-        self.check_state(state)
-        device, last = self.rho.device, state["last"]
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Also check the last mean constraint, which is None before the first epoch."""
+        super().check_state(state)
+        last = state["last"]
         if last is not None and last.shape != self.rho.shape:
             expected, shape = tuple(self.rho.shape), tuple(last.shape)
             raise ValueError(f"last must have shape {expected}, got {shape}")
-        self.multipliers, self.rho = state["multipliers"].to(device), state["rho"].to(device)
-        self.last = None if last is None else last.to(device)
-        self.epoch = int(state["epoch"])
 
     def to(self, device: torch.device) -> None:
         """Move multipliers and penalty weights."""

@@ -1,7 +1,7 @@
 """Margin smoothing whose weight changes between epochs: by a schedule, or per class (CALS-HR)."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ def constraints(
 class _Margins(PerExampleMethod):
     """Cross entropy plus a penalty on logits beyond a margin; `alpha` has one weight per class."""
 
+    state_names: ClassVar[tuple[str, ...]] = ("alpha", "epoch")
+
     def __init__(self, classes: int, margin: float, alpha: float) -> None:
         integer("classes", 2, classes)
         at_least("margin", 0, margin, infinite=True)
@@ -48,16 +50,6 @@ class _Margins(PerExampleMethod):
         loss = margin_smoothing(logits, labels, margin=self.margin, alpha=alpha)
         return self.with_adjusted_cross_entropy(loss, logits, labels)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The penalty weights and the number of epochs."""
-        return {"alpha": self.alpha, "epoch": self.epoch}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load state."""
-        self.check_state(state)
-        self.alpha = state["alpha"].to(self.alpha.device)
-        self.epoch = int(state["epoch"])
-
     def to(self, device: torch.device) -> None:
         """Move the penalty weights."""
         self.alpha = self.alpha.to(device)
@@ -70,7 +62,6 @@ class MarginSmoothing(_Margins):
     code also has schedules.
 
     Args:
-        classes: k.
         margin: distance from the largest logit without penalty.
         alpha: initial penalty weight.
         schedule: "constant"; "add" or "multiply" by `change` after every epoch; "step", multiply
@@ -125,7 +116,6 @@ class CalsHr(_Margins):
     threshold of the next change.
 
     Args:
-        classes: k.
         margin: distance from the largest logit without penalty.
         alpha: initial penalty weight of every class.
         factor: of a change.
@@ -137,6 +127,8 @@ class CalsHr(_Margins):
     References:
         Liu et al., Class Adaptive Network Calibration, CVPR 2023, arXiv:2211.15088
     """
+
+    state_names = ("alpha", "epoch", "scores")
 
     def __init__(
         self,
@@ -188,12 +180,3 @@ class CalsHr(_Margins):
             total += excess.relu().where(valid, 0).sum(0)
             counts += valid.sum(0)
         return total / counts.clamp(min=1)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The penalty weights, the last scores and the number of epochs."""
-        return {**super().state_dict(), "scores": self.scores}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load state."""
-        super().load_state_dict(state)
-        self.scores = state["scores"].cpu()

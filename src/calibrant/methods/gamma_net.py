@@ -56,7 +56,6 @@ class GammaNet(MetaLearner):
     seeds.
 
     Args:
-        classes: k.
         objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
             one of them ("sece+ce", "dece+ce").
         weight: of the calibration error.

@@ -48,9 +48,7 @@ def _tanh(u: Tensor) -> Tensor:
 POSITIVITY = {
     "sigmoid": Map(lambda u, tau: tau * _sigmoid(u), lambda g, tau: math.log(g / (tau - g)), True),
     "softplus": Map(
-        lambda u, tau: _softplus(u / tau),
-        lambda g, tau: tau * _inverse_softplus(g),
-        False,
+        lambda u, tau: _softplus(u / tau), lambda g, tau: tau * _inverse_softplus(g), False
     ),
     "softplus_sharp": Map(
         lambda u, tau: _softplus(tau * u) / tau,
@@ -58,9 +56,7 @@ POSITIVITY = {
         False,
     ),
     "softplus_scaled": Map(
-        lambda u, tau: _softplus(u) / tau,
-        lambda g, tau: _inverse_softplus(tau * g),
-        False,
+        lambda u, tau: _softplus(u) / tau, lambda g, tau: _inverse_softplus(tau * g), False
     ),
     "tanh": Map(lambda u, tau: tau * _tanh(u), lambda g, tau: math.atanh(g / tau), True),
 }

@@ -14,13 +14,7 @@ from calibrant.losses.sece import Form, check_kernel
 from calibrant.losses.settings import at_least, integer, one_of
 from calibrant.methods.base import Method, Ranks
 from calibrant.methods.heads import ForwardPass, forward_with_features
-from calibrant.methods.lookahead import (
-    Lookahead,
-    Loss,
-    LossGradient,
-    closed_form,
-    double_backward,
-)
+from calibrant.methods.lookahead import Lookahead, Loss, LossGradient, closed_form, double_backward
 from calibrant.model_modes import evaluating
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
@@ -75,7 +69,7 @@ class MetaLearner(Method):
             integer("meta_batch", 0, meta_batch)
         self.objective, self.weight, self.derivative = objective, weight, derivative
         self.bandwidth, self.estimator = bandwidth, estimator
-        self.asked, self.meta_every, self.meta_lr = meta_batch, every, meta_lr
+        self.requested_batch, self.meta_every, self.meta_lr = meta_batch, every, meta_lr
         self.meta_batch = self.usual_batch if meta_batch is None else meta_batch
         # Settings that a loaded state must agree with, besides its shapes.
         self.settings: dict[str, Any] = {"objective": objective}
@@ -87,7 +81,7 @@ class MetaLearner(Method):
     def prepare(self, splits: Splits, ranks: Ranks) -> None:
         """Store facts about the data; for masks, default to the size of the training batch."""
         super().prepare(splits, ranks)
-        if self.asked is None:
+        if self.requested_batch is None:
             self.meta_batch = 0 if splits.kind == "masks" else self.usual_batch
 
     def before_step(self, model: nn.Module, batch: Batch, meta: Batch, lr: float) -> None:

@@ -49,7 +49,6 @@ class MetaSmoothing(MetaLearner):
     lookahead step uses the mean loss and not its sum, and held-out data do not affect batch norm.
 
     Args:
-        classes: k.
         form: "scalar", "class" or "matrix".
         objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
             one of them ("sece+ce", "dece+ce").

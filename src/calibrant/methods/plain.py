@@ -14,14 +14,7 @@ from calibrant.losses.settings import at_least, boolean, integer, number, one_of
 from calibrant.methods.base import Method, PerExampleMethod, dominant_labels, mixup_loss
 
 # Batch statistics, each with the weight that its authors use.
-TERMS = {
-    "mmce": 4.0,
-    "weighted_mmce": 2.0,
-    "dca": 1.0,
-    "mdca": 1.0,
-    "dece": 0.5,
-    "sece": 0.5,
-}
+TERMS = {"mmce": 4.0, "weighted_mmce": 2.0, "dca": 1.0, "mdca": 1.0, "dece": 0.5, "sece": 0.5}
 # Cross entropy plus a penalty on distances between logits, which are those of inference.
 MARGINS = ("margin_smoothing", "cals", "acls")
 Loss = Callable[..., Tensor]

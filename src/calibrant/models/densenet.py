@@ -50,8 +50,6 @@ class DenseNet(Network):
     """Blocks in which each layer has all earlier layers as input; transitions halve the image.
 
     Args:
-        classes: k.
-        channels: of an image.
         blocks: layers of each block.
         growth: channels that each layer adds.
         stem: channels of the first convolution.

@@ -18,7 +18,6 @@ class MLP(Network):
     shown; without batch norm, training and evaluation mode have the same curvature.
 
     Args:
-        classes: k.
         inputs: elements of one input.
         hidden: width of each hidden layer; an empty list is logistic regression.
         activation: `tanh` or `relu`.

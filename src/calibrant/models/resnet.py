@@ -74,8 +74,6 @@ class ResNet(Network):
     """A 3x3 stem, stages that halve the image, global average pooling.
 
     Args:
-        classes: k.
-        channels: of an image.
         block: `Basic` or `Bottleneck`.
         stages: blocks in each stage.
         first: channels of the first stage, before `width`; each next stage doubles them.

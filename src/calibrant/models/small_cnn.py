@@ -12,8 +12,6 @@ class SmallCNN(Network):
     For 8x8 digits and 16x16 images; any size works.
 
     Args:
-        classes: k.
-        channels: of an image.
         width: multiplies the 32, 64 and 64 channels.
     """
 

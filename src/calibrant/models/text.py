@@ -20,7 +20,6 @@ class TextCNN(Network):
     layer of 128. Padding is masked after each layer: more padding does not change the output.
 
     Args:
-        classes: k.
         vocabulary: number of token ids.
         dimension: of the embedding.
         channels: of each convolution.
@@ -86,7 +85,6 @@ class BagOfEmbeddings(Network):
     """Mean of the embeddings of the tokens without padding; zero for a text without tokens.
 
     Args:
-        classes: k.
         vocabulary: number of token ids.
         dimension: of the embedding.
         hidden: width of a layer with ReLU before the head; 0 is none.

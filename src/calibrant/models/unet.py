@@ -32,8 +32,6 @@ class UNet(Network):
     learns the upsampling.
 
     Args:
-        classes: k.
-        channels: of an image.
         levels: number of halvings.
         width: multiplies the 16 channels of the first level; each next level doubles them.
 

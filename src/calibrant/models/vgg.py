@@ -26,8 +26,6 @@ class VGG(Network):
     no bias: the norm that follows would remove it.
 
     Args:
-        classes: k.
-        channels: of an image.
         stages: channels, before `width`, and number of convolutions of each stage.
         width: multiplies all channels.
 

@@ -32,8 +32,6 @@ class WideResNet(Network):
     """Three stages of 16, 32 and 64 channels times `width`, (depth - 4) / 6 blocks each.
 
     Args:
-        classes: k.
-        channels: of an image.
         depth: 6 n + 4.
         width: multiplies the channels of the stages; the stem always has 16.
         dropout: probability of dropout inside each block.
