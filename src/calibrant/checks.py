@@ -18,6 +18,7 @@ Kind = Literal["probs", "logits"]
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # Outside this range sums of weights and of their squares lose precision.
 SUM_OF_WEIGHTS = (1e-10, 1e15)
+FEW = 20
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
@@ -168,8 +169,8 @@ def as_weights(value: Any, *, examples: int) -> Tensor:
         raise ValueError("weights are all zero; at least one must be positive")
     total = float(weights.sum())
     check_total(total)
-    # One example of weight 1 among zeros is a choice, not a normalisation.
-    if total <= 1 + 1e-6 and float(weights.max()) < 1:
+    # A few may be the soft labels of one example.
+    if total <= 1 + 1e-6 and examples >= FEW and float(weights.max()) < 1:
         warn(
             f"weights sum to {total:g}, but are counts of examples: rescale them to a mean "
             "of 1, or AURC, bins of equal mass and debiased errors change"

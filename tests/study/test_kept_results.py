@@ -104,7 +104,7 @@ def test_the_page_shows_means_and_what_validation_chooses(root):
         assert (root / "docs" / picture).stat().st_size > 5000
 
 
-def test_figures_are_of_the_highest_prices_and_of_the_usual_gammas(monkeypatch, tmp_path):
+def test_figures_are_of_the_highest_multipliers_and_of_the_usual_gammas(monkeypatch, tmp_path):
     (tmp_path / "result.json").write_text('{"class_counts": [9, 1]}')
     learnt = {
         "P3": {"multipliers": [1e-6, 1e-6]},
@@ -125,7 +125,7 @@ def test_figures_are_of_the_highest_prices_and_of_the_usual_gammas(monkeypatch, 
     titles = []
     monkeypatch.setattr(study_results, "_history", lambda _, cell: [learnt[cell["method"]]])
     monkeypatch.setattr(study_results, "read_study", lambda _: SimpleNamespace(method=chosen))
-    for name in ("price_figure", "gamma_figure"):
+    for name in ("multiplier_figure", "gamma_figure"):
         monkeypatch.setattr(study_results, name, lambda *_, title: titles.append(title))
     monkeypatch.setattr(study_results, "save", lambda *_: None)
     study_results._draw(tmp_path, "small", cells)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.files.checks import check_file, human, listed, one_line
+from calibrant.files.checks import check_file, human, listed, one_line, without_duplicates
 from calibrant.setting_errors import did_you_mean
 
 KINDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
@@ -51,14 +51,6 @@ def parsed(path: Path, *, max_bytes: int) -> Any:
         raise ValueError("not valid JSON: not text in UTF-8") from None
     except RecursionError:
         raise ValueError("not valid JSON: nested too deeply") from None
-
-
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the pairs of a JSON object; refuse duplicate keys."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError(f"duplicate keys among {listed([key for key, _ in pairs])}")
-    return record
 
 
 def typed(where: str, value: Any, kind: type) -> Any:

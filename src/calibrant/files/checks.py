@@ -34,6 +34,14 @@ def listed(names: Sequence[str], limit: int = 20) -> str:
     return f"[{shown}{more}]"
 
 
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict of the pairs of a JSON object; refuse duplicate keys."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        raise ValueError(f"duplicate keys among {listed([key for key, _ in pairs])}")
+    return record
+
+
 def human(size: float) -> str:
     """Format a number of bytes.
 

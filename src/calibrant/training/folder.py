@@ -14,10 +14,9 @@ import torch
 from torch import nn
 
 from calibrant import __version__
-from calibrant.calibrators.records import without_duplicates
 from calibrant.data import Splits
 from calibrant.files.atomic import sweep
-from calibrant.files.checks import check_file
+from calibrant.files.checks import check_file, without_duplicates
 from calibrant.files.locks import GLANCE, BusyError, FileLock
 from calibrant.methods import Method
 from calibrant.training.checkpoint import write

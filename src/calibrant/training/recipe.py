@@ -67,6 +67,7 @@ class Recipe:
             _check_type(name, getattr(self, name), kind)
         for name, known in CHOICES.items():
             one_of(name, getattr(self, name), known)
+        one_of("stop_on", self.stop_on, ("", *METRICS))
         for name in ("epochs", "batch", "patience"):
             at_least(name, 1, getattr(self, name))
         for name in ("lr", "weight_decay", "warmup", "decay", "clip", "sam"):
@@ -97,7 +98,6 @@ CHOICES: dict[str, Collection[str]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "precision": PRECISIONS,
-    "stop_on": ("", *METRICS),
 }
 
 
