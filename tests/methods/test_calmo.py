@@ -14,7 +14,7 @@ from calibrant.curvature.attacks import dual_norm
 from calibrant.data import Batch, Scale
 from calibrant.losses import cross_entropy
 from calibrant.losses.margin import margin
-from calibrant.methods.neighbourhood import count_first_images
+from calibrant.methods.neighbourhood import count_first_images, image_weights
 from calibrant.predictions import Predictions
 
 SCALE = Scale((0.5, 0.4, 0.3), (0.25, 0.2, 0.1))
@@ -268,6 +268,10 @@ def test_ignored_pixels_change_nothing():
     found, expected = (gradient(method, model, each) for each in (changed, batch))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
     assert method.loss(model, batch).shape == (12 + 20,)
+    # Tokens, of which the first text has two valid ones and the second one.
+    labels = torch.tensor([[0, 9, 1], [9, 9, 2]])
+    image, weight = image_weights(labels, torch.zeros(3), 9)
+    assert (image.tolist(), weight.tolist()) == ([0, 0, 1], [0.5, 0.5, 1.0])
 
 
 def test_with_mixup_the_terms_use_the_label_of_the_larger_weight():

@@ -84,6 +84,7 @@ def test_the_order_of_validation_and_its_chunks_do_not_matter(monkeypatch):
         ({"schedule": "add", "change": 0.2}, [0.3, 0.5, 0.6]),
         ({"schedule": "multiply", "change": 2.0}, [0.2, 0.4, 0.6]),
         ({"schedule": "step", "change": 3.0, "every": 2}, [0.1, 0.3, 0.3]),
+        ({"schedule": "step", "change": 2.0, "every": 1}, [0.2, 0.4, 0.6]),
     ],
     ids=str,
 )

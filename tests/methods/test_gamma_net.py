@@ -524,6 +524,7 @@ STEADY, GOOD = [0.1] * LONG, [0.6] * LONG
         ("gamma_collapsed", ([torch.zeros(50)] * LONG, STEADY, GOOD)),
         ("gamma_collapsed", ([torch.linspace(8e-5, 1.2e-4, 50)] * LONG, STEADY, GOOD)),
         ("meta_oscillates", (SPREAD, [0.1, 0.2] * WINDOW, GOOD)),
+        ("meta_oscillates", (SPREAD, [0.1, 0.135] * WINDOW, GOOD)),
         ("accuracy_fell", (SPREAD, STEADY, [0.6] * WINDOW + [0.5] * WINDOW)),
     ],
 )

@@ -166,8 +166,10 @@ def test_features_of_tokens_have_channels_first():
         def forward(self, x):
             return self.head(x).movedim(-1, 1)
 
-    forward = forward_with_features(Tokens(), torch.randn(2, 7, 4))
+    model, inputs = Tokens(), torch.randn(2, 7, 4)
+    forward = forward_with_features(model, inputs, inner=model.head)
     assert forward.features.shape == (2, 4, 7)
+    torch.testing.assert_close(forward.inner, model.head(inputs).movedim(-1, 1).detach())
     assert forward.logits.shape == (2, 3, 7)
 
 
