@@ -67,13 +67,13 @@ conformance: $(RIVALS)/.ready  ## compare with other libraries, and rewrite the 
 bench: $(RIVALS)/.ready  ## speed and memory side by side with other libraries
 	$(RIVALS)/bin/python -m benchmarks
 
-posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the page in docs; goes on where it was
+posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the page in docs; re-run to resume
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.posthoc
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias
 
-datasets: $(READY)  ## a small network on every dataset, and rewrite the page in docs; goes on where it was
+datasets: $(READY)  ## a small network on every dataset, and rewrite the page in docs; re-run to resume
 	$(BIN)/python -m benchmarks.dataset_table
 
 results: $(READY)  ## keep the rows of finished studies in runs/, and rewrite the page in docs

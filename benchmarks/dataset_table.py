@@ -1,6 +1,6 @@
 """Every dataset that is there, read, cut and trained on by a small network; rewrites a page.
 
-`make datasets`. Each training is a run of its own in runs/datasets; it goes on where it was.
+`make datasets`. Each training is a run of its own in runs/datasets; re-run the command to resume.
 """
 
 import sys
@@ -64,7 +64,7 @@ on purpose: noise, blur, contrast and brightness in five strengths (`calibrant l
 ## What a small network reaches
 
 Written by `make datasets`: one training each, seed {SEED}, cross entropy. Test accuracy, NLL and
-ECE (15 bins) of the final weights; for masks, of all pixels that count. The files at hand are
+ECE (15 bins) of the final weights; for masks, of all valid pixels. The files at hand are
 subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, CamVid at 160 x
 120 without its test part (its validation images are the test here). These are checks of the
 readers, not records."""

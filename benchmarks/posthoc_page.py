@@ -30,7 +30,7 @@ the other files."""
 SELECT = """## Do `select` and its blend choose well?
 
 Mean NLL of the choice, and of the blend of all that tie, against the best single method of any
-library on that file, known only after the test: the price of choosing on the fitting half. Only
+library on that file, known only after the test: the cost of selecting on the fitting half. Only
 methods measured on all five splits count in the table; the slow ones of netcal are compared on
 their one split below it. What counts as a tie, a loss of 0.2 % for the choice and of 1 % for the
 blend, was set by trials on some of these files, so other files may read a little worse."""
@@ -139,7 +139,7 @@ def selection(records: Records) -> str:
 
 
 def _said(records: Records, own: str, losses: list[float]) -> str:
-    """How far one of ours is behind the best, the other libraries, and any one method."""
+    """Difference of one of ours to the best, to the other libraries, and to any one method."""
     theirs, slow = [], []
     for name, record in records.items():
         others = [m for m in _single(record) if m not in CALIBRATORS]

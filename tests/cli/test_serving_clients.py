@@ -101,7 +101,7 @@ def test_a_client_that_never_takes_its_answer_is_given_up(tmp_path, monkeypatch)
     assert Handler.timeout == serving.PATIENCE
     monkeypatch.setattr(Handler, "timeout", 0.2)
     monkeypatch.setattr(serving, "MOST", 1)
-    # More than the system takes off our hands.
+    # More than the buffers of the system hold.
     monkeypatch.setattr(serving, "_index", lambda *_: "x" * 50_000_000)
     with Server(tmp_path, 0) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -106,8 +106,8 @@ def test_the_gradient_is_clipped_to_the_bound(blobs, network, method, quick):
     loop = Loop(network(blobs), method(blobs), blobs, recipe, seed=0, runtime=Runtime())
     loop.model.train()
     loop.take_step(torch.arange(64))
-    slopes = torch.cat([each.grad.flatten() for each in loop.parameters])
-    assert slopes.norm().item() == pytest.approx(1e-3, rel=1e-3)
+    gradient = torch.cat([each.grad.flatten() for each in loop.parameters])
+    assert gradient.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_a_sharpness_aware_step_uses_the_gradient_at_the_worse_place(blobs, network, method, quick):
@@ -125,12 +125,12 @@ def test_a_sharpness_aware_step_uses_the_gradient_at_the_worse_place(blobs, netw
     norm = torch.cat([each.flatten() for each in first]).norm()
     before = [each.detach().clone() for each in model.parameters()]
     with torch.no_grad():
-        for each, slope in zip(model.parameters(), first, strict=True):
-            each.add_(slope * 0.3 / norm)
+        for each, own in zip(model.parameters(), first, strict=True):
+            each.add_(own * 0.3 / norm)
     second = gradient()
     loop.take_step(torch.arange(64))
-    for each, old, slope in zip(loop.model.parameters(), before, second, strict=True):
-        torch.testing.assert_close(each.detach(), old - 0.05 * slope, rtol=0, atol=1e-6)
+    for each, old, own in zip(loop.model.parameters(), before, second, strict=True):
+        torch.testing.assert_close(each.detach(), old - 0.05 * own, rtol=0, atol=1e-6)
 
 
 def test_early_stopping_keeps_the_weights_of_the_best_epoch(blobs, network, method):

@@ -20,7 +20,7 @@ LONGEST = 1500
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command; its exit code is one of those in docs/reliability.md."""
     given = list(sys.argv[1:] if args is None else args)
-    # Wanted also behind the command, where the parser would not take a global option.
+    # Accepted also after the command, where the parser takes no global option.
     debug = "--debug" in given
     try:
         for module in ("typer", "rich"):

@@ -54,11 +54,11 @@ for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 
 
-def _show_version(wanted: bool) -> bool:
-    if wanted:
+def _show_version(requested: bool) -> bool:
+    if requested:
         print(f"calibrant {__version__}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()

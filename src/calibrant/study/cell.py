@@ -146,7 +146,7 @@ def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
 
 
 def _made_with(cell: Cell, study: Study, folder: Path) -> Any:
-    """What decides about the rows, beside the code."""
+    """The settings that determine the rows."""
     files = (read_result(folder) or {})["files"]
     given = [cell.labels, cell.seed, study.calibrators, study.metrics, study.resamples, files]
     given += [study.shifts] if study.shifts else []

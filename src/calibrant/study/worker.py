@@ -96,7 +96,7 @@ def outcome_of(train: Callable[[], object], folder: Path) -> tuple[str, str]:
     """Train; returns the status and, if it did not succeed, why.
 
     Raises:
-        LostError: the run is no longer wanted here.
+        LostError: another process has taken the run.
         InterruptedTrainingError: a signal came.
         DiskFullError: no room.
     """

@@ -51,9 +51,9 @@ def _but_name(given: Named) -> dict[str, Any]:
 def _check_masks(name: str, splits: Splits) -> None:
     """Refuse a network for masks on labels of whole images, and the other way round."""
     known = models.MODELS.get(name)
-    wanted = splits.kind == "masks"
-    if known is not None and (known.kind == "masks") != wanted:
-        fitting = [key for key, each in models.MODELS.items() if (each.kind == "masks") == wanted]
+    masks = splits.kind == "masks"
+    if known is not None and (known.kind == "masks") != masks:
+        fitting = [key for key, each in models.MODELS.items() if (each.kind == "masks") == masks]
         raise ValueError(
             f"model {name} is for {known.kind}, dataset {splits.name} has {splits.kind}; "
             f"choose one of {', '.join(fitting)}"
