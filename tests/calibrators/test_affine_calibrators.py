@@ -220,3 +220,17 @@ def test_the_limit_is_on_the_memory_of_a_fit(name, monkeypatch):
     monkeypatch.setattr(vector_matrix, "MAX_BYTES", needed - 1)
     with pytest.raises(ValueError, match="fitting a matrix of 4 x 4 classes needs about"):
         CALIBRATORS[name].fit(drawn(400, 4))
+
+
+def test_the_penalty_of_structured_matrix_scaling_vanishes_with_many_examples():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
+    true = logits @ torch.tensor([[2.0, 1, 0], [0, 2, 1], [1, 0, 2]]).double().T
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0]
+    data = Predictions(logits, labels)
+    plain, free, structured = (
+        metrics.nll(data.map(calibrator.fit(data)))
+        for calibrator in (TemperatureScaling, MatrixScaling, StructuredMatrixScaling)
+    )
+    assert plain > free + 0.02
+    assert structured == pytest.approx(free, abs=1e-3)
