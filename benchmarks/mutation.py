@@ -43,7 +43,7 @@ class Part:
 
 PARTS = {
     "losses": Part("losses/*.py", ("tests/losses",), 40),
-    "metrics": Part("metrics/*.py", ("tests/metrics",), 20),
+    "metrics": Part("metrics/**/*.py", ("tests/metrics",), 20),
     "calibrators": Part("calibrators/*.py", ("tests/calibrators",), 18),
     "methods": Part("methods/*.py", ("tests/methods",), 36),
     "loop": Part(

@@ -4,8 +4,9 @@ from importlib import import_module
 
 import pytest
 import torch
+from torch import nn
 
-from calibrant import Predictions, calibrators
+from calibrant import Predictions, calibrators, curvature, methods
 from calibrant.calibrators.selection import select
 from calibrant.deprecated import OPTIONS, RENAMED, replace_options
 
@@ -21,6 +22,8 @@ def objects() -> dict[str, object]:
         "Calibrator": calibrators.Identity,
         "Candidate": found.candidates[0],
         "Selection": found,
+        "Method": methods.Plain,
+        "Probe": curvature.Probe(nn.Linear(2, 2), (LOGITS, EXAMPLES.labels)),
     }
 
 

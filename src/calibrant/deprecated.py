@@ -15,6 +15,11 @@ RENAMED = {
     "Calibrator.free_form": "Calibrator.nonparametric",
     "Candidate.behind": "Candidate.difference_to_best",
     "Selection.rows": "Selection.candidates",
+    "Method.rows": "Method.flatten",
+    "Method.adjusted": "Method.adjust_logits",
+    "Method.readjusted": "Method.with_adjusted_cross_entropy",
+    "Probe.rows": "Probe.records",
+    "calibrant.methods.Alone": "calibrant.methods.SingleProcess",
 }
 # Command and option, and the option that replaces it.
 OPTIONS = {

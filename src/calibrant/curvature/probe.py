@@ -23,6 +23,7 @@ from calibrant.curvature.products import Matrix, gradient
 from calibrant.curvature.sharpness import batch_sharpness
 from calibrant.curvature.spectrum import top_eigenvalues
 from calibrant.curvature.trace import trace
+from calibrant.deprecated import Renamed
 from calibrant.losses import cross_entropy
 from calibrant.losses.settings import at_least, one_of, positive
 from calibrant.model_modes import bare, evaluating
@@ -75,6 +76,8 @@ class Probe:
         Morosini et al., Too Sharp, Too Sure: When Calibration Follows Curvature, 2026,
         arXiv:2604.20614
     """
+
+    rows = Renamed()
 
     def __init__(
         self,

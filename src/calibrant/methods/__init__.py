@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from calibrant.deprecated import renamed_in
 from calibrant.losses import LOSSES
 from calibrant.losses.settings import at_least
 from calibrant.methods.adafocal import AdaFocal
@@ -96,6 +97,7 @@ def build(name: str, *, classes: int, **settings: Any) -> Method:
     return method
 
 
+__getattr__ = renamed_in(__name__)
 __all__ = [
     "ADJUST",
     "METHODS",

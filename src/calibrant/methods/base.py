@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch, Scale, Splits
+from calibrant.deprecated import Renamed
 from calibrant.losses import cross_entropy
 from calibrant.predictions import Predictions
 from calibrant.shapes import flatten_dense
@@ -58,6 +59,10 @@ class Method(ABC):
             frequency is added to the logits in training only; set by `build`.
         ranks: the processes of the training; set by `prepare`.
     """
+
+    rows = Renamed()
+    adjusted = Renamed()
+    readjusted = Renamed()
 
     per_example: ClassVar[bool] = False
     needs_meta: ClassVar[bool] = False
