@@ -145,7 +145,7 @@ def test_the_source_archive_can_be_tested_built_and_read(tmp_path):
 @pytest.mark.slow
 def test_the_examples_of_a_single_file_run():
     # One whose examples print or return classes of its own: it must not be imported twice.
-    file = ROOT / "src" / "calibrant" / "metrics" / "intervals.py"
+    file = ROOT / "src" / "calibrant" / "metrics" / "resampling" / "intervals.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
