@@ -1,6 +1,6 @@
 """Pictures of the report for the documentation: `python -m benchmarks.report_pictures STUDY`.
 
-The study is `studies/losses-cpu.toml` where it was run; a browser (chromium) must be there.
+The study is the quickstart (`make quickstart`); a browser (chromium) must be installed.
 """
 
 import io
@@ -18,7 +18,7 @@ from calibrant.report.study_page import study_page
 PICTURES = {
     "report": (0, 900, False),
     "report-dark": (0, 900, True),
-    "report-panels": (1500, 3120, False),
+    "report-panels": (1590, 3070, False),
 }
 WIDTH, COLOURS = 1280, 224
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
