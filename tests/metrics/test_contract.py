@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from calibrant import Predictions
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import METRICS, calibration_error, classwise_ece, sece
-from calibrant.metrics.registry import descriptor
+from calibrant.metrics.registry import UNLISTED, descriptor
 from calibrant.metrics.resampling.draws import resampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(bins|class ).*:UserWarning")
@@ -120,3 +120,18 @@ def test_every_metric_can_be_resampled_with_its_own_options():
         own = set(inspect.signature(metric.function).parameters) - {"predictions"}
         prepared = set(inspect.signature(metric.statistic).parameters)
         assert own <= prepared, name
+
+
+def test_descriptors_say_what_is_known_of_each_metric():
+    def names(condition):
+        return {name for name, metric in METRICS.items() if condition(metric)}
+
+    binned = {"ece", "debiased_ece", "adaptive_ece", "classwise_ece"}
+    binned |= {"mce", "rmsce", "debiased_rmsce"}
+    assert names(lambda metric: metric.takes_bins) == binned
+    errors = binned | {"sece", "smece", "ks", "simplex_ece"}
+    assert names(lambda metric: metric.calibration_error) == errors
+    assert names(lambda metric: metric.proper) == {"nll", "brier"}
+    assert names(lambda metric: metric.best == "higher") == {"accuracy"}
+    assert names(lambda metric: metric.best == "zero") == {"overconfidence"}
+    assert all(metric.takes_bins and metric.calibration_error for metric in UNLISTED)
