@@ -42,7 +42,7 @@ def test_example_stats_do_not_depend_on_chunks_and_threads():
     ]
     for name in ("predicted", "confidence", "label_prob", "label_log_prob", "squared_norm"):
         pieces = torch.cat([getattr(part.example_stats, name) for part in parts])
-        assert torch.equal(pieces, getattr(whole.example_stats, name))
+        assert_close(pieces, getattr(whole.example_stats, name))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -52,10 +52,9 @@ def test_an_example_does_not_depend_on_other_examples(dtype):
     for i in range(40):
         alone = Predictions(logits[i : i + 1], whole.labels[i : i + 1])
         for name in ("confidence", "label_prob", "label_log_prob", "squared_norm"):
-            assert torch.equal(
-                getattr(alone.example_stats, name)[0], getattr(whole.example_stats, name)[i]
-            ), name
-        assert torch.equal(alone.probs[0], whole.probs[i])
+            one, other = (getattr(each.example_stats, name) for each in (alone, whole))
+            assert_close(one[0], other[i], msg=name)
+        assert_close(alone.probs[0], whole.probs[i])
     assert (whole.example_stats.label_log_prob <= 0).all()
 
 

@@ -243,7 +243,9 @@ class Table(Calibrator):
 
     @classmethod
     def fit(cls, predictions):
-        raise NotImplementedError
+        k = predictions.classes
+        scale, counts = torch.eye(k, dtype=torch.float64), torch.bincount(predictions.labels)
+        return cls(classes=k, scale=scale, counts=counts, slope=1.0, mode="identity")
 
     def log_probs(self, logits):
         return log_softmax(logits.nan_to_num(neginf=0) @ self.scale.to(logits), mask_of(logits))

@@ -67,8 +67,8 @@ class TestMargins:
         found = margins(logits, labels, ignore_index=255)
         flat, own = logits.movedim(1, -1).reshape(-1, 3), labels.reshape(-1)
         assert len(found) == 30
-        assert torch.equal(found, margins(flat, own, ignore_index=255))
-        assert torch.equal(found, margins(flat[own != 255], own[own != 255]))
+        torch.testing.assert_close(found, margins(flat, own, ignore_index=255))
+        torch.testing.assert_close(found, margins(flat[own != 255], own[own != 255]))
 
     def test_are_computed_in_float64_and_may_be_infinite(self):
         logits = torch.tensor([[1e-8, -1.0]])

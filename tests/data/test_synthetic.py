@@ -18,7 +18,7 @@ class TestEverySynthetic:
             assert (probs >= 0).all()
             np.testing.assert_allclose(probs.sum(1), 1, atol=1e-12)
         one, two = (SYNTHETIC[name].sample(50, seed=7) for _ in range(2))
-        assert torch.equal(one.predictions.probs, two.predictions.probs)
+        torch.testing.assert_close(one.predictions.probs, two.predictions.probs)
         assert torch.equal(one.predictions.labels, two.predictions.labels)
 
     def test_labels_have_the_frequencies_of_the_posterior(self, name):
