@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.compare_output import Row, remarks, show, verdict
-from calibrant.cli.wording import FAIR
+from calibrant.cli.compare_output import FAIR, Row, remarks, show, verdict
 
 if TYPE_CHECKING:
     import calibrant.predictions

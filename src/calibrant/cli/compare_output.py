@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import say, show_table
-from calibrant.cli.wording import FAIR
 from calibrant.tables import p_text, range_text
 
 if TYPE_CHECKING:
     import calibrant.metrics
+
+# The calibration error on which a comparison may rest. All others contain noise that depends on
+# the spread of the confidences: calibrated models of different sharpness read differently.
+FAIR = "debiased_ece"
 
 
 @dataclass(frozen=True)

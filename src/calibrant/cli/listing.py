@@ -1,12 +1,22 @@
 """`calibrant list`: available metrics, losses, calibrators, methods and so on."""
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from calibrant.cli.screen import say, show_table
-from calibrant.cli.wording import first_line
+
+
+def first_line(thing: Callable[..., Any]) -> str:
+    """First line of a docstring, which says what the thing means, without marks of $maths$.
+
+    >>> first_line(first_line)
+    'First line of a docstring, which says what the thing means, without marks of maths.'
+    """
+    return re.sub(r"[$\\]", "", (inspect.getdoc(thing) or "").partition("\n")[0])
 
 
 def _metrics() -> dict[str, str]:

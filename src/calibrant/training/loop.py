@@ -16,6 +16,7 @@ from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
 from calibrant.training import optimizers
 from calibrant.training.averaging import Average
+from calibrant.training.observer import Observer
 from calibrant.training.predict import placed_batch, predict
 from calibrant.training.progress import (
     WATCHED,
@@ -32,28 +33,6 @@ from calibrant.training.schedules import rate
 
 # Examples of full-batch descent that are worked on together.
 PART = 1024
-
-
-class Observer:
-    """What a loop tells while it trains; nothing happens unless a method is overridden.
-
-    What a method raises ends the training.
-    """
-
-    def before_step(self, loop: "Loop") -> None:
-        """Before each step and after the last: look at the network, but change nothing."""
-
-    def after_step(self, loop: "Loop") -> None:
-        """After each step, when the state can be saved."""
-
-    def after_part(self, loop: "Loop") -> None:
-        """After each batch of an evaluation, or part of a full batch: nothing can be saved here.
-
-        The weights may be averaged ones.
-        """
-
-    def after_epoch(self, loop: "Loop", metrics: Mapping[str, Any]) -> None:
-        """After each epoch, when the state can be saved; with the metrics of the epoch."""
 
 
 class Loop:

@@ -28,7 +28,8 @@ from calibrant.training.folder import (
     write_json,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
-from calibrant.training.loop import Loop, Observer
+from calibrant.training.loop import Loop
+from calibrant.training.observer import Observer
 from calibrant.training.probing import Probing
 from calibrant.training.progress import DivergedError
 from calibrant.training.randomness import seeded
