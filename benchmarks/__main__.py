@@ -38,15 +38,25 @@ BENCHMARKS = {
     "curvature": curvature_cost.run,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
-ABOUT = f"""# Speed and memory, side by side
+ABOUT = f"""# Speed and memory compared with other libraries
 
-Written by `make bench`. Both sides run in the same process, in turns, after one run to warm up; the
-best of several runs counts. Read the ratios: times depend on the machine and on what else it does.
-All data is drawn with seed {SEED}."""
+This page shows the speed and memory of calibrant next to other libraries or hand-written code,
+measured in the same run. To measure on your machine:
+
+```
+make bench                                        # everything, about an hour; rewrites this page
+.venv-rivals/bin/python -m benchmarks logits sece    # some of it
+```
+
+- calibrant and its rival run alternately in one process after a warm-up; the best of several runs
+  counts.
+- "measured" is the ratio or value that is compared with the goal in the next column. Look at the
+  ratios: times depend on the machine and its load.
+- All data is generated with seed {SEED}."""
 
 
 def main() -> int:
-    """Run what was asked for, print one table; 1 if a bar was missed."""
+    """Run the named benchmarks, print one table; 1 if a goal was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--threads", type=int, help="for torch; its own default if not given")
@@ -67,7 +77,7 @@ def main() -> int:
     print(machine(), versions(), sep="\n")
     print(table(HEAD, [line.cells() for line in lines]))
     held = sum(line.passed is True for line in lines)
-    print(f"{held} bars held, {len(missed)} missed")
+    print(f"{held} goals met, {len(missed)} missed")
     if not options.threads:
         before = PAGE.read_text() if options.names and PAGE.exists() else ""
         PAGE.write_text(page(sections, before))
@@ -76,7 +86,7 @@ def main() -> int:
 
 
 def page(sections: list[Section], before: str = "") -> str:
-    """Compose the page of results; what was not measured anew stays, if it is of this machine."""
+    """Compose the page of results; sections not measured now stay, if they are of this machine."""
     _, *old = before.split("\n## ") if f"\n{machine()}.\n" in before else [""]
     kept = {text.partition("\n")[0]: text.strip() for text in old}
     for section in sections:

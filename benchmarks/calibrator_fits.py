@@ -18,11 +18,12 @@ from calibrant.calibrators.focal_temperature import GRID_GAMMAS, GRID_TEMPERATUR
 SIZES = ((50_000, 100), (10_000, 1_000))
 # Points of the published grid that are run; its time is scaled up from them.
 SOME = 20
-ABOUT = f"""Logits of a network that is over-confident and confuses some classes, float32; labels
-drawn from an affine map of them. Ours includes the making of the Predictions. The published grid of
+ABOUT = f"""Float32 logits of an over-confident network that confuses some classes; labels are drawn
+from an affine map of them. Times of calibrant include making the Predictions. The published grid of
 focal temperature scaling has {len(GRID_GAMMAS)} gammas and {len(GRID_TEMPERATURES)} temperatures
-here (gamma -1 has no map); {SOME} points are run, with our own fast pass, and the time is scaled
-up. NLL is on the fitting data; for structured matrix scaling on as many new examples."""
+here (gamma = -1 has no focal map). {SOME} grid points are run with our own fast evaluation, and the
+time is extrapolated. NLL is measured on the fitting data, for structured matrix scaling on as many
+new examples."""
 
 
 def drawn(n: int, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,13 +71,13 @@ def _temperature(section: Section, size: str, logits: np.ndarray, labels: np.nda
 
     for name, rival in rivals.items():
         mine, theirs = alternate(ours, rival, repeats=3)
-        bar = 5 if name == "scikit-learn" else None
-        section.faster(f"temperature against {name}, {size}", mine, theirs, at_least=bar)
+        goal = 5 if name == "scikit-learn" else None
+        section.faster(f"temperature against {name}, {size}", mine, theirs, at_least=goal)
     wide = Predictions(logits.astype(np.float64), labels)
     other = _TemperatureScaling().fit(logits.astype(np.float64), labels)
     theirs = wide.map(lambda scores: scores * float(other.beta_))
     gap = metrics.nll(wide.map(ours())) - metrics.nll(theirs)
-    section.below(f"NLL above scikit-learn's, {size}", max(gap, 0.0), "", bar=1e-8)
+    section.below(f"NLL above scikit-learn's, {size}", max(gap, 0.0), "", goal=1e-8)
 
 
 def _focal(section: Section, size: str, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -96,7 +97,7 @@ def _focal(section: Section, size: str, logits: np.ndarray, labels: np.ndarray) 
     near = sorted(GRID_TEMPERATURES, key=lambda t: abs(np.log(t / fitted.temperature)))[:9]
     least = float(focal_landscape(data, temperatures=sorted(near)).min())
     gap = metrics.nll(data.map(fitted)) - least
-    section.below(f"NLL above the grid's best, {size}", max(gap, 0.0), "", bar=1e-8)
+    section.below(f"NLL above the grid's best, {size}", max(gap, 0.0), "", goal=1e-8)
 
 
 def _structured(section: Section, size: str, logits: np.ndarray, labels: np.ndarray) -> None:
@@ -111,4 +112,4 @@ def _structured(section: Section, size: str, logits: np.ndarray, labels: np.ndar
     new, answers = drawn(*logits.shape, SEED + 1)
     found = metrics.nll(Predictions(new, answers).map(ours()))
     gap = found - nll_of(rival()(new.astype(np.float64)), answers)
-    section.below(f"NLL above probmetrics', {size}", max(gap, 0.0), "", bar=1e-4)
+    section.below(f"NLL above probmetrics', {size}", max(gap, 0.0), "", goal=1e-4)

@@ -60,57 +60,68 @@ def main() -> int:
     return 0
 
 
-HEAD = """# The same numbers as other libraries, and where not
+HEAD = """# Agreement with other libraries
 
-Every number on this page is computed by `make conformance`. `tests/conformance` asserts that the
-values agree on all the published predictions at hand, and that the known differences are still
-there."""
+This page shows where calibrant gives the same values as torchmetrics, netcal, scikit-learn,
+uncertainty-calibration and relplot, and where and why it does not. Use it when you move code from
+one of them. A case in which they differ:
+
+```python
+from calibrant import Predictions, metrics
+
+p = Predictions.from_probs([[0.2, 0.8], [0.6, 0.4]], [1, 0])
+print(metrics.ece(p, bins=1))               # 0.3, of the predicted class
+print(metrics.per_class_ece(p, bins=1)[1])  # 0.1, of class 1: what netcal returns
+```
+
+`make conformance` computes every value. `tests/conformance` asserts that values agree on all
+published predictions used here, and that the known differences still exist."""
 
 SAME = """## Expected calibration error, 15 bins
 
-Published predictions of real networks, probabilities in float64. Last row: the largest difference
-from calibrant. torchmetrics rounds confidences to float32 and adds them up in float32."""
+Published predictions of real networks, with probabilities in float64. The last row is the largest
+difference to calibrant. torchmetrics rounds confidences to float32 and sums them in float32."""
 
 RMSCE = """## Root mean square calibration error, 15 bins
 
-torchmetrics gives confidence 1 a bin of its own, and in float32 a sure network says 1 often. The
-split bin leaves ECE as it is where both halves err in the same direction, but not a square."""
+torchmetrics has a separate bin for a confidence of exactly 1, common in float32. Splitting the
+last bin does not change ECE where both parts err in the same direction, but it changes RMSCE."""
 
 OTHERS = """## Other metrics
 
-Largest difference over all the predictions above."""
+Largest difference over all predictions above."""
 
 SMECE = f"""## Smooth ECE
 
-`all pairs` evaluates the definition at our value, with every example and its mirror images and no
-grid: it must give the value back. relplot differs for two reasons, both in its discretisation: mass
-on the end of its grid counts half, so confidences above 0.999 weigh less than others; and the ends
-of its 200 points of integration have full weight. Its search also stops at a step of {2**-10:.1e}.
-The last two columns put confidences at 0.999 at most and take 4,001 points: then both agree."""
+"all pairs" evaluates the definition at our value without a grid, so it must return that value.
+relplot differs because of its grid. Mass at the end of the grid counts half, so confidences above
+0.999 have less weight. The end points of its 200-point integration have full weight. Its search
+also stops at a step of {2**-10:.1e}. In the last two columns, confidences are clipped to 0.999 and
+relplot uses 4,001 points: then both agree."""
 
 DIFFERENT = """## Small cases where libraries differ
 
-Found by calling each library; the name of an error means that it refused. `-`: it has no such
-metric."""
+Found by calling each library. The name of an exception means that it raised it; `-` means that it
+has no such metric."""
 
 NOTES = """\
-- **Confidence 1.** Bins here are ((b-1)/B, b/B], compared in float64; 0 lies in the first and 1 in
-  the last. torchmetrics and relplot have a bin for 1 alone.
-- **k/15.** In float64 a confidence of exactly k/15 belongs to the lower bin here, in
-  uncertainty-calibration and in scikit-learn, and to the upper one elsewhere. The float32 number
-  nearest to k/15 is a little larger than k/15, so it lies in the upper bin; libraries whose edges
-  are rounded too put some of them into the bin below.
-- **Logits in [0, 1].** torchmetrics takes them for probabilities. Which of the two you have is
-  never guessed here: `Predictions(logits, labels)` or `Predictions.from_probs(probs, labels)`.
-- **Two columns.** netcal measures the probability of class 1. Here `ece` is that of the predicted
-  class and `per_class_ece(p)[1]` that of class 1.
-- **Absent classes.** A class that never occurs cannot be judged; `classwise_ece` leaves it out and
-  says so. netcal refuses more than two columns when the labels hold only two classes.
-- **Ties.** Equal confidences stay in one equal-mass bin, here and in uncertainty-calibration.
-- **Zero probability of the label.** scikit-learn clips; `nll` is infinite.
-- **Brier.** `brier` sums over all classes; scikit-learn reports half of that for two classes.
-- **NaN.** Refused here with the row and column of the first one.
-- **Many rows.** Sums are kept in float64; a float32 sum of millions of confidences drifts."""
+- **Confidence 1.** calibrant's bins are ((b-1)/B, b/B], compared in float64. The first bin contains
+  0 and the last contains 1. torchmetrics and relplot have a separate bin for 1.
+- **k/15.** calibrant, uncertainty-calibration and scikit-learn put a float64 confidence of exactly
+  k/15 into the lower bin, the others into the upper bin. The float32 value nearest to k/15 can be
+  slightly larger than k/15 and then lies in the upper bin. Libraries that also round the edges put
+  some of these into the lower bin.
+- **Logits in [0, 1].** torchmetrics takes them for probabilities. calibrant never guesses: write
+  `Predictions(logits, labels)` or `Predictions.from_probs(probs, labels)`.
+- **Two columns.** netcal measures the probability of class 1. In calibrant, `ece` measures the
+  predicted class and `per_class_ece(p)[1]` class 1.
+- **Absent classes.** `classwise_ece` leaves out classes without examples and warns. netcal refuses
+  more than two columns if the labels contain only two classes.
+- **Ties.** calibrant and uncertainty-calibration keep equal confidences in one equal-mass bin.
+- **Zero probability of the label.** scikit-learn clips it; calibrant's `nll` is infinite.
+- **Brier score.** `brier` sums over all classes. scikit-learn reports half of that for two classes.
+- **NaN.** calibrant refuses it and names the row and column of the first one.
+- **Many rows.** calibrant sums in float64. A float32 sum of millions of confidences drifts."""
 
 
 def same_ece(predictions: Mapping[str, Predictions]) -> str:
@@ -166,7 +177,7 @@ def same_smece(predictions: Mapping[str, Predictions]) -> str:
             ]
         )
     head = ["predictions", "calibrant", "all pairs", "relplot", "above 0.999"]
-    return table([*head, "calibrant, moved", "relplot, moved"], rows)
+    return table([*head, "calibrant, clipped", "relplot, clipped"], rows)
 
 
 def smoothed_error(confidence: np.ndarray, correct: np.ndarray, sigma: float) -> float:

@@ -51,23 +51,43 @@ HEAD = ("dataset", "inputs", "classes", "train", "val", "test", "model", "epochs
 HEAD += ("accuracy", "NLL", "ECE")
 ABOUT = f"""# Datasets
 
-`calibrant list datasets` shows every dataset with its kind; a missing one says where to get it.
-Data are read from `root`, else from the folder in the environment variable `CALIBRANT_DATA`, else
-from `~/.cache/calibrant/data` (`$XDG_CACHE_HOME/calibrant/data` if that is set).
-`data.load(name, seed, root=None, **options)` gives four disjoint splits
-(what each is for is in [training.md](training.md)); options: `val` (part of the training data cut
-off for validation), `limit`, `size` (resample images), `long_tail` (imbalance of an exponential
-profile), `label_noise`, and `length`, `vocabulary` for text. Validation and test stay clean and
-balanced whatever is done to the training data. `data.shifted(splits.test, "blur 3")` changes images
-on purpose: noise, blur, contrast and brightness in five strengths (`calibrant list shifts`).
+This page shows how to load a dataset, how to change it, and what accuracy and ECE a small network
+reaches on it. `calibrant list datasets` shows all datasets. If files are missing, the error message
+says where to get them.
 
-## What a small network reaches
+```python
+from calibrant import data
 
-Written by `make datasets`: one training each, seed {SEED}, cross entropy. Test accuracy, NLL and
-ECE (15 bins) of the final weights; for masks, of all valid pixels. The files at hand are
-subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, CamVid at 160 x
-120 without its test part (its validation images are the test here). These are checks of the
-readers, not records."""
+splits = data.load("digits", seed=0, val=0.2, label_noise=0.1)
+print(splits.classes, len(splits.train), len(splits.val), len(splits.test))  # 10 1150 288 359
+shifted = data.shifted(splits.test, "blur 3")
+```
+
+`data.load(name, seed, root=None, **options)` returns disjoint splits: `train`, `val` and `test`.
+`splits.with_meta(0.1, seed=0)` moves 10 % of the training data to a fourth split, `meta`, for
+methods that learn on held-out data.
+
+| option | meaning |
+|---|---|
+| `val` | part of the training data used for validation |
+| `limit` | at most so many training examples |
+| `size` | height and width to which images are resampled |
+| `long_tail` | ratio of the largest to the smallest class, with exponential decay |
+| `label_noise` | part of the training labels replaced by random ones |
+| `length`, `vocabulary` | number of words of a text, and of the vocabulary |
+
+Validation and test data stay clean and balanced whatever you do to the training data.
+`data.shifted` adds noise or blur, or changes contrast or brightness, in five strengths (`calibrant
+list shifts`). Files are read from `root`, else from the folder in the environment variable
+`CALIBRANT_DATA`, else from `~/.cache/calibrant/data` (`$XDG_CACHE_HOME/calibrant/data` if set).
+
+## Accuracy and ECE of small networks
+
+`make datasets` wrote this table: one training run on each dataset, seed {SEED}, cross entropy. Test
+accuracy, NLL and ECE (15 bins) are those of the final weights; for masks, of all valid pixels. The
+files used are subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, and
+CamVid at 160 x 120, whose validation images serve as test data. The values check the readers; they
+are not meant to be the best possible."""
 
 
 def main() -> int:
@@ -128,11 +148,10 @@ def _human(metrics: dict[str, dict[str, float]]) -> str:
     label, people = metrics["test"], metrics["test against its posterior"]
     return f"""## Evaluated against soft labels
 
-CIFAR-10H has about fifty people's answers for each test image (`human=True`). Against their
-distribution the same network has accuracy {people["accuracy"]:.4f} (one label:
+CIFAR-10H has the answers of about fifty people for each test image (`human=True`). Evaluated
+against their distribution, the same network has accuracy {people["accuracy"]:.4f} (with one label:
 {label["accuracy"]:.4f}), NLL {people["nll"]:.4f} ({label["nll"]:.4f}) and ECE {people["ece"]:.4f}
-({label["ece"]:.4f}): the true probability of a prediction counts, not one draw from it.
-`data.with_soft_labels(predictions, posterior)` does this for any metric."""
+({label["ece"]:.4f}). `data.with_soft_labels(predictions, posterior)` does this for any metric."""
 
 
 if __name__ == "__main__":

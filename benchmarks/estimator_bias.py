@@ -85,7 +85,7 @@ def coverage() -> dict[tuple[str, str, str, int], float]:
 
 
 def bias_table(name: str, found: dict[tuple[str, str, int], tuple[float, float]]) -> str:
-    """Mean reading of every estimator, one row each."""
+    """Mean estimate of every estimator, one row each."""
     lines = [
         "| estimator | " + " | ".join(f"n = {n:,}" for n in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),
@@ -157,7 +157,7 @@ def alarm_table() -> str:
 
 
 def draw(found: dict[tuple[str, str, int], tuple[float, float]], path: Path) -> None:
-    """Mean readings against n, one panel for each distribution, with the truth as a line."""
+    """Mean estimates against n, one panel for each distribution, with the truth as a line."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     shown = ("ece", "debiased_ece", "smece", "sece h=0.001", "sece h=0.01", "sece h=0.1")
@@ -179,21 +179,33 @@ def draw(found: dict[tuple[str, str, int], tuple[float, float]], path: Path) -> 
         axes.set(xscale="log", xlabel="examples", title=name, ylim=(-0.01, 0.4))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", lw=0.4, alpha=0.6)
-    figure.axes[0].set_ylabel("mean reading")
+    figure.axes[0].set_ylabel("mean estimate")
     figure.axes[-1].legend(fontsize=8, frameon=False)
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
-PAGE = """# How far are the estimators from the truth?
+PAGE = """# Accuracy of metrics and intervals
 
-Written by `make bias` ({machine}, {cores} cores; seeds 0, 1, 2, ...; {most} samples at n =
-{small}, {least} at n = {large}). The predictions are those of `calibrant.data.SYNTHETIC`: the
-true probability of being right is known for every confidence, so the **true** calibration error
-is an integral, not an estimate. Every cell is the mean reading over the samples.
+This page shows how far each calibration metric lies from the true error, how often intervals cover
+the truth, and how often a comparison raises a false alarm. Use it to choose a metric for your
+number of examples. The predictions are synthetic, so the true error is known:
 
-![mean reading against n](bias.png)
+```python
+from calibrant import metrics
+from calibrant.data import SYNTHETIC
 
-**calibrated**: true error 0. Whatever is read here is bias.
+source = SYNTHETIC["overconfident"]
+print(source.true_error())                                         # 0.0810, an integral
+print(metrics.ece(source.sample(500, seed=0).predictions))         # an estimate, too high
+print(metrics.debiased_ece(source.sample(500, seed=0).predictions))
+```
+
+`make bias` wrote this page ({machine}, {cores} cores; seeds 0, 1, 2, ...). The tables show means
+over {most} samples at n = {small}, down to {least} samples at n = {large}.
+
+![Mean estimate against the number of examples](bias.png)
+
+**calibrated**: the true error is 0, so every value in this table is bias.
 
 {calibrated}
 
@@ -201,60 +213,60 @@ is an integral, not an estimate. Every cell is the mean reading over the samples
 
 {overconfident}
 
-**wavy**: errors of both signs, true error {wavy_true:.4f} (in 15 bins: {wavy_binned:.4f},
-because errors of opposite sign inside a bin cancel).
+**wavy**: over-confident and under-confident in turn. The true error is {wavy_true:.4f}; in 15 bins
+it is {wavy_binned:.4f}, because errors of opposite sign cancel within a bin.
 
 {wavy}
 
-## What to take from it
+## Conclusions
 
-- **ECE reads noise as error.** On calibrated predictions it falls only with the root of n. Two
-  ECE values are comparable only at the same n and the same bins.
-- **The debiased ECE** removes part of it on calibrated predictions ({debiased_part:.0f} % at n
-  = {large}) and most of it where there is a real error: the correction is exact for a gap that
-  is large against its noise.
-- **smECE** reads less noise than ECE on small samples and more on large ones ({smece_large:.4f}
+- **ECE counts noise as error.** On calibrated predictions it falls only with the square root of n.
+  Compare two ECE values only at the same n and with the same bins.
+- **Debiased ECE** removes {debiased_part:.0f} % of that bias on calibrated predictions at n =
+  {large}. Where the error is large compared with its noise, it removes nearly all of it.
+- **smECE** has less bias than ECE on small samples and more on large ones ({smece_large:.4f}
   against {ece_large:.4f} at n = {large}). It measures the distance to the nearest calibrated
-  predictor, so errors of alternating sign count less: for *wavy* it stays below the true error.
-- **SECE is not unbiased.** "Unbiased", which is said of it, can only mean that no bins are
-  chosen; as an *estimator* the kernel form has two biases. At a small bandwidth the accuracy
-  near a confidence rests on few examples, and their noise counts as error: at h = 0.01 and n =
-  128 a perfectly calibrated model reads {sece_small:.3f}. Leaving each example out of its own
-  estimate does not help ({loo_small:.3f}). At a large bandwidth the accuracy is pulled towards
-  the overall mean, and the spread of the confidences counts as error however many examples
-  there are: at h = 1 and n = {large} it still reads {sece_wide:.3f}. What holds is consistency:
-  with n growing and h shrinking slowly, it tends to the true, unbinned error, also where bins
-  hide it.
+  predictor. Errors of alternating sign count less there: on *wavy* it stays below the true error.
+- **SECE is biased**, although the paper calls it unbiased. That holds only in the sense that no
+  bins are chosen. At a small bandwidth few examples estimate each accuracy, and their noise counts
+  as error: a calibrated model gets {sece_small:.3f} at h = 0.01 and n = 128. Leaving each example
+  out of its own estimate does not help ({loo_small:.3f}). At a large bandwidth the estimated
+  accuracy shrinks towards the overall mean, however many examples there are: at h = 1 and n =
+  {large} a calibrated model still gets {sece_wide:.3f}. SECE is consistent: as n grows and h
+  shrinks slowly, it tends to the true, unbinned error.
 
-## Do the intervals cover?
+## Coverage of intervals
 
-How often a 95 % interval held the truth ({coverage_repeats} samples, 200 resamples each). For
-`ece` and `debiased_ece` the truth is the error in 15 bins, for `smece` its value on a million
+How often a 95 % interval contained the truth ({coverage_repeats} samples, 200 resamples each). For
+`ece` and `debiased_ece` the truth is the error in 15 bins; for `smece` it is the value on a million
 examples.
 
 {coverage}
 
-Resampling a binned error adds the sampling noise a second time, so percentile intervals lie too
-high. `basic`, the default of `metrics.interval`, mirrors the resampled values about the
-estimate, which turns the shift round. At an error of zero no bootstrap is right, because the
-error cannot be negative. Therefore, where zero is left out, calibrated predictions are drawn
-from the same scores: if they read as much, the interval is widened to hold zero and the
-reading. A `basic` interval may still lie below its own value where noise is most of the reading
-(`simplex_ece`, mostly); the summary says so. For examples with groups or weights the widening
-is not done, because the drawing takes independent examples.
+- **Percentile** intervals of a binned error are too high, because resampling adds the sampling
+  noise a second time.
+- **Basic** intervals, the default of `metrics.interval`, reflect the resampled values about the
+  estimate, which reverses that shift.
+- **At a true error of zero** no bootstrap interval is valid, because the error cannot be negative.
+  `metrics.interval` therefore runs a consistency check when zero lies outside. It draws labels
+  from the predicted probabilities; if such calibrated predictions give an error as large, it
+  widens the interval to contain zero and the estimate. It does so only without groups and weights,
+  because the check assumes independent examples.
+- A basic interval can lie below its own estimate if most of the estimate is noise (mostly
+  `simplex_ece`). The summary says so.
 
-## Comparing two models
+## False alarms when two models are compared
 
-How often `metrics.compare` called two models different (p < 0.05) although their true
-calibration errors are equal ({coverage_repeats} samples, 200 resamples each):
+How often `metrics.compare` found a significant difference (p < 0.05) between two models with equal
+true calibration errors ({coverage_repeats} samples, 200 resamples each):
 
 {alarms}
 
-`compare` compares what is *read*. A sharper model spreads its confidences over more bins and
-collects more noise, so raw `ece`, `smece` and `sece` call two calibrated models different, ever
-more surely with more examples. `debiased_ece` keeps close to its level, and `calibrant compare`
-rests its verdict on it. Proper scores such as `nll` are means over examples and need no such
-care.
+A sharper model spreads its confidences over more bins and has more noise in its estimate. So raw
+`ece`, `smece` and `sece` differ between two calibrated models, and more examples only make the
+difference more significant. `debiased_ece` stays close to the nominal 5 %, so the verdict of
+`calibrant compare` uses it. Proper scores such as `nll` are means over examples and have no such
+bias.
 """
 
 

@@ -14,9 +14,9 @@ from calibrant import Predictions
 from calibrant.metrics import METRICS
 
 SIZE = (50_000, 100)
-ABOUT = """For reference, no bars. Our metrics start from the Predictions, whose making is the first
-line; rivals start from float32 probabilities, relplot from confidences in float64. A metric whose
-work is done in the making of the Predictions costs next to nothing here."""
+ABOUT = """For reference, without goals. Our metrics start from existing Predictions; the first row
+is the time to make them. Rivals start from float32 probabilities, relplot from float64 confidences.
+Metrics that use what the Predictions already hold take almost no time."""
 
 
 def run() -> Section:

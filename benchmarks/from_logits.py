@@ -8,9 +8,9 @@ from calibrant import Predictions
 from calibrant.metrics import accuracy, brier, ece, nll
 
 SIZE = (50_000, 1_000)
-ABOUT = """calibrant starts from the logits and gives accuracy, NLL, Brier score and ECE;
-torchmetrics starts from the same float32 logits and gives ECE. Memory is what the peak of the
-process rises by, each side in a fresh process that has made the input and run once on 100 rows."""
+ABOUT = """calibrant computes accuracy, NLL, Brier score and ECE from logits; torchmetrics computes
+ECE from the same float32 logits. Memory is the rise of the peak of a fresh process that has made
+the input and has run once on 100 rows."""
 
 
 def four_metrics(logits, labels) -> list[float]:
@@ -40,7 +40,7 @@ def run() -> Section:
     section.faster(f"time, {size}", ours, rival, at_least=3)
     (ours,) = in_fresh_process("benchmarks.from_logits", "calibrant")
     (rival,) = in_fresh_process("benchmarks.from_logits", "torchmetrics")
-    section.below(f"extra memory, {size}", ours, "MB", bar=100, rival=rival)
+    section.below(f"extra memory, {size}", ours, "MB", goal=100, rival=rival)
     return section
 
 

@@ -14,11 +14,12 @@ ROWS = 1_000_000
 DISTINCT = 9_973
 CONTINUOUS = 20_000
 BANDWIDTH = 0.01
-SECE_ABOUT = f"""CPU seconds of all threads, Predictions made before. Exactness against the double
-sum over all pairs in float64: a million examples on {DISTINCT:,} distinct confidences, where the
-sum can be grouped by value, and {CONTINUOUS:,} examples that all differ."""
-SMECE_ABOUT = """Both start from confidences and correctness of two classes; ours from the
-Predictions that hold them."""
+SECE_ABOUT = f"""CPU time of all threads, from existing Predictions. The error is the difference to
+the double sum over all pairs in float64: for a million examples with {DISTINCT:,} distinct
+confidences, where the sum can be grouped, and for {CONTINUOUS:,} examples with distinct
+confidences."""
+SMECE_ABOUT = """Both start from confidences and correctness of two classes, calibrant from existing
+Predictions."""
 
 
 def predictions_of(confidence: np.ndarray, correct: np.ndarray) -> Predictions:
@@ -46,11 +47,11 @@ def run_sece() -> Section:
     confidence, correct = top_label(ROWS)
     predictions = predictions_of(confidence, correct)
     spent = best_of(lambda: sece(predictions, bandwidth=BANDWIDTH), clock=time.process_time)
-    section.below(f"CPU time, {ROWS:,} examples", spent, "s", bar=1)
+    section.below(f"CPU time, {ROWS:,} examples", spent, "s", goal=1)
     whole = best_of(
         lambda: sece(predictions_of(confidence, correct)), repeats=3, clock=time.process_time
     )
-    section.note("the same with the making of the Predictions", whole, "s")
+    section.note("the same, including making the Predictions", whole, "s")
 
     values = 0.5 + 0.5 * (np.arange(DISTINCT) + 0.5) / DISTINCT
     rows = np.minimum((2 * confidence - 1) * DISTINCT, DISTINCT - 1).astype(int)
@@ -59,7 +60,7 @@ def run_sece() -> Section:
     samples[f"{CONTINUOUS:,} examples, all different"] = confidence[kept], correct[kept]
     for name, sample in samples.items():
         found = sece(predictions_of(*sample), bandwidth=BANDWIDTH)
-        section.below(f"error, {name}", abs(found - all_pairs(*sample)), "", bar=1e-5)
+        section.below(f"error, {name}", abs(found - all_pairs(*sample)), "", goal=1e-5)
     return section
 
 

@@ -16,16 +16,16 @@ PAUSE = 0.05
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison, and the bar it has to clear if it has one.
+    """One comparison, and its goal, if any.
 
     Attributes:
         what: what was measured, on how much data.
         ours: the measured value of calibrant.
         rival: that of the other side, if there is one.
         unit: of both.
-        value: the number that is held against the bar.
-        bar: "at least 3x faster" and the like; empty where nothing is promised.
-        passed: None where there is no bar.
+        value: the number that is held against the goal.
+        goal: "at least 3x faster" and the like; empty where nothing is promised.
+        passed: None where there is no goal.
     """
 
     what: str
@@ -33,17 +33,17 @@ class Line:
     rival: float | None
     unit: str
     value: str
-    bar: str = ""
+    goal: str = ""
     passed: bool | None = None
 
     def cells(self) -> list[str]:
         """Return the line as text, for the table."""
         verdict = "" if self.passed is None else "PASS" if self.passed else "FAIL"
         rival = "" if self.rival is None else _shown(self.rival, self.unit)
-        return [self.what, _shown(self.ours, self.unit), rival, self.value, self.bar, verdict]
+        return [self.what, _shown(self.ours, self.unit), rival, self.value, self.goal, verdict]
 
 
-HEAD = ["what", "calibrant", "rival", "measured", "bar", ""]
+HEAD = ["what", "calibrant", "rival", "measured", "goal", ""]
 
 
 @dataclass
@@ -55,29 +55,29 @@ class Section:
     lines: list[Line] = field(default_factory=list)
 
     def faster(self, what: str, ours: float, rival: float, *, at_least: float | None) -> None:
-        """Add a comparison of seconds; the bar is on the ratio."""
+        """Add a comparison of seconds; the goal is on the ratio."""
         ratio = rival / ours
-        bar, passed = "", None
+        goal, passed = "", None
         if at_least is not None:
-            bar = f"at least {at_least:g}x" + (" faster" if at_least > 1 else " as fast")
-            bar = "no slower" if at_least == 1 else bar
+            goal = f"at least {at_least:g}x" + (" faster" if at_least > 1 else " as fast")
+            goal = "no slower" if at_least == 1 else goal
             passed = ratio >= at_least
         shown = f"{ratio:.2f}x" if ratio < 2 else f"{ratio:.1f}x"
-        self.lines.append(Line(what, ours, rival, "s", shown, bar, passed))
+        self.lines.append(Line(what, ours, rival, "s", shown, goal, passed))
 
     def times(self, what: str, ours: float, plain: float, *, most: float | None) -> None:
-        """Add a cost as a multiple of that of the plain thing; the bar is on the multiple."""
+        """Add a cost as a multiple of that of the plain thing; the goal is on the multiple."""
         ratio = ours / plain
-        bar = "" if most is None else f"at most {most:g}x"
+        goal = "" if most is None else f"at most {most:g}x"
         passed = None if most is None else ratio <= most
-        self.lines.append(Line(what, ours, plain, "s", f"{ratio:.2f}x", bar, passed))
+        self.lines.append(Line(what, ours, plain, "s", f"{ratio:.2f}x", goal, passed))
 
     def below(
-        self, what: str, ours: float, unit: str, *, bar: float, rival: float | None = None
+        self, what: str, ours: float, unit: str, *, goal: float, rival: float | None = None
     ) -> None:
         """Add a measured value with an upper bound."""
-        text = f"under {bar:g} {unit}".strip()
-        self.lines.append(Line(what, ours, rival, unit, _shown(ours, unit), text, ours < bar))
+        text = f"under {goal:g} {unit}".strip()
+        self.lines.append(Line(what, ours, rival, unit, _shown(ours, unit), text, ours < goal))
 
     def note(self, what: str, ours: float, unit: str) -> None:
         """Add a measured value that nothing is promised about."""

@@ -9,11 +9,11 @@ from calibrant import Predictions
 from calibrant.metrics import classwise_ece
 
 SIZE = (200_000, 100)
-ABOUT = """The rival is the loop one would write: for each class `digitize`, three times
-`bincount`, and the sum of the gaps. The metric: ours from Predictions of logits made before, so it
-includes the softmax; the loop from probabilities. From logits the loop includes torch's softmax and
-ours the making of the Predictions, which serves all other metrics too; from probabilities ours
-includes their checks."""
+ABOUT = """The rival is the loop one would write: for each class one `digitize`, three `bincount`
+and the sum of the gaps. In the first row, calibrant starts from existing Predictions of logits, so
+its time includes the softmax; the loop starts from probabilities. In the second, both start from
+logits; making the Predictions serves all other metrics, too. In the third, calibrant also checks
+the probabilities."""
 
 
 def loop(probs: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
@@ -32,7 +32,7 @@ def loop(probs: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
 
 
 def run() -> Section:
-    """Measure the metric, which has a bar, and the whole way from logits and from probabilities."""
+    """Measure the metric, then the way from logits and from probabilities."""
     section = Section("Class-wise ECE", ABOUT)
     logits, labels = logits_like_a_network(*SIZE)
     probs, truth = torch.softmax(logits, 1).numpy(), labels.numpy()
@@ -61,5 +61,5 @@ def run() -> Section:
         ),
         at_least=None,
     )
-    section.below("difference of the two values", gap, "", bar=1e-6)
+    section.below("difference of the two values", gap, "", goal=1e-6)
     return section

@@ -11,44 +11,59 @@ Records = dict[str, dict[str, Any]]
 # What `select` gives: one calibrator, and the mean of those that tie.
 SELECTED = ("select", "blend")
 
-HEAD = """# Post-hoc calibrators, side by side
+HEAD = """# Post-hoc calibrators compared
 
-Written by `make posthoc`: every calibrator of calibrant, the one that `select` takes, the blend of
-those that tie, and what scikit-learn, netcal and probmetrics offer, on published logits of real
-networks. Each file is cut in halves five times (seeds 0 to 4): fitted on one half, measured on the
-other; numbers are means over the five. Probabilities of exactly zero, which some libraries return,
-are raised to 1e-12, since their log score is infinite. netcal's logistic and beta calibration take
-up to a minute a fit and are measured on the first split."""
+This page compares all calibrators of calibrant with those of scikit-learn, netcal and probmetrics
+on published logits of real networks. Use it to choose a calibrator, or let calibrant choose:
+
+```
+calibrant fit val.npz --calibrator auto -o cal.json    # select: the best by cross-validation
+```
+
+`make posthoc` wrote this page, as follows:
+
+- Each file is split into halves five times (seeds 0 to 4). Calibrators are fitted on one half and
+  evaluated on the other; values are means over the five splits.
+- `select` is the calibrator with the best cross-validated NLL on the fitting half. `blend` averages
+  the probabilities of all calibrators that tie with it.
+- Some libraries return probabilities of exactly zero, whose log loss is infinite. They are clipped
+  to 1e-12.
+- netcal's logistic and beta calibration take up to a minute for each fit. They are evaluated on the
+  first split only."""
 
 OVERVIEW = """## All files
 
-NLL relative to temperature scaling, in percent, mean over the files (lower is better); the number
-of files on which the method has the least mean NLL of all; mean Brier score, ECE and smECE. Matrix
-and Dirichlet are refused where there are fewer examples than numbers to fit: their means are over
-the other files."""
+NLL is relative to temperature scaling, in percent, averaged over the files; lower is better. "best
+on" counts the files where the method has the lowest NLL of all. Brier score, ECE and smECE are
+means over the files. Matrix and Dirichlet scaling need more examples than parameters, so their
+means leave some files out."""
 
-SELECT = """## Do `select` and its blend choose well?
+SELECT = """## How well `select` and `blend` choose
 
-Mean NLL of the choice, and of the blend of all that tie, against the best single method of any
-library on that file, known only after the test: the cost of selecting on the fitting half. Only
-methods measured on all five splits count in the table; the slow ones of netcal are compared on
-their one split below it. What counts as a tie, a loss of 0.2 % for the choice and of 1 % for the
-blend, was set by trials on some of these files, so other files may read a little worse."""
+NLL of `select` and `blend` compared with the best single method of any library on that file, which
+is known only from the test half. The difference is the cost of selecting on the fitting half. The
+table contains methods evaluated on all five splits; netcal's slow methods follow below it.
+
+Two calibrators tie if their NLL differs by less than 0.2 % for `select` and 1 % for `blend`. These
+limits were chosen by trials on some of these files, so results on other files may be a little
+worse."""
 
 FOCAL = """## Focal temperature scaling against temperature scaling
 
-Held-out difference, focal minus plain, with 95 % intervals: for NLL over paired examples, for ECE
-by resampling examples. The last column is the difference on the fitting half, never above zero."""
+Held-out difference of focal temperature scaling minus temperature scaling, with 95 % intervals:
+over paired examples for NLL, by the bootstrap for ECE. The last column is the difference in NLL on
+the fitting half, which is never above zero."""
 
-SHIFT = """## Under shift
+SHIFT = """## Under distribution shift
 
-Fitted on half of the clean examples (first split), measured on shifted ones. The corruptions of
-akamaster's ResNet-20 are noise, contrast and blur made with numpy; they are not CIFAR-10-C. In
-labelshift the test labels are 97 % one class."""
+Calibrators are fitted on half of the clean examples (first split) and evaluated on shifted ones.
+The corruptions of akamaster's ResNet-20 are noise, contrast and blur made with numpy; they are not
+CIFAR-10-C. In labelshift, 97 % of the test labels are of one class."""
 
 EACH = """## File by file
 
-Difference of NLL from temperature scaling with its 95 % interval over paired examples."""
+The last column is the difference in NLL to temperature scaling, with a 95 % interval over paired
+examples."""
 
 
 def page(records: Records) -> str:
@@ -114,7 +129,7 @@ def overview(records: Records) -> str:
 
 
 def selection(records: Records) -> str:
-    """The choice and the blend against the best in hindsight, and both against the promise."""
+    """`select` and `blend` against the best method of each file, and against the goal."""
     rows: list[list[str]] = []
     losses: dict[str, list[float]] = {own: [] for own in SELECTED}
     for name, record in records.items():
@@ -132,8 +147,8 @@ def selection(records: Records) -> str:
                 *(f"{100 * losses[own][-1]:+.2f} %" for own in SELECTED),
             ]
         )
-    heads = ["file", "chosen", "blended", "best in hindsight", "its NLL", "select", "blend"]
-    heads += ["select is behind by", "blend is behind by"]
+    heads = ["file", "chosen", "blended", "best method", "its NLL", "select", "blend"]
+    heads += ["select minus best", "blend minus best"]
     said = [_said(records, own, losses[own]) for own in SELECTED]
     return "\n\n".join([table(heads, rows), *said])
 
@@ -157,10 +172,11 @@ def _said(records: Records, own: str, losses: list[float]) -> str:
     return (
         f"`{own}`: worst file {100 * max(losses):+.2f} % (the goal is at most 0.5 %), mean over "
         f"the files {100 * np.mean(losses):+.2f} %. Against the best of the other libraries on "
-        f"each file, in hindsight: {100 * np.mean(theirs):+.2f} % on average. Against the best "
+        f"each file: {100 * np.mean(theirs):+.2f} % on average. Against the best "
         f"single method used on all files, {closest}: {100 * singles[closest]:+.2f} %. On the one "
-        f"split of netcal's slow methods it is {100 * np.mean([gap for gap, *_ in slow]):+.2f} % "
-        f"behind on average, at most {100 * max(slow)[0]:+.2f} % ({max(slow)[1]}, {max(slow)[2]})."
+        f"split of netcal's slow methods the difference is "
+        f"{100 * np.mean([gap for gap, *_ in slow]):+.2f} % on average, at most "
+        f"{100 * max(slow)[0]:+.2f} % ({max(slow)[1]}, {max(slow)[2]})."
     )
 
 
@@ -225,7 +241,9 @@ def shift(records: Records) -> str:
         heads = ["NLL / ECE", "clean half", *splits]
         best = {split: _best(record["shifted"][split]) for split in splits}
         said = "; ".join(f"{split}: {method}" for split, method in best.items())
-        parts.append(f"### {name}\n\n{table(heads, rows)}\n\nLeast NLL of ours: {said}.")
+        parts.append(
+            f"### {name}\n\n{table(heads, rows)}\n\nLowest NLL of our calibrators: {said}."
+        )
     return "\n\n".join(parts)
 
 
@@ -235,7 +253,7 @@ def _best(found: dict[str, dict[str, float]]) -> str:
 
 
 def one_file(name: str, record: dict[str, Any]) -> list[str]:
-    """All methods on one file, the least NLL first."""
+    """All methods on one file, the lowest NLL first."""
     rows = []
     for method in sorted(record["scores"], key=lambda m: mean(record, m, "nll")):
         gap = record["behind"].get(method)
@@ -244,7 +262,7 @@ def one_file(name: str, record: dict[str, Any]) -> list[str]:
             f"{mean(record, method, metric):.4f}" for metric in ("nll", "brier", "ece", "smece")
         ]
         rows.append([method, *cells, interval])
-    heads = ["method", "NLL", "Brier", "ECE", "smECE", "NLL minus temperature's"]
+    heads = ["method", "NLL", "Brier", "ECE", "smECE", "NLL minus temperature"]
     return [
         f"### {name}, {record['examples']:,} x {record['classes']}",
         table(heads, rows),

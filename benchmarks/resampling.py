@@ -11,8 +11,8 @@ from calibrant.metrics import ece, interval
 SIZE = (50_000, 10)
 RESAMPLES = 1_000
 MEASURED = 50
-ABOUT = f"""The rival draws examples with replacement and evaluates `ece(Predictions(...))` each
-time. {MEASURED} of its {RESAMPLES:,} resamples are run and the time is scaled up."""
+ABOUT = f"""The rival resamples examples and evaluates `ece(Predictions(...))` each time. It runs
+{MEASURED} of {RESAMPLES:,} resamples, and its time is extrapolated."""
 
 
 def run() -> Section:

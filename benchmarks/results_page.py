@@ -14,16 +14,26 @@ from benchmarks.pages import table
 from benchmarks.real_data import ROOT
 
 PAGE = ROOT / "docs" / "results.md"
-ABOUT = """# Results of the studies
+ABOUT = """# Results of our studies
 
-Written by `make results` from `studies/results`, where every row is kept; the studies are
-`studies/*-cpu.toml`, sized for two cores. What they say about published claims is in
-[claims.md](claims.md). Test split, means over the seeds and their standard deviation. "T" is after
-temperature scaling fitted to the validation data, "FT" after focal temperature scaling. The last
-column is the NLL after temperature scaling minus that of cross entropy with temperature scaling,
-seed by seed: below zero is better. What a step of each method costs is in
-[benchmarks.md](benchmarks.md).
-These are small networks on small data: what holds here need not hold at full size.
+This page shows how each training method does on small data, before and after temperature scaling.
+[claims.md](claims.md) compares these results with what the papers say. To repeat a study:
+
+```
+calibrant study studies/cals-cpu.toml --workers 2    # 20 to 60 minutes on two cores
+make results                                         # keep its rows and rewrite this page
+```
+
+How to read the tables:
+
+- All values are measured on test data: mean over the seeds ± standard deviation.
+- **T** means after temperature scaling, **FT** after focal temperature scaling. Both are fitted on
+  the validation data.
+- **NLL, T, minus CE** compares a method with cross entropy, both after temperature scaling, seed by
+  seed. Below zero, the method is better.
+- [benchmarks.md](benchmarks.md) has the cost of a training step of each method.
+- The networks and datasets are small, so results at full size may differ.
+- Every row behind the tables is in `studies/results`.
 """
 HEAD = (
     "method",
@@ -34,7 +44,7 @@ HEAD = (
     "ECE, T",
     "NLL, FT",
     "ECE, FT",
-    "NLL, T, less CE's",
+    "NLL, T, minus CE",
 )
 PLACE = ("dataset", "model", "optimizer", "method")
 GROUPS = ("head", "medium", "tail")
@@ -70,8 +80,8 @@ def _study(about: Path) -> list[str]:
     seeds = ", ".join(map(str, given["seeds"]))
     parts = [
         f"## {name}",
-        f"{given['about']} {held['cells']} cells, seeds {seeds}, "
-        f"{held['seconds'] / 60:.0f} minutes of work shared by two workers. {held['machine']}; "
+        f"{given['about']} {held['cells']} runs, seeds {seeds}, "
+        f"{held['seconds'] / 60:.0f} minutes in total, shared by two workers. {held['machine']}; "
         f"{held['versions']}.",
     ]
     parts += [f"Did not finish: {each}." for each in held["failed"]]
@@ -88,10 +98,10 @@ def _study(about: Path) -> list[str]:
     parts += probe_results.section(about.parent, PAGE, name)
     figure = PAGE.with_name(f"results-{name}.png")
     _draw(about.with_name(f"{name}-curves.csv"), figure, axis)
-    parts.append(f"![ECE along training]({figure.name})")
+    parts.append(f"![ECE and NLL of the validation data along training]({figure.name})")
     for kind, said in (
-        ("multipliers", "multipliers of each class"),
-        ("gamma", "gamma of the examples"),
+        ("multipliers", "Multipliers of each class along training"),
+        ("gamma", "Gamma of the examples along training"),
     ):
         drawn = PAGE.with_name(f"{kind}-{name}.png")
         parts += [f"![{said}]({drawn.name})"] if drawn.exists() else []
@@ -110,7 +120,7 @@ def _row(method: str, values: Values, methods: dict[str, Values]) -> list[str]:
 
 
 def _chosen(methods: dict[str, Values]) -> list[str]:
-    """What one would choose without a look at test data, where there is a choice."""
+    """The methods with the lowest validation NLL, where there is a choice."""
     key = ("none", "val", "nll")
     best = sorted((mean(v[key].values()), name) for name, v in methods.items() if key in v)
     if len(best) < 2:

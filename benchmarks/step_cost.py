@@ -16,16 +16,15 @@ from calibrant.methods.plain import TERMS
 from calibrant.training import Loop, Recipe, Runtime
 
 BATCH, META = 128, 1024
-# Bar of methods that do nothing but another loss; it takes many pairs of runs to see.
+# Goal for methods that do nothing but another loss; it takes many pairs of runs to see.
 NARROW = 1.05
-ABOUT = f"""Whole steps of our loop (batch made, loss, gradient, SGD with momentum, its checks),
-batches of {BATCH}, random images. Each method runs in turns with cross entropy; the ratio is the
-median over neighbouring runs, each of as many steps as it takes for everything that is not done in
-every step to be done. Memory, in brackets, is by how much a process of its own grows, at the
-highest, when it takes its first steps: gradients, momentum and all that a step holds. Cross entropy
-against itself shows how exact the ratios are; another run moves them by some 2 %, those of few
-pairs by some 10 %. CALS moves its multipliers after the epoch, with
-predictions that are made in any case; here it is the step alone."""
+ABOUT = f"""Complete steps of our loop: batch, loss, gradient, SGD with momentum and checks, with
+batches of {BATCH} random images. Each method alternates with cross entropy; the ratio is the
+median over neighbouring runs. A run has as many steps as it takes to do everything that is not
+done in every step. Memory, in brackets, is the growth of a fresh process in its first steps. Cross
+entropy against itself shows the accuracy of the ratios: they vary by 2 % between runs, those of
+few pairs by 10 %. The update of the multipliers of CALS after each epoch is not included; it uses
+the validation predictions that every training run makes."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,8 @@ def stepping(kind: Kind, model: str, source: data.Splits) -> Callable[[], None]:
 
 
 def run_for(model: str, size: int, repeats: int) -> Section:
-    """Time all methods on one network; a sixth of the repeats does where the bar is wide."""
-    about = f"{ABOUT} Pairs of runs: {repeats} where the bar is {NARROW:g}, else {repeats // 6}."
+    """Time all methods on one network; a sixth of the repeats does where the goal is wide."""
+    about = f"{ABOUT} Pairs of runs: {repeats} where the goal is {NARROW:g}, else {repeats // 6}."
     section = Section(f"Cost of a step: {model} at {size}x{size}", about)
     source = splits(size)
     for kind in KINDS:

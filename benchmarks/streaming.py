@@ -11,9 +11,9 @@ from calibrant.metrics import BinSums
 ROWS = 20_000_000
 BATCH = 100_000
 PREFIX = 1_000_000
-ABOUT = f"""A fresh process adds up batches of {BATCH:,} rows, made on the fly: 15 bins of equal
-width, and the fine grid for bins of equal mass. Memory counts from after the first {PREFIX:,} rows
-to the end. The speed includes the drawing of the rows."""
+ABOUT = f"""A fresh process adds up batches of {BATCH:,} generated rows, for 15 equal-width bins
+and for the fine grid of equal-mass bins. Memory growth is measured from row {PREFIX:,} to the end.
+The speed includes generating the rows."""
 
 
 def batch(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,9 +58,9 @@ def run() -> Section:
     section = Section("Streaming", ABOUT)
     speed, growth, width, mass = in_fresh_process("benchmarks.streaming")
     section.note(f"{ROWS:,} rows", speed, "rows/s")
-    section.below("growth of memory", growth, "MB", bar=20)
-    section.below(f"ECE, stream against one array of {PREFIX:,}", width, "", bar=1e-9)
-    section.below("equal-mass ECE, likewise", mass, "", bar=1e-9)
+    section.below("growth of memory", growth, "MB", goal=20)
+    section.below(f"ECE, stream against one array of {PREFIX:,}", width, "", goal=1e-9)
+    section.below("equal-mass ECE, stream against one array", mass, "", goal=1e-9)
     return section
 
 

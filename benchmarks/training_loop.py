@@ -15,13 +15,13 @@ from calibrant.data import Augmentation
 from calibrant.training import Loop, Recipe, Runtime
 
 BATCH, STEPS, SIZE, PAD = 128, 10, 16, 2
-ABOUT = f"""ResNet-8 on CIFAR-10 at {SIZE}x{SIZE} (random images where the data is absent), batches
-of {BATCH}, {STEPS} steps of SGD with momentum. The bare loop is what one writes by hand: float32
-tensors in memory, channels last, no checks, no log. The other is the common one: a dataset of
-pictures, transforms of each (pad, crop, flip, to a tensor, scale) as torchvision does them, a
-DataLoader in the same process (workers would take the cores that train), tensors in their usual
-format. Ours finds out after every step whether loss and gradient are finite; against the
-DataLoader it crops and flips as well. The ratio is the median over neighbouring runs."""
+ABOUT = f"""ResNet-8 on CIFAR-10 at {SIZE}x{SIZE} (random images if the data is absent), batch size
+{BATCH}, {STEPS} steps of SGD with momentum. The bare loop is hand-written: float32 tensors in
+memory, channels last, no checks, no logging. The DataLoader reads PIL images and applies pad,
+crop, flip, conversion and scaling to each, as torchvision does. It runs in the training process,
+because workers would compete for the cores. Our loop checks after each step that loss and gradient
+are finite; next to the DataLoader it also crops and flips. The ratio is the median over
+neighbouring runs."""
 
 
 def splits() -> data.Splits:
