@@ -87,7 +87,7 @@ list shifts`). Files are read from `root`, else from the folder in the environme
 accuracy, NLL and ECE (15 bins) are those of the final weights; for masks, of all valid pixels. The
 files used are subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, and
 CamVid at 160 x 120, whose validation images serve as test data. The values check the readers; they
-are not meant to be the best possible."""
+are not tuned."""
 
 
 def main() -> int:
