@@ -309,6 +309,49 @@ class Predictions:
         return self.example_stats.label_prob
 
     @cached_property
+    def log_odds(self) -> PerExample:
+        """Log-odds of class 1 of two, float64, (n,); infinite where a class is masked."""
+        self._check_two_classes()
+        logits = self.logits.double()
+        return logits[:, 1] - logits[:, 0]
+
+    @cached_property
+    def positive_probs(self) -> PerExample:
+        """Probability of class 1 of two, float64, (n,)."""
+        self._check_two_classes()
+        if self._scores.kind == "probs":
+            return self._scores.values[:, 1].double()
+        return torch.sigmoid(self.log_odds)
+
+    def _check_two_classes(self) -> None:
+        if self.classes != 2:
+            raise ValueError(f"this needs two classes, got {self.classes}: see `classwise_ece`")
+
+    def with_positive(self, positive: int | str) -> "Predictions":
+        """Return two-class predictions whose class 1 is `positive`, an index or a class name.
+
+        Examples:
+            >>> p = Predictions.from_probs([[0.9, 0.1]], [0], class_names=["spam", "ham"])
+            >>> p.with_positive("spam").positive_probs.tolist()
+            [0.9]
+        """
+        self._check_two_classes()
+        names = self.class_names or ()
+        if positive in names:
+            index = names.index(str(positive))
+        elif str(positive) in ("0", "1"):
+            index = int(positive)
+        else:
+            expected = ", ".join([*names, "0", "1"])
+            raise ValueError(f"positive must be one of {expected}, got {positive!r}")
+        if index == 1:
+            return self
+        scores = Scores(self._scores.values.flip(1), self._scores.kind)
+        return Predictions.__new__(Predictions)._fill(
+            scores, 1 - self.labels, self.weights, self.groups, names[::-1] or None
+        )
+
+    @cached_property
     def sha256(self) -> str:
         """SHA-256 of the scores, labels and weights, in hexadecimal.
 

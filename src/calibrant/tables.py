@@ -74,10 +74,12 @@ def range_text(low: float, high: float, sign: str = "") -> str:
     return "-" if math.isnan(low + high) else f"{low:{sign}.4f} to {high:{sign}.4f}"
 
 
-def p_text(p_value: float) -> str:
-    """A p-value to four digits.
+def p_text(p_value: float, smallest: float = 0.0) -> str:
+    """A p-value to four digits; a bound if it is the smallest that the test can give.
 
-    >>> p_text(0.25), p_text(1e-9)
-    ('0.2500', '<0.0001')
+    >>> p_text(0.25), p_text(1e-9), p_text(0.000999, 0.000999)
+    ('0.2500', '<0.0001', '<=0.0010')
     """
+    if p_value <= smallest:
+        return f"<={max(smallest, 0.0001):.4f}"
     return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"

@@ -1,5 +1,20 @@
 """Metrics: `Predictions -> float`; `METRICS` lists them with what is known about each."""
 
+from calibrant.metrics.binary import (
+    AtThreshold,
+    at_thresholds,
+    average_precision,
+    base_rate,
+    binary_brier,
+    binary_ece,
+    brier_skill,
+    calibration_in_the_large,
+    calibration_intercept,
+    calibration_slope,
+    mean_probability,
+    positive_sums,
+    roc_auc,
+)
 from calibrant.metrics.binned import (
     adaptive_ece,
     calibration_error,
@@ -10,12 +25,13 @@ from calibrant.metrics.binned import (
     rmsce,
 )
 from calibrant.metrics.bins import BinSums
+from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.grouped import group_ece
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.metric import Metric
-from calibrant.metrics.registry import METRICS
+from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
 from calibrant.metrics.resampling.intervals import METHODS, Interval, interval
 from calibrant.metrics.scores import (
@@ -34,8 +50,10 @@ from calibrant.metrics.summary import Summary, summary
 __all__ = [
     "METHODS",
     "METRICS",
+    "AtThreshold",
     "BinSums",
     "BrierSplit",
+    "ClassBias",
     "Difference",
     "Interval",
     "Metric",
@@ -43,10 +61,20 @@ __all__ = [
     "TestResult",
     "accuracy",
     "adaptive_ece",
+    "at_thresholds",
     "aurc",
+    "average_precision",
+    "base_rate",
+    "binary_brier",
+    "binary_ece",
     "brier",
+    "brier_skill",
     "brier_split",
     "calibration_error",
+    "calibration_in_the_large",
+    "calibration_intercept",
+    "calibration_slope",
+    "class_biases",
     "class_sums",
     "classwise_ece",
     "compare",
@@ -60,10 +88,14 @@ __all__ = [
     "interval",
     "ks",
     "mce",
+    "mean_probability",
+    "metrics_for",
     "nll",
     "overconfidence",
     "per_class_ece",
+    "positive_sums",
     "rmsce",
+    "roc_auc",
     "sece",
     "simplex_ece",
     "smece",

@@ -7,16 +7,25 @@ from scipy import stats
 
 from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
 from calibrant.predictions import Predictions
+from calibrant.tables import p_text
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """A test statistic and its p-value under calibration."""
+    """A test statistic and its p-value under calibration.
+
+    A test by resampling has a smallest p-value, 1 / (resamples + 1), which is only a bound.
+    """
 
     __test__ = False  # not a pytest class
 
     statistic: float
     p_value: float
+    smallest: float = 0.0
+
+    def __str__(self) -> str:
+        text = p_text(self.p_value, self.smallest)
+        return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> TestResult:
@@ -90,7 +99,7 @@ def consistency_test(
         hits = np.add.reduceat(redrawn, starts, axis=1, dtype=np.int64)
         errors = np.abs(hits - expected).sum(1) / len(ordered)
         extreme += int((errors >= observed - 1e-12).sum())
-    return TestResult(observed, (extreme + 1) / (resamples + 1))
+    return TestResult(observed, (extreme + 1) / (resamples + 1), 1 / (resamples + 1))
 
 
 def _refuse_weights_and_groups(predictions: Predictions) -> None:

@@ -28,11 +28,12 @@ class Metric:
         statistic: the resampling form: predictions and the same options -> function of weights.
         label: name in tables and charts, such as "adaptive ECE".
         meaning: a few words, at most 32 characters.
-        best: which values are better: "lower", "higher", or "zero" from either side.
+        best: which values are better: "lower", "higher", or the nearest to "zero" or "one".
         range: smallest and largest possible value; intervals are clipped to it.
         proper: a proper scoring rule: the true probabilities have the best expected value.
         calibration_error: zero if predictions are calibrated, up to sampling noise.
         takes_bins: has the option `bins`, the bins of the confidence.
+        two_classes: is defined for two classes only, by the probability of class 1.
         name: in `METRICS`, files and options of the command line; the function's own.
     """
 
@@ -40,11 +41,12 @@ class Metric:
     statistic: Callable[..., Statistic]
     label: str
     meaning: str
-    best: Literal["lower", "higher", "zero"] = "lower"
+    best: Literal["lower", "higher", "zero", "one"] = "lower"
     range: tuple[float, float] = (0.0, 1.0)
     proper: bool = False
     calibration_error: bool = False
     takes_bins: bool = False
+    two_classes: bool = False
 
     @property
     def name(self) -> str:
@@ -61,4 +63,6 @@ class Metric:
 
     def loss(self, value: float) -> float:
         """Convert a value so that lower is better."""
-        return {"lower": value, "higher": -value, "zero": abs(value)}[self.best]
+        if self.best in ("zero", "one"):
+            return abs(value - (self.best == "one"))
+        return -value if self.best == "higher" else value

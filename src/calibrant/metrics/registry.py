@@ -3,6 +3,23 @@
 import math
 from functools import partial
 
+from calibrant.metrics.binary import (
+    average_precision,
+    average_precision_statistic,
+    binary_brier,
+    binary_brier_statistic,
+    binary_ece,
+    binary_ece_statistic,
+    brier_skill,
+    brier_skill_statistic,
+    calibration_in_the_large,
+    calibration_in_the_large_statistic,
+    calibration_intercept,
+    calibration_slope,
+    recalibration_statistic,
+    roc_auc,
+    roc_auc_statistic,
+)
 from calibrant.metrics.binned import (
     adaptive_ece,
     adaptive_ece_statistic,
@@ -163,8 +180,86 @@ METRICS: dict[str, Metric] = {
             label="AURC",
             meaning="area under risk-coverage curve",
         ),
+        Metric(
+            calibration_in_the_large,
+            calibration_in_the_large_statistic,
+            label="calibration in the large",
+            meaning="mean P(positive) minus base rate",
+            best="zero",
+            range=(-1.0, 1.0),
+            two_classes=True,
+        ),
+        Metric(
+            calibration_intercept,
+            partial(recalibration_statistic, slope=False),
+            label="calibration intercept",
+            meaning="log-odds by which P is too low",
+            best="zero",
+            range=(-math.inf, math.inf),
+            two_classes=True,
+        ),
+        Metric(
+            calibration_slope,
+            partial(recalibration_statistic, slope=True),
+            label="calibration slope",
+            meaning="below 1: P is too extreme",
+            best="one",
+            range=(-math.inf, math.inf),
+            two_classes=True,
+        ),
+        Metric(
+            binary_ece,
+            binary_ece_statistic,
+            label="ECE of P(positive)",
+            meaning="mean gap over bins of P(positive)",
+            calibration_error=True,
+            takes_bins=True,
+            two_classes=True,
+        ),
+        Metric(
+            binary_brier,
+            binary_brier_statistic,
+            label="Brier score of P(positive)",
+            meaning="squared error, from 0 to 1",
+            proper=True,
+            two_classes=True,
+        ),
+        Metric(
+            brier_skill,
+            brier_skill_statistic,
+            label="Brier skill score",
+            meaning="gain over the base rate, to 1",
+            best="higher",
+            range=(-math.inf, 1.0),
+            two_classes=True,
+        ),
+        Metric(
+            roc_auc,
+            roc_auc_statistic,
+            label="ROC AUC",
+            meaning="area under the ROC curve",
+            best="higher",
+            two_classes=True,
+        ),
+        Metric(
+            average_precision,
+            average_precision_statistic,
+            label="average precision",
+            meaning="area under precision-recall",
+            best="higher",
+            two_classes=True,
+        ),
     )
 }
+
+
+def metrics_for(classes: int) -> dict[str, Metric]:
+    """The metrics that are defined for so many classes; of two, the positive class comes first."""
+    own = {name: metric for name, metric in METRICS.items() if metric.two_classes}
+    rest = {name: metric for name, metric in METRICS.items() if not metric.two_classes}
+    return own | rest if classes == 2 else rest
+
+
 # Not in summaries: one needs groups, the other a norm.
 UNLISTED = (
     Metric(

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
-from calibrant.metrics.registry import METRICS
+from calibrant.metrics.registry import metrics_for
 from calibrant.metrics.resampling.intervals import Interval, Method, intervals
+from calibrant.metrics.verdict import verdict
 from calibrant.predictions import Predictions
-
-# Fewer examples are too few for a verdict.
-FEW = 30
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,8 @@ class Summary:
         metrics: name to value and interval.
         tests: name to result, of two tests of calibration; empty with weights or groups, because
             the tests need independent examples.
+        class_biases: mean probability and frequency of each class; the last one of two is the
+            positive class.
     """
 
     examples: int
@@ -31,17 +32,18 @@ class Summary:
     mean_confidence: float
     metrics: dict[str, Interval]
     tests: dict[str, TestResult]
+    class_biases: tuple[ClassBias, ...]
 
     def __str__(self) -> str:
         level = round(100 * next(iter(self.metrics.values())).level)
         lines = [
             f"{self.examples:,} examples, {self.classes:,} classes",
-            f"{'metric':16} {'value':>8}   {level}% interval",
+            f"{'metric':24} {'value':>8}   {level}% interval",
         ]
         for name, found in self.metrics.items():
-            lines.append(f"{name:16} {found.value:8.4f}   {found.low:.4f} to {found.high:.4f}")
+            lines.append(f"{name:24} {found.value:8.4f}   {found.low:.4f} to {found.high:.4f}")
         for name, test in self.tests.items():
-            lines.append(f"{name:16} p = {test.p_value:.3g}")
+            lines.append(f"{name:24} {test}")
         return "\n".join([*lines, *self.remarks, self.verdict])
 
     @property
@@ -56,18 +58,8 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether the predictions are over- or under-confident, and by how much."""
-        if self.examples < FEW:
-            return f"{self.examples} examples are too few for a verdict"
-        excess = self.metrics["overconfidence"]
-        points = f"{100 * abs(excess.value):.1f} points"
-        if excess.low > 0:
-            return f"over-confident: confidence is {points} above accuracy on average"
-        if excess.high < 0:
-            return f"under-confident: confidence is {points} below accuracy on average"
-        if "consistency" in self.tests and self.tests["consistency"].p_value < 0.05:
-            return "calibrated on average, but not at every level of confidence"
-        return f"no miscalibration detected with {self.examples:,} examples"
+        """Whether the predictions are calibrated; if not, in which direction and by how much."""
+        return verdict(self.examples, self.metrics, self.tests, self.class_biases)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,12 +76,14 @@ def summary(
     method: Method = "basic",
     progress: Callable[[], None] | None = None,
 ) -> Summary:
-    """Evaluate all `METRICS`, with bootstrap intervals, and test calibration.
+    """Evaluate all metrics, with bootstrap intervals, and test calibration.
+
+    For two classes those of the positive class, class 1, come first.
 
     Options as in `interval`; `bins` is passed to every metric with bins of the confidence.
     """
     found = intervals(
-        {name: metric.with_bins(bins) for name, metric in METRICS.items()},
+        {name: metric.with_bins(bins) for name, metric in metrics_for(predictions.classes).items()},
         predictions,
         level=level,
         resamples=resamples,
@@ -109,4 +103,5 @@ def summary(
         found["accuracy"].value + found["overconfidence"].value,
         found,
         tests,
+        class_biases(predictions),
     )

@@ -192,6 +192,10 @@ def _bca(
 
 def quantiles(draws: Values, level: float) -> tuple[float, float]:
     """Bounds between which `level` of the draws lie."""
+    # Some metrics are not defined if a resample has one class only.
+    draws = draws[~np.isnan(draws)]
+    if not len(draws):
+        return math.nan, math.nan
     # An order statistic, not an interpolation: some values may be infinite.
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return float(low), float(high)

@@ -1,0 +1,326 @@
+"""Metrics of two-class problems: the probability of the positive class, class 1."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy import special
+
+from calibrant.metrics.binned import tie_starts
+from calibrant.metrics.bins import (
+    Bins,
+    BinSums,
+    bin_edges,
+    bin_index,
+    check_count,
+    segment_sum,
+    warn_if_thin,
+)
+from calibrant.metrics.metric import Statistic, at_own_weights
+from calibrant.predictions import Predictions
+from calibrant.shapes import Values
+
+# Newton steps of the recalibration model, and the step after which the next is below rounding.
+STEPS, SMALL = 50, 1e-7
+
+Pair = Float64[np.ndarray, "2"]  # intercept and slope
+PerScore = Float64[np.ndarray, " d"]  # of each distinct score
+
+
+def positive_values(predictions: Predictions) -> tuple[Values, Values]:
+    """Probability of class 1, and one where it is the label, (n,) each."""
+    return predictions.positive_probs.numpy(), (predictions.labels == 1).double().numpy()
+
+
+def mean_probability(predictions: Predictions) -> float:
+    """Mean probability of class 1: the fraction of positives that the model expects."""
+    return float(np.average(positive_values(predictions)[0], weights=predictions.example_weights))
+
+
+def base_rate(predictions: Predictions) -> float:
+    """Fraction of examples of class 1."""
+    return float(np.average(positive_values(predictions)[1], weights=predictions.example_weights))
+
+
+def calibration_in_the_large(predictions: Predictions) -> float:
+    r"""Mean probability of class 1 minus its frequency: above zero, positives are over-predicted.
+
+    $$\frac1n \sum_i (p_i - y_i)$$
+
+    References:
+        Van Calster et al., Calibration: the Achilles heel of predictive analytics, BMC Medicine
+            2019.
+    """
+    return at_own_weights(predictions, calibration_in_the_large_statistic(predictions))
+
+
+def calibration_in_the_large_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `calibration_in_the_large` for resampling."""
+    probs, positive = positive_values(predictions)
+    gap = probs - positive
+    return lambda weights: float(np.einsum("n,n->", weights, gap) / weights.sum())
+
+
+def calibration_slope(predictions: Predictions) -> float:
+    r"""Slope b of the logistic recalibration model: below 1, probabilities are too extreme.
+
+    $$\mathrm{logit} P(y = 1) = a + b \, \mathrm{logit}(p)$$
+
+    Fitted by maximum likelihood; 1 if calibrated. Infinite if the score separates the labels, NaN
+    if all labels are equal. Examples with a masked class take no part.
+
+    References:
+        Cox, Two Further Applications of a Model for Binary Regression, Biometrika 1958.
+    """
+    return at_own_weights(predictions, recalibration_statistic(predictions, slope=True))
+
+
+def calibration_intercept(predictions: Predictions) -> float:
+    r"""Intercept a of the recalibration model with slope 1: below zero, over-predicted positives.
+
+    $$\mathrm{logit} P(y = 1) = a + \mathrm{logit}(p)$$
+
+    The log-odds by which all predictions are off; 0 if calibrated. Infinite if all labels are equal.
+    """
+    return at_own_weights(predictions, recalibration_statistic(predictions, slope=False))
+
+
+def recalibration_statistic(predictions: Predictions, *, slope: bool) -> Statistic:
+    """Prepare the slope, or the intercept at slope 1, for resampling: Newton from the own fit."""
+    odds = predictions.log_odds.numpy()
+    # Nothing can change the probability of a masked class.
+    kept = np.isfinite(odds)
+    odds, positive = odds[kept], positive_values(predictions)[1][kept]
+    start = np.array([0.0, 1.0])
+
+    def fitted(weights: Values, start: Pair) -> Pair:
+        own = weights[kept]
+        limit = _limit(odds, positive, own, slope=slope)
+        if limit is not None:
+            return np.array([limit, limit])
+        return _recalibrated(odds, positive, own, start, slope=slope)
+
+    own = fitted(predictions.example_weights, start)
+    start = own if np.isfinite(own).all() else start
+    return lambda weights: float(fitted(weights, start)[int(slope)])
+
+
+def _limit(odds: Values, positive: Values, weights: Values, *, slope: bool) -> float | None:
+    """Where the likelihood has no maximum: the infinite or undefined solution; else None."""
+    used = weights > 0
+    ones, zeros = odds[used & (positive > 0)], odds[used & (positive == 0)]
+    if not len(ones) or not len(zeros):
+        return math.nan if slope else math.inf if len(ones) else -math.inf
+    if not slope:
+        return None
+    if ones.min() >= zeros.max():
+        return math.nan if ones.max() == zeros.min() else math.inf
+    return -math.inf if zeros.min() >= ones.max() else None
+
+
+def _recalibrated(
+    odds: Values, positive: Values, weights: Values, start: Pair, *, slope: bool
+) -> Pair:
+    """Intercept and slope of maximum likelihood; the slope is 1 unless it is fitted."""
+    at, step, best = start, np.zeros(2), math.inf
+    for _ in range(STEPS):
+        linear = at[0] + at[1] * odds
+        loss = float(weights @ (np.logaddexp(0, linear) - positive * linear))
+        if loss > best + 1e-9 * abs(best):
+            step = step / 2
+            at = at - step
+            continue
+        best = loss
+        probs = special.expit(linear)
+        error, curvature = weights * (positive - probs), weights * probs * (1 - probs)
+        gradient = np.array([error.sum(), error @ odds])
+        cross = curvature @ odds
+        matrix = np.array([[curvature.sum(), cross], [cross, curvature @ odds**2]])
+        size = 1 + int(slope)
+        step = np.zeros(2)
+        step[:size] = np.linalg.lstsq(matrix[:size, :size], gradient[:size])[0]
+        at = at + step
+        if np.abs(step).max() < SMALL * max(1.0, float(np.abs(at).max())):
+            break
+    return at
+
+
+def binary_ece(predictions: Predictions, *, bins: int = 15) -> float:
+    r"""Expected calibration error of the probability of class 1, over equal-width bins of [0, 1].
+
+    $$\sum_b \frac{n_b}{n} \, |\bar p_b - \bar y_b|$$
+
+    `ece` is that of the predicted class, whose confidence is at least one half.
+    """
+    warn_if_thin(len(predictions), check_count(bins))
+    return positive_sums(predictions, bins=bins).ece
+
+
+def positive_sums(predictions: Predictions, *, bins: Bins = 15) -> BinSums:
+    """Sums of probability and labels of class 1 over bins of its probability."""
+    probs, positive = positive_values(predictions)
+    return BinSums.of_confidence(probs, positive, bins=bins, weights=predictions.example_weights)
+
+
+def binary_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:
+    """Prepare `binary_ece` for resampling."""
+    probs, positive = positive_values(predictions)
+    index, gap = bin_index(probs, bin_edges(bins)), probs - positive
+    return lambda weights: float(
+        np.abs(segment_sum(index, weights * gap, bins)).sum() / weights.sum()
+    )
+
+
+def binary_brier(predictions: Predictions) -> float:
+    r"""Brier score of the probability of class 1, from 0 to 1: half of `brier`.
+
+    $$\frac1n \sum_i (p_i - y_i)^2$$
+    """
+    return at_own_weights(predictions, binary_brier_statistic(predictions))
+
+
+def binary_brier_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `binary_brier` for resampling."""
+    probs, positive = positive_values(predictions)
+    square = (probs - positive) ** 2
+    return lambda weights: float(np.einsum("n,n->", weights, square) / weights.sum())
+
+
+def brier_skill(predictions: Predictions) -> float:
+    r"""Brier skill score: the part of the base rate's Brier score that the model removes.
+
+    $$1 - \frac{\sum_i (p_i - y_i)^2}{\sum_i (\bar y - y_i)^2}$$
+
+    1 is perfect, 0 no better than always predicting the base rate, below 0 worse. NaN if all
+    labels are equal.
+
+    References:
+        Murphy, Skill Scores Based on the Mean Square Error, Monthly Weather Review 1988.
+    """
+    return at_own_weights(predictions, brier_skill_statistic(predictions))
+
+
+def brier_skill_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `brier_skill` for resampling."""
+    score = binary_brier_statistic(predictions)
+    positive = positive_values(predictions)[1]
+
+    def statistic(weights: Values) -> float:
+        rate = float(np.einsum("n,n->", weights, positive) / weights.sum())
+        return 1 - score(weights) / (rate * (1 - rate)) if 0 < rate < 1 else math.nan
+
+    return statistic
+
+
+def roc_auc(predictions: Predictions) -> float:
+    """Area under the ROC curve: how often a positive has a higher score than a negative.
+
+    Ties count half. It depends on the ranking only, not on calibration. NaN if all labels are
+    equal.
+    """
+    return at_own_weights(predictions, roc_auc_statistic(predictions))
+
+
+def roc_auc_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `roc_auc` for resampling."""
+    tied = _tied_sums(predictions)
+
+    def statistic(weights: Values) -> float:
+        ones, zeros = tied(weights)
+        below = np.cumsum(zeros) - zeros / 2
+        pairs = ones.sum() * zeros.sum()
+        return float(ones @ below / pairs) if pairs > 0 else math.nan
+
+    return statistic
+
+
+def average_precision(predictions: Predictions) -> float:
+    r"""Average precision: mean precision over the positives, as the threshold falls.
+
+    $$\sum_t (R_t - R_{t-1}) \, P_t$$
+
+    with recall R and precision P at each distinct score, from the highest. A constant score has the
+    base rate. NaN without positives.
+    """
+    return at_own_weights(predictions, average_precision_statistic(predictions))
+
+
+def average_precision_statistic(predictions: Predictions) -> Statistic:
+    """Prepare `average_precision` for resampling."""
+    tied = _tied_sums(predictions)
+
+    def statistic(weights: Values) -> float:
+        ones, zeros = (part[::-1] for part in tied(weights))
+        flagged = np.cumsum(ones + zeros)
+        precision = np.cumsum(ones) / np.where(flagged > 0, flagged, 1)
+        total = ones.sum()
+        return float(ones @ precision / total) if total > 0 else math.nan
+
+    return statistic
+
+
+def _tied_sums(predictions: Predictions) -> Callable[[Values], tuple[PerScore, PerScore]]:
+    """Weights of positives and negatives at each distinct score, from the lowest."""
+    odds = predictions.log_odds.numpy()
+    order = odds.argsort(kind="stable")
+    starts = tie_starts(odds[order])
+    positive = positive_values(predictions)[1][order]
+
+    def sums(weights: Values) -> tuple[PerScore, PerScore]:
+        own = weights[order]
+        ones = np.add.reduceat(own * positive, starts)
+        return ones, np.add.reduceat(own, starts) - ones
+
+    return sums
+
+
+@dataclass(frozen=True)
+class AtThreshold:
+    """Examples whose probability of class 1 is at least a threshold.
+
+    Attributes:
+        threshold: the smallest probability.
+        flagged: number (weight) of examples at or above it.
+        expected: positives among them that the probabilities predict, their sum.
+        observed: positives among them.
+        recall: fraction of all positives among them; NaN without positives.
+    """
+
+    threshold: float
+    flagged: float
+    expected: float
+    observed: float
+    recall: float
+
+    @property
+    def precision(self) -> float:
+        """Observed fraction of positives; NaN if none is flagged."""
+        return self.observed / self.flagged if self.flagged else math.nan
+
+
+def at_thresholds(predictions: Predictions, thresholds: Sequence[float]) -> list[AtThreshold]:
+    """Expected and observed positives among examples at or above each threshold.
+
+    Examples:
+        >>> p = Predictions.from_binary([0.9, 0.6, 0.2], [1, 0, 0], kind="probs")
+        >>> row = at_thresholds(p, [0.5])[0]
+        >>> row.flagged, row.expected, row.observed, row.precision
+        (2.0, 1.5, 1.0, 0.5)
+    """
+    for each in thresholds:
+        if not 0 <= each <= 1:
+            raise ValueError(f"thresholds must lie in [0, 1], got {each}")
+    probs, positive = positive_values(predictions)
+    weights = predictions.example_weights
+    total = float(weights @ positive)
+    found = []
+    for threshold in thresholds:
+        own = np.where(probs >= threshold, weights, 0.0)
+        observed = float(own @ positive)
+        recall = observed / total if total else math.nan
+        found.append(
+            AtThreshold(threshold, float(own.sum()), float(own @ probs), observed, recall)
+        )
+    return found
