@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, report
 from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.report.focal_landscape import ridge
-from calibrant.report.method_state import gamma_state, multiplier_state
+from calibrant.report.readings import gamma_state, multiplier_state
 
 BINS = 15
 MULTIPLIERS = [

@@ -40,7 +40,7 @@ def classwise_diagrams(
     if most < 1:
         raise ValueError(f"most must be at least 1, got {most}")
     sums = class_sums(predictions, bins=bins)
-    shown, facts = _choose(sums, most)
+    shown, chosen = _choose(sums, most)
     parts = [_of_class(sums, c) for c in shown]
     points = [points_of(part, level=level) for part in parts]
     columns = min(COLUMNS, len(shown))
@@ -52,25 +52,19 @@ def classwise_diagrams(
         look.draw_bars(axes, own, small=True)
         look.unit_square(axes, small=True)
         name = f"class {c}" if predictions.class_names is None else predictions.class_names[c]
-        axes.set_title(
-            f"{look.shorten(name, 22)}\nECE {part.ece:.4f}, n = {part.correct.sum():,.10g}",
-            loc="left",
-            fontsize=8,
-            color=look.INK,
-            parse_math=False,
-        )
+        facts = f"ECE {part.ece:.4f}, n = {part.correct.sum():,.10g}"
+        words = f"{look.shorten(name, 22)}\n{facts}"
+        axes.set_title(words, loc="left", fontsize=8, **look.PLAIN)
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     for axes in grid.flat[max(0, len(shown) - columns) : len(shown)]:
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("probability", fontsize=8, color=look.INK)
+        axes.set_xlabel("probability", fontsize=8)
     for axes in grid[:, 0]:
-        axes.set_ylabel("frequency", fontsize=8, color=look.INK)
-    heading = facts if title is None else f"{look.shorten(title, 70)}\n{facts}"
-    figure.suptitle(
-        heading, x=0.02, horizontalalignment="left", fontsize=10.5, color=look.INK, parse_math=False
-    )
-    look.legend_below(figure, *look.gap_legend(points, level=level), columns=4)
+        axes.set_ylabel("frequency", fontsize=8)
+    heading = chosen if title is None else f"{look.shorten(title, 70)}\n{chosen}"
+    figure.suptitle(heading, x=0.02, ha="left", fontsize=10.5, **look.PLAIN)
+    look.legend_below(figure, look.gap_legend(points, level=level).items(), columns=4)
     return figure
 
 

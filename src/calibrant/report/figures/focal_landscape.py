@@ -7,7 +7,7 @@ import numpy as np
 
 from calibrant.calibrators.focal_temperature import CRITERIA, Criterion, FocalTemperatureScaling
 from calibrant.predictions import Predictions
-from calibrant.report.figures.style import new_figure, style_axes, write_title
+from calibrant.report.figures import style as look
 from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, landscape_of
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def focal_landscape_figure(
         predictions, fitted, sorted(gammas), sorted(temperatures), criterion=criterion
     )
     levels = found.lowest + (found.top - found.lowest) * np.linspace(0, 1, LEVELS) ** 2
-    figure = new_figure(6.4, 4.6)
-    axes = figure.add_subplot()
-    style_axes(axes)
+    figure, (axes,) = look.new_row(6.4, 4.6, 1)
     grid = found.temperatures, found.gammas, found.values.clip(max=found.top)
     drawn = axes.contourf(*grid, levels, cmap="viridis_r")
     axes.contour(*grid, levels[::4], colors="white", linewidths=0.4)
@@ -59,9 +57,8 @@ def focal_landscape_figure(
     bar = figure.colorbar(drawn, ax=axes, pad=0.02, ticks=marks)
     bar.ax.set_yticklabels([f"{mark:.4f}" for mark in marks], fontsize=8)
     bar.set_label(f"{criterion}; darkest: at least {found.top:.3g}", fontsize=9)
-    axes.plot(
-        found.ridge, found.gammas, color="white", linewidth=1.2, label="best T for each gamma"
-    )
+    label = "best T for each gamma"
+    axes.plot(found.ridge, found.gammas, color="white", linewidth=1.2, label=label)
     axes.axhline(0, color="white", linewidth=0.8, linestyle=":")
     best = axes.plot(fitted.temperature, fitted.gamma, "o", color="#d62728", label="lowest nll")
     best[0].set_markeredgecolor("white")
@@ -70,13 +67,11 @@ def focal_landscape_figure(
     ticks = [tick for tick in TICKS if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("temperature T")
-    axes.set_ylabel("gamma (0 is temperature scaling)")
+    axes.set(xlabel="temperature T", ylabel="gamma (0 is temperature scaling)")
     axes.set_ylim(found.gammas[0], found.gammas[-1])
-    axes.legend(
-        loc="upper left", fontsize=8, facecolor="#444444", labelcolor="white", framealpha=0.6
-    )
+    shade = {"facecolor": "#444444", "labelcolor": "white", "framealpha": 0.6}
+    axes.legend(loc="upper left", fontsize=8, **shade)
     where = f"lowest nll at T = {fitted.temperature:.2f}, gamma = {fitted.gamma:.2f}"
     change = f"{criterion} {found.lowest:.4f} at best, {CRITERIA[criterion](predictions):.4f}"
-    write_title(axes, title, f"{where}; {change} before")
+    look.write_title(axes, title, f"{where}; {change} before")
     return figure

@@ -66,7 +66,7 @@ def reliability_diagram(
         _draw_histogram(lower, shares[name])
         facts = _facts(sums[name], error)
         legend = look.gap_legend([own], level=level, band=style == "line")
-        look.legend_below(figure, *legend, columns=4)
+        look.legend_below(figure, legend.items(), columns=4)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
@@ -76,11 +76,10 @@ def reliability_diagram(
         facts = f"{_sizes(sums)}    bands: {100 * level:g}% intervals"
         if any(each.few.any() for each in points.values()):
             facts += f"    faint: under {FEW} examples"
-        look.legend_below(figure, handles, labels, columns=1)
+        look.legend_below(figure, zip(labels, handles, strict=True), columns=1)
     look.unit_square(upper)
-    upper.set_ylabel("accuracy", color=look.INK)
-    lower.set_ylabel("share", color=look.INK)
-    lower.set_xlabel("confidence", color=look.INK)
+    upper.set_ylabel("accuracy")
+    lower.set(xlabel="confidence", ylabel="share")
     lower.set_ylim(bottom=0)
     lower.locator_params(axis="y", nbins=3)
     lower.yaxis.set_major_formatter("{x:g}")
@@ -109,15 +108,16 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
                 x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
             )
     look.draw_band(axes, points, color=look.INK, alpha=look.BAND)
-    _draw_joined(axes, points, color=look.INK, marker="o", markersize=4, markeredgewidth=0)
+    _draw_joined(axes, points, color=look.INK, marker="o")
 
 
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **options: Any) -> Any:
     """Draw a faint line through all bins, and a strong one through those with enough examples."""
     x, y = points.confidence, points.accuracy
-    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, clip_on=False, **options)
+    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False}
+    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, **options)
     strong = np.where(points.few, np.nan, y)
-    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **options)
+    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, **options)
     return line
 
 
@@ -132,15 +132,7 @@ def _draw_series(
     turn, place = divmod(at, len(look.SERIES))
     hue, dashes = look.SERIES[place], look.LINES[turn % len(look.LINES)]
     look.draw_band(upper, points, color=hue, alpha=look.LIGHT_BAND)
-    line = _draw_joined(
-        upper,
-        points,
-        color=hue,
-        linestyle=dashes,
-        marker=look.MARKERS[place],
-        markersize=4,
-        markeredgewidth=0,
-    )
+    line = _draw_joined(upper, points, color=hue, linestyle=dashes, marker=look.MARKERS[place])
     lower.stairs(shares.share, shares.edges, color=hue, linewidth=1.6, linestyle=dashes)
     return line
 
@@ -148,29 +140,16 @@ def _draw_series(
 def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
     """Draw the share of each bin, and lines at the mean confidence and the accuracy."""
     edges = np.asarray(sums.edges)
-    axes.bar(
-        edges[:-1],
-        sums.share,
-        width=np.diff(edges),
-        align="edge",
-        color=look.BAR,
-        edgecolor="white",
-        linewidth=0.8,
-    )
+    bars: dict[str, Any] = {"color": look.BAR, "edgecolor": "white", "linewidth": 0.8}
+    axes.bar(edges[:-1], sums.share, width=np.diff(edges), align="edge", **bars)
     total = sums.count.sum()
     means = {
         "mean confidence": (float(sums.confidence.sum() / total), "-"),
         "accuracy": (float(sums.correct.sum() / total), (0, (2, 1.5))),
     }
     for name, (value, dashes) in means.items():
-        axes.axvline(
-            value,
-            color=look.INK,
-            linewidth=1.4,
-            linestyle=dashes,
-            label=f"{name} {value:.4f}",
-            zorder=4,
-        )
+        line: dict[str, Any] = {"color": look.INK, "linewidth": 1.4, "linestyle": dashes}
+        axes.axvline(value, **line, label=f"{name} {value:.4f}", zorder=4)
     # Above the axes, where it can cover nothing.
     axes.legend(
         loc="lower left",
