@@ -58,7 +58,7 @@ class Audit:
         """What a reader should know about single metrics."""
         infinite = "nll is infinite: the true class of some example has probability 0"
         more = [infinite] if math.isinf(self.metrics["nll"].value) else []
-        return [*self.summary.remarks, *more]
+        return [*(self.summary.remarks if self.resamples else []), *more]
 
     @property
     def worst_classes(self) -> dict[str, float]:

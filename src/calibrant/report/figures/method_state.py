@@ -22,7 +22,6 @@ def gamma_figure(history: Rows, *, title: str = "") -> "matplotlib.figure.Figure
 
     Args:
         history: rows of a training with `gamma_net`, one for each epoch.
-        title: above the figure.
     """
     state = gamma_state(history)
     if state is None:
@@ -64,7 +63,6 @@ def multiplier_figure(
     Args:
         history: rows of a training, one for each epoch.
         counts: training examples of each class, as `class_counts` in the record of a training.
-        title: above the figure.
     """
     state = multiplier_state(history)
     if state is None:

@@ -51,7 +51,6 @@ def sharpness_figure(
 
     Args:
         rows: of a probe; several trainings by name get axes of their own with the same scales.
-        title: above the figure.
     """
     runs = readings.without_far_edges(_by_training(rows, (*ECE, *SHARPNESS)))
     figure, grid = _training_grid(runs, 1, title)
@@ -84,7 +83,6 @@ def margin_figure(
 
     Args:
         rows: of a probe; several trainings by name get axes of their own with the same scales.
-        title: above the figure.
     """
     runs = _by_training(rows, (*ALL_MARGINS, *TAILS))
     figure, grid = _training_grid(runs, 2, title)
@@ -115,7 +113,6 @@ def scatter_figure(
     Args:
         rows: of a probe; of several trainings by name.
         against: column of the sharpness: "gauss_newton", "hessian", "batch_sharpness", "trace".
-        title: above the figure.
     """
     runs = _by_training(rows, (against,))
     together = [row for each in runs.values() for row in each]

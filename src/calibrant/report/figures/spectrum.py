@@ -37,7 +37,6 @@ def spectrum_figure(
         density: of `curvature.spectral_density`.
         width: standard deviation of the normal curves of the first panel; a 150th of the range
             of the eigenvalues unless given.
-        title: above the figure.
     """
     top, low = float(density.values.max()), float(density.values.min())
     own = (top - low) / ALL or 0.01 * abs(top) or 1.0 if width is None else width

@@ -9,7 +9,12 @@ from calibrant.predictions import Predictions
 from calibrant.report.charts.axes import Axes, Scale, curve
 from calibrant.report.charts.heatmap import surface
 from calibrant.report.charts.svg import chart, element, line, mark, plot, plots, shape_legend
-from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, Landscape, landscape_of
+from calibrant.report.figures.focal_landscape import (
+    HIGHEST_GAMMA,
+    LOWEST_GAMMA,
+    Landscape,
+    landscape_of,
+)
 from calibrant.report.measured import subsample
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells
