@@ -1,5 +1,6 @@
 """All metrics with their intervals, in one table."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,8 +23,8 @@ class Summary:
         classes: number of classes.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
-        tests: name to result, of two tests of calibration; empty with weights or groups, because
-            the tests need independent examples.
+        tests: name to result, of two tests of calibration; empty without resamples, and with
+            weights or groups, because the tests need independent examples.
     """
 
     examples: int
@@ -56,10 +57,12 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether the predictions are over- or under-confident, and by how much."""
+        """One sentence: whether confidence is too high or too low; empty without intervals."""
+        excess = self.metrics["overconfidence"]
+        if math.isnan(excess.low):
+            return ""
         if self.examples < FEW:
             return f"{self.examples} examples are too few for a verdict"
-        excess = self.metrics["overconfidence"]
         points = f"{100 * abs(excess.value):.1f} points"
         if excess.low > 0:
             return f"over-confident: confidence is {points} above accuracy on average"
@@ -86,19 +89,27 @@ def summary(
 ) -> Summary:
     """Evaluate all `METRICS`, with bootstrap intervals, and test calibration.
 
-    Options as in `interval`; `bins` is passed to every metric with bins of the confidence.
+    Options as in `interval`; `bins` is passed to every metric with bins of the confidence. Without
+    `resamples` the ends of the intervals are NaN, and there are no tests.
     """
-    found = intervals(
-        {name: metric.with_bins(bins) for name, metric in METRICS.items()},
-        predictions,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-        method=method,
-        progress=progress,
-    )
+    measures = {name: metric.with_bins(bins) for name, metric in METRICS.items()}
+    if resamples:
+        found = intervals(
+            measures,
+            predictions,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            method=method,
+            progress=progress,
+        )
+    else:
+        found = {
+            name: Interval(measure(predictions), math.nan, math.nan, level)
+            for name, measure in measures.items()
+        }
     tests = {}
-    if predictions.weights is None and predictions.groups is None:
+    if resamples and predictions.weights is None and predictions.groups is None:
         tests = {
             "spiegelhalter": spiegelhalter(predictions),
             "consistency": consistency_test(predictions, bins=bins, resamples=resamples, seed=seed),
