@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from calibrant.calibrators import CALIBRATORS, Blend, QuadraticScaling, TemperatureScaling, storage
+from calibrant.calibrators import (
+    CALIBRATORS,
+    Blend,
+    QuadraticScaling,
+    TemperatureScaling,
+    records,
+    storage,
+)
 from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.storage import load, save
 
@@ -132,7 +139,7 @@ def extreme(name, key, number):
             if isinstance(value, torch.Tensor):
                 changed = value.clone()
                 changed.view(-1)[0] = number
-        record["parameters"][each] = storage.encoded(changed, inline=True)
+        record["parameters"][each] = records.encoded(changed, inline=True)
     return record
 
 

@@ -8,10 +8,9 @@ import torch
 from scipy.optimize import minimize
 
 from calibrant import Predictions
+from calibrant.calibrators.base import restore_top_class
 from calibrant.calibrators.ensemble import EnsembleTemperature, best_weights
-from calibrant.calibrators.identity import Identity
-from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.calibrators.top_class import restore_top_class
+from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import nll
 

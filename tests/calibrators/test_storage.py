@@ -6,12 +6,14 @@ import math
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibrant import Predictions, files
 from calibrant.calibrators import Blend, Calibrator, Fit, Identity, TemperatureScaling, storage
@@ -224,6 +226,46 @@ def test_other_encodings_and_special_files_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "pipe.json"):
         with pytest.raises(OSError, match="not a file"):
             load(path)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Record the largest number of elements of a result."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+PAIR_OF_KNOTS = {"knots": PAIR, "values": PAIR | {"values": [0.2, 0.7]}, "slope": 0.1}
+THIRD = {"dtype": "float64", "shape": [3], "values": [0.5, 0.25, 0.25]}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("identity", {}),
+        ("temperature", {"temperature": ODD}),
+        ("focal_temperature", {"temperature": ODD, "gamma": 1.0}),
+        ("ensemble_temperature", {"temperature": ODD, "weights": THIRD}),
+        ("irm", PAIR_OF_KNOTS),
+        ("vector", VECTOR["parameters"]),
+        ("platt", {"coefficients": PAIR | {"shape": [1, 2]}}),
+        ("blend", {"parts": [PART, NOTHING]}),
+    ],
+)
+def test_a_small_file_that_claims_a_million_classes_makes_no_large_tensors(
+    name, parameters, tmp_path
+):
+    path = tmp_path / "cal.json"
+    path.write_text(text(method=name, classes=10**6, parameters=parameters))
+    refuses = pytest.raises(ValueError, match=r"invalid parameters: .* shape")
+    with LargestTensor() as largest, refuses if name in ("vector", "platt") else nullcontext():
+        assert load(path).classes == 10**6
+    assert largest.elements < 10_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
