@@ -67,7 +67,7 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
             f"{method} was fitted on {calibrator.classes} classes, "
             f"the layer has {linear.out_features} outputs"
         )
-    place = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+    place: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
     given = {
         name: value.to(place["device"]) if isinstance(value, Tensor) else value
         for name, value in calibrator.parameters.items()
@@ -110,7 +110,7 @@ class CalibratorModule(nn.Module):
             return replace(self.calibrator, parts=tuple(part.current() for part in parts))
         # Calibrators have float64 tensors and floats, also after a cast of the buffers.
         given = self.calibrator.parameters
-        values = {
+        values: dict[str, Any] = {
             name: buffer.to(given[name].dtype) if isinstance(given[name], Tensor) else float(buffer)
             for name, buffer in self.named_buffers()
         }
