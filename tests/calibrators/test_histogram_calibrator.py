@@ -89,19 +89,3 @@ def test_equal_logits_give_the_frequency():
 def test_bins_must_be_a_positive_integer(bins, as_a_user_runs_it):
     with pytest.raises(ValueError, match=f"bins must be an integer of at least 1, got {bins}"):
         HistogramBinning.fit(drawn(100, 2), bins=bins)
-
-
-@pytest.mark.parametrize(
-    ("edges", "values", "message"),
-    [
-        ([[0.0]], [[0.2, 1.0]], "strictly between 0 and 1"),
-        ([[0.0, 1.0]], [[0.2, 0.5]], r"edges must be float64 of shape \(1, 1\)"),
-        ([[1.0, 0.0]], [[0.2, 0.5, 0.6]], "edges must not decrease"),
-        ([[]], [[]], r"values must be \(m, bins\)"),
-        ([[math.inf]], [[0.2, 0.5]], "edges must be finite"),
-    ],
-)
-def test_histogram_refuses_invalid_parameters(edges, values, message):
-    tensors = [torch.tensor(each, dtype=torch.float64) for each in (edges, values)]
-    with pytest.raises(ValueError, match=message):
-        HistogramBinning(classes=2, edges=tensors[0], values=tensors[1])

@@ -119,22 +119,6 @@ def test_separable_examples_are_warned_about():
     assert "separable" in found.origin.remark
 
 
-@pytest.mark.parametrize(
-    ("temperature", "weights", "message"),
-    [
-        (0.0, [1.0, 0.0, 0.0], "temperature must be positive"),
-        (1.0, [1.0, 0.0], r"weights must be float64 of shape \(3,\)"),
-        (1.0, [0.7, 0.7, -0.4], "at least 0 and sum to 1"),
-        (1.0, [0.5, 0.4, 0.0], "at least 0 and sum to 1"),
-        (1.0, [math.nan, 0.5, 0.5], "weights must be finite"),
-    ],
-)
-def test_ensemble_refuses_invalid_parameters(temperature, weights, message):
-    weights = torch.tensor(weights, dtype=torch.float64)
-    with pytest.raises(ValueError, match=message):
-        EnsembleTemperature(classes=3, temperature=temperature, weights=weights)
-
-
 def test_the_uniform_component_alone_preserves_the_predicted_class():
     calibrator = EnsembleTemperature(
         classes=5, temperature=1.0, weights=torch.tensor([0, 0, 1], dtype=torch.float64)
