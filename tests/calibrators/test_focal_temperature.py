@@ -110,14 +110,6 @@ def test_two_classes_give_a_warning():
         FocalTemperatureScaling.fit(drawn(500, 2, 2.0, 0.0))
 
 
-def test_separable_examples_warn_as_temperature_scaling_does():
-    data = Predictions(torch.eye(3) * 4, [0, 1, 2])
-    with pytest.warns(UserWarning, match="T hit the lower bound"):
-        found = FocalTemperatureScaling.fit(data)
-    assert not found.origin.converged
-    assert found.gamma == 0
-
-
 def test_the_landscape_holds_the_criterion_at_every_point():
     data = drawn(300, 4, 1.0, 0.0)
     for criterion in CRITERIA:

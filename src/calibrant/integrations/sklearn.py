@@ -247,10 +247,11 @@ def _weights(given: Any, X: Any) -> np.ndarray | None:  # noqa: N803
 def _response(estimator: Any, given: str) -> str:
     if given not in ("auto", *RESPONSES):
         raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {given!r}")
-    for name in RESPONSES if given == "auto" else [given]:
+    tried = RESPONSES if given == "auto" else [given]
+    for name in tried:
         if hasattr(estimator, name):
             return name
-    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(RESPONSES)}")
+    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(tried)}")
 
 
 def _folds(cv: Any, labels: np.ndarray) -> Any:
