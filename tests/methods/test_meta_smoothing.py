@@ -1,6 +1,5 @@
 """Label smoothing learnt on held-out data: three forms, their bounds, side effects."""
 
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -149,36 +148,3 @@ def test_the_lookahead_step_does_not_depend_on_the_size_of_the_batch():
         method.loss(head(), batch)
         grads.append(method.smoothing.grad)
     torch.testing.assert_close(*grads)
-
-
-def test_a_state_is_resumed_and_one_of_another_form_raises(as_a_user_runs_it):
-    one, other = learnt(made(form="matrix"), head(), steps=3), made(form="matrix")
-    other.load_state_dict(one.state_dict())
-    learnt(one, head(), steps=2)
-    learnt(other, head(), steps=2)
-    assert torch.equal(one.smoothing, other.smoothing)
-    other.to(torch.device("cpu"))
-    assert torch.equal(learnt(one, head()).smoothing, learnt(other, head()).smoothing)
-    with pytest.raises(ValueError, match=r"smoothing must have shape \(1,\), got \(3, 3\)"):
-        made().load_state_dict(one.state_dict())
-    with pytest.raises(ValueError, match="not a state of MetaSmoothing"):
-        made().load_state_dict({})
-    with pytest.raises(ValueError, match="objective must be 'sece', got 'dece"):
-        made(form="matrix", objective="sece").load_state_dict(one.state_dict())
-    with pytest.raises(ValueError, match="predictions must have the 3 classes of the method, got"):
-        one.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
-    with pytest.raises(ValueError, match=r"form must be one of \['scalar', 'class', 'matrix'\]"):
-        made(form="row")
-
-
-def test_a_state_is_a_copy_that_further_training_does_not_change():
-    method = made()
-    set_to(method, 0.2)
-    learnt(method, head(), steps=3)
-    state = method.state_dict()
-    before = deepcopy(state)
-    learnt(method, head(), steps=3)
-    for name in ("smoothing", "optimizer"):
-        torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
-        with pytest.raises(AssertionError):
-            torch.testing.assert_close(method.state_dict()[name], before[name], rtol=0, atol=0)
