@@ -14,10 +14,3 @@ def batch(n=12, k=4, *, seed=0, scale=2.0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
     return logits.to(dtype), torch.randint(k, (n,), generator=generator)
-
-
-# A batch of which values were computed independently of this code.
-GOLDEN_LOGITS = torch.tensor(
-    [[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64
-)
-GOLDEN_LABELS = torch.tensor([0, 2, 2, 1])

@@ -1,24 +1,22 @@
 """Label smoothing learnt on held-out data: three forms, their bounds, side effects."""
 
 from dataclasses import replace
+from functools import partial
 
+import meta_batches
 import pytest
 import torch
+from meta_batches import K
 from torch import nn
 
-from calibrant import Predictions, data, losses, methods, models
+from calibrant import Predictions, losses, methods
 from calibrant.data import Batch
-from calibrant.training import Recipe, train
 
-K, D = 3, 5
+D = 5
 FORMS = ("scalar", "class", "matrix")
 
 
-def batch_of(n: int, seed: int) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(n, D, generator=generator, dtype=torch.float64)
-    labels = (inputs[:, :K] + torch.randn(n, K, generator=generator)).argmax(1)
-    return Batch(inputs, labels, torch.arange(n))
+batch_of = partial(meta_batches.batch_of, width=D)
 
 
 def head() -> nn.Linear:
@@ -124,18 +122,6 @@ def test_an_overconfident_model_gets_more_smoothing_within_its_bounds(form):
     assert all(torch.equal(each, before[key]) for key, each in model.state_dict().items())
     # A label always keeps at least half of its weight.
     assert method.targets(torch.arange(K)).diagonal().min() >= 0.5 - 1e-12
-
-
-def test_held_out_data_update_neither_weights_nor_batch_norm():
-    splits = data.load("digits", 0, limit=200).with_meta(0.3, seed=0)
-    wrong = replace(splits.meta, labels=(splits.meta.labels + 1) % splits.classes)
-    found = []
-    for each in (splits, replace(splits, meta=wrong)):
-        model = models.build("small_cnn", classes=10, shape=splits.shape, width=0.1)
-        method = methods.build("meta_smoothing", classes=10, every=1, meta_lr=0.0)
-        train(model, method, each, Recipe(epochs=1, batch=50, lr=0.1))
-        found.append(model.state_dict())
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_the_lookahead_step_does_not_depend_on_the_size_of_the_batch():
