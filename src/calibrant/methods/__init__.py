@@ -72,11 +72,8 @@ METHODS: dict[str, Kind] = {
 def build(name: str, *, classes: int, **settings: Any) -> Method:
     """Make a method by its name in `METHODS`.
 
-    Args:
-        name: of the method.
-        settings: of the method, and `adjust` for long-tailed data: the multiple of the log class
-            frequency that is added to the logits in training only (1 is the usual logit
-            adjustment).
+    The settings are those of the method, and `adjust` for long-tailed data: the multiple of the log
+    class frequency that is added to the logits in training only (1 is the usual logit adjustment).
 
     Examples:
         >>> build("focal", classes=10, gamma=2.0).needs_meta
