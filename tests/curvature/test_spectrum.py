@@ -6,11 +6,11 @@ import torch
 from dense_curvature import drawn, hessian, image_network, mlp
 from torch import nn
 
-from calibrant.curvature.eigen import largest_eigenvalues
 from calibrant.curvature.spectrum import (
     Density,
     density,
     lanczos,
+    largest_eigenvalues,
     spectral_density,
     top_eigenvalues,
     top_eigenvectors,

@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.curvature.batches import Data, join_batches, take
 from calibrant.curvature.problem import Loss, make_problem
-from calibrant.curvature.products import gradient, operator
+from calibrant.curvature.products import Operator
 from calibrant.curvature.trace import Estimate, average
 from calibrant.losses.settings import at_least, positive
 
@@ -20,8 +20,8 @@ def batch_sharpness(
     batch: int = 128,
     batches: int = 16,
     seed: int = 0,
-    parameters: Sequence[str] | None = None,
     ignore_index: int | None = None,
+    parameters: Sequence[str] | None = None,
 ) -> Estimate:
     r"""Mean over random batches of the curvature along the gradient of the batch.
 
@@ -45,9 +45,8 @@ def batch_sharpness(
     inputs, labels = join_batches(data)
     if ignore_index is not None:
         # Examples without a valid label have no gradient.
-        valid = (labels != ignore_index).flatten(1 if labels.ndim > 1 else 0)
-        kept = valid.any(1) if labels.ndim > 1 else valid
-        inputs, labels = take(inputs, kept.nonzero()[:, 0]), labels[kept]
+        kept = (labels != ignore_index).reshape(len(labels), -1).any(1)
+        inputs, labels = take(inputs, kept), labels[kept]
     if not len(labels):
         raise ValueError(f"all labels are ignore_index, {ignore_index}")
     generator = torch.Generator().manual_seed(seed)
@@ -55,15 +54,14 @@ def batch_sharpness(
     for _ in range(batches if batch < len(labels) else 1):
         index = torch.randperm(len(labels), generator=generator)[:batch].to(labels.device)
         drawn = take(inputs, index), labels[index]
-        direction = gradient(model, loss, drawn, parameters=parameters, ignore_index=ignore_index)
+        problem = make_problem(model, loss, drawn, parameters=parameters, ignore_index=ignore_index)
+        direction = problem.value_and_gradient()[1]
         square = float(direction @ direction)
         if not square:
             raise FloatingPointError("the gradient of a batch is zero: no curvature along it")
-        hessian = operator(
-            model, loss, drawn, parameters=parameters, ignore_index=ignore_index, keep=0
-        )
+        hessian = Operator(problem, "hessian")
         found.append(float(direction @ hessian.product(direction)) / square)
-    return average(found) if len(found) > 1 else Estimate(found[0], 0.0)
+    return average(found)
 
 
 def sam_sharpness(

@@ -92,6 +92,6 @@ def estimate_trace(
 
 
 def average(draws: Sequence[float]) -> Estimate:
-    """Mean of independent draws and its standard error, which is NaN for a single draw."""
-    error = stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else math.nan
+    """Mean of independent draws and its standard error, which is 0 for a single draw."""
+    error = stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else 0.0
     return Estimate(fmean(draws), error)

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from calibrant.files.checks import listed
+
 Vector = Float64[Tensor, " d"]
 
 
@@ -81,7 +83,7 @@ def copy_weights(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
         names = [name for name in named if any(_within(name, each) for each in parameters)]
         for each in parameters:
             if not any(_within(name, each) for name in named):
-                raise ValueError(f"no parameter {each!r}; expected one of {_listed([*named])}")
+                raise ValueError(f"no parameter {each!r}; expected one of {listed([*named])}")
     if not names:
         raise ValueError("no parameter is chosen: none requires a gradient, or none was named")
     chosen = {name: _copy(named[name]).requires_grad_() for name in names}
@@ -121,8 +123,3 @@ def _copy(weight: Tensor) -> Tensor:
 
 def _within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
