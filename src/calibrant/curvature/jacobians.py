@@ -86,16 +86,6 @@ def move_inputs(network: nn.Module, inputs: Any) -> Tensor:
     return given.to(like.device, like.dtype if given.is_floating_point() else given.dtype)
 
 
-def labels_for(inputs: Tensor, labels: Any) -> Tensor:
-    """One label per input, on the device of the inputs."""
-    truth = as_tensor("labels", labels)
-    if truth.ndim == 0 or len(truth) != len(inputs):
-        raise ValueError(
-            f"inputs are {len(inputs)} examples, labels have shape {tuple(truth.shape)}"
-        )
-    return truth.to(inputs.device)
-
-
 def logits_of(network: nn.Module, inputs: Tensor) -> Tensor:
     """Logits of the inputs, (n, k)."""
     logits: Tensor = network(inputs)

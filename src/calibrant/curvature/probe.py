@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ QUANTILES = (0, 5, 25, 50, 75, 95)
 CHUNK = 512
 
 
+@dataclass(eq=False, repr=False)
 class Probe:
     """Measures a network regularly during training, always on the same examples.
 
@@ -79,42 +81,39 @@ class Probe:
 
     rows = Renamed()
 
-    def __init__(
-        self,
-        model: nn.Module,
-        train: Data,
-        test: Data | None = None,
-        *,
-        every: int = 100,
-        examples: int = 1000,
-        measures: Sequence[str] = (
-            "calibration",
-            "margins",
-            "norms",
-            "gauss_newton",
-            "hessian",
-            "batch_sharpness",
-            "trace",
-        ),
-        tolerance: float = 1e-2,
-        products: int = 10,
-        batch: int = 128,
-        batches: int = 8,
-        seed: int = 0,
-        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
-        ignore_index: int | None = None,
-    ) -> None:
-        counts = {"every": every, "examples": examples, "batch": batch, "batches": batches}
-        check(**counts, products=products, tolerance=tolerance, measures=measures, seed=seed)
-        if not any(each.requires_grad for each in model.parameters()):
+    model: nn.Module
+    train: Data
+    test: Data | None = None
+    _: KW_ONLY
+    every: int = 100
+    examples: int = 1000
+    measures: Sequence[str] = (
+        "calibration",
+        "margins",
+        "norms",
+        "gauss_newton",
+        "hessian",
+        "batch_sharpness",
+        "trace",
+    )
+    tolerance: float = 1e-2
+    products: int = 10
+    batch: int = 128
+    batches: int = 8
+    seed: int = 0
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    ignore_index: int | None = None
+    records: list[dict[str, float]] = field(default_factory=list, init=False)
+    _steps: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        names = ("every", "examples", "batch", "batches", "products", "seed")
+        counts = {name: getattr(self, name) for name in names}
+        check(tolerance=self.tolerance, measures=self.measures, **counts)
+        if not any(each.requires_grad for each in self.model.parameters()):
             raise ValueError("no weight of the model requires a gradient")
-        self.model, self.loss, self.ignore_index = model, loss, ignore_index
-        self.every, self.measures, self.tolerance = every, tuple(measures), tolerance
-        self.products, self.batch, self.batches, self.seed = products, batch, batches, seed
-        self.train = _some(train, examples, seed)
-        self.test = None if test is None else _some(test, examples, seed)
-        self.records: list[dict[str, float]] = []
-        self._steps = 0
+        self.train = _some(self.train, self.examples, self.seed)
+        self.test = None if self.test is None else _some(self.test, self.examples, self.seed)
 
     def step(self, *, lr: float | None = None, number: int | None = None) -> None:
         """Count a step; call it before each. Measures at the first and every `every`-th step.
