@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from calibrant.curvature.batches import (
     take,
 )
 from calibrant.curvature.margins import logit_norm, margin_tail, margins
-from calibrant.curvature.products import Matrix, gradient
+from calibrant.curvature.products import gradient
 from calibrant.curvature.sharpness import batch_sharpness
 from calibrant.curvature.spectrum import top_eigenvalues
 from calibrant.curvature.trace import trace
@@ -222,59 +223,41 @@ def _margins(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, 
 
 def _norms(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Mean norm of the logits, and norm of the gradient of the loss."""
-    return {
-        "logit_norm": logit_norm(outputs["train"][0]),
-        "gradient_norm": float(gradient(*_problem(probe), ignore_index=probe.ignore_index).norm()),
-    }
+    found = _measured(probe, gradient)
+    return {"logit_norm": logit_norm(outputs["train"][0]), "gradient_norm": float(found.norm())}
 
 
 def _gauss_newton(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Largest eigenvalue of the Gauss-Newton matrix."""
-    return {"gauss_newton": _sharpness(probe, "gauss_newton")}
+    options = {"tolerance": probe.tolerance, "seed": probe.seed}
+    found = _measured(probe, top_eigenvalues, matrix="gauss_newton", **options)
+    return {"gauss_newton": float(found[0])}
 
 
 def _hessian(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Largest eigenvalue of the Hessian."""
-    return {"hessian": _sharpness(probe, "hessian")}
+    found = _measured(probe, top_eigenvalues, tolerance=probe.tolerance, seed=probe.seed)
+    return {"hessian": float(found[0])}
 
 
 def _batch_sharpness(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Curvature of random batches along their own gradients, with its standard error."""
-    found = batch_sharpness(
-        *_problem(probe),
-        batch=min(probe.batch, len(probe.train[1])),
-        batches=probe.batches,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
+    sizes = {"batch": min(probe.batch, len(probe.train[1])), "batches": probe.batches}
+    found = _measured(probe, batch_sharpness, seed=probe.seed, **sizes)
     return {"batch_sharpness": found.value, "batch_sharpness_error": found.error}
 
 
 def _trace(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Trace of the Gauss-Newton matrix, with its standard error."""
-    found = trace(
-        *_problem(probe),
-        matrix="gauss_newton",
-        products=probe.products,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
+    options = {"products": probe.products, "seed": probe.seed}
+    found = _measured(probe, trace, matrix="gauss_newton", **options)
     return {"trace": found.value, "trace_error": found.error}
 
 
-def _sharpness(probe: Probe, matrix: Matrix) -> float:
-    found = top_eigenvalues(
-        *_problem(probe),
-        matrix=matrix,
-        tolerance=probe.tolerance,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
-    return float(found[0])
-
-
-def _problem(probe: Probe) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], Pair]:
-    return bare(probe.model), probe.loss, probe.train
+def _measured(probe: Probe, measure: Callable[..., Any], **options: Any) -> Any:
+    """A measure of the probe's loss on its training examples."""
+    problem = bare(probe.model), probe.loss, probe.train
+    return measure(*problem, ignore_index=probe.ignore_index, **options)
 
 
 # Measures of a probe; each returns one or more columns.
