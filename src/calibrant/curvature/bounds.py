@@ -97,12 +97,12 @@ def population_bounds(
     tails["Q_predicted"] = own.tail(own.predicted_margins)
     scale = own.largest**2
     if sharpness is not None:
-        right = 2 * scale * own.mean(own.doubt)
-        found.append(Bound("lambda_max <= 2 C_J^2 E[1 - p_max]", float(sharpness), right))
+        rights = {"E[1 - p_max]": own.mean(own.doubt)}
         for name, tail in tails.items():
-            right = 2 * scale * min(1.0, (own.classes - 1) * tail)
-            text = f"lambda_max <= 2 C_J^2 min(1, (K-1) {name})"
-            found.append(Bound(text, float(sharpness), right))
+            rights[f"min(1, (K-1) {name})"] = min(1.0, (own.classes - 1) * tail)
+        for name, right in rights.items():
+            text = f"lambda_max <= 2 C_J^2 {name}"
+            found.append(Bound(text, float(sharpness), 2 * scale * right))
     if trace is not None:
         right = scale * own.mean(own.doubt * (2 - own.doubt))
         found.append(Bound("trace <= C_J^2 E[1 - p_max^2]", float(trace), right))

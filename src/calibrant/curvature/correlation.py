@@ -63,7 +63,7 @@ def correlation(
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level:g}")
     at_least("resamples", 1, resamples)
-    one, two = (_readings(*each) for each in (("first", first), ("second", second)))
+    one, two = _readings("first", first), _readings("second", second)
     if len(one) != len(two):
         raise ValueError(f"first and second must be equally long, got {len(one)} and {len(two)}")
     if len(one) < LEAST:
@@ -87,12 +87,7 @@ def correlation(
 
 @dataclass(frozen=True)
 class Correlations:
-    """The correlation in each of several trainings, and their mean.
-
-    Attributes:
-        mean: over the trainings, with its interval.
-        values: of each training, NaN where there is none.
-    """
+    """The correlation in each of several trainings, NaN where there is none, and their mean."""
 
     mean: Interval
     values: tuple[float, ...]

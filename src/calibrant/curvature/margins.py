@@ -27,9 +27,6 @@ def margins(logits: Any, labels: Any, *, ignore_index: int | None = None) -> Per
         labels: (n,); or (n, h, w), (n, t).
         ignore_index: label of ignored examples, pixels or tokens, which are left out.
 
-    Returns:
-        One margin per valid label, float64.
-
     Examples:
         >>> margins([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0]], [0, 1]).tolist()
         [2.0, -2.0]
@@ -115,16 +112,13 @@ def robust_margins(
         inputs: (n, ...), floating point.
         labels: (n,).
         epsilon: radius, in units of the inputs.
-        norm: of the ball, "linf" or "l2".
-        by: "first_order" or "attack".
+        norm: of the ball.
+        by: one of the two above.
         steps: of the attack.
         step_size: of the attack, by default 2.5 * epsilon / steps.
         low: smallest value of a perturbed input, a number or an array that broadcasts.
         high: largest value.
         chunk: examples at a time.
-
-    Returns:
-        One margin per example, float64, (n,).
 
     References:
         Morosini et al., Too Sharp, Too Sure: When Calibration Follows Curvature, 2026,

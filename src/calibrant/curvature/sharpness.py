@@ -35,7 +35,6 @@ def batch_sharpness(
         data: as for `operator`; batches are concatenated first, so shapes must agree.
         batch: examples of a batch, drawn without replacement.
         batches: number of batches.
-        seed: of the batches.
 
     References:
         Andreyev and Beneventano, Edge of Stochastic Stability, 2024, arXiv:2412.20553.
@@ -81,10 +80,6 @@ def sam_sharpness(
     The first step moves rho along the gradient, as sharpness-aware minimisation (SAM) does. Each
     further step moves rho along the current gradient and projects onto the ball. The result is the
     largest increase of all steps: a lower bound of the maximum, and zero if no step increases.
-
-    Args:
-        rho: radius of the ball.
-        steps: number of gradients.
 
     References:
         Foret et al., Sharpness-Aware Minimization, ICLR 2021, arXiv:2010.01412.

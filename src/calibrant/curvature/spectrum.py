@@ -61,10 +61,8 @@ def top_eigenvectors(
     """The k largest eigenvalues, largest first, and their eigenvectors (k, size) of norm one.
 
     Args:
-        k: number of eigenvalues, at most the number of weights.
         tolerance: relative error of an eigenvalue.
-        seed: of the random initial vector.
-        start: initial vector instead, (size,), such as the eigenvector of an earlier step.
+        start: initial vector (size,), such as the eigenvector of an earlier step; default random.
         options: of `operator`, as are `model`, `loss` and `data`.
     """
     matrix = operator(model, loss, data, **options)
@@ -146,14 +144,9 @@ def spectral_density(
 ) -> Density:
     """Density of all eigenvalues by stochastic Lanczos quadrature, `steps * draws` products.
 
-    For each random vector, Lanczos gives a quadrature rule that is exact for polynomials up to
-    degree `2 * steps - 1`. Both ends of the spectrum are accurate; the bulk is smoothed.
-
-    Args:
-        steps: of Lanczos, for each vector.
-        draws: random vectors.
-        seed: of the vectors.
-        options: of `operator`, as are `model`, `loss` and `data`.
+    For each of `draws` random vectors, Lanczos gives a quadrature rule that is exact for
+    polynomials up to degree `2 * steps - 1`. Both ends of the spectrum are accurate; the bulk is
+    smoothed. `model`, `loss`, `data` and `options` are those of `operator`.
 
     References:
         Ghorbani, Krishnan and Xiao, An Investigation into Neural Net Optimization via Hessian

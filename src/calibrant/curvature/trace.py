@@ -56,9 +56,8 @@ def trace(
     as those of networks. With no more weights than products the trace is exact.
 
     Args:
-        method: "hutchinson" or "hutch++"; None is the second from 30 products on.
+        method: None is "hutch++" from 30 products on.
         products: with the matrix; at least 2, for "hutch++" 6.
-        seed: of the random vectors.
         options: of `operator`, as are `model`, `loss` and `data`.
 
     References:
