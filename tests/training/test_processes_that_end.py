@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from benchmarks.starved_ranks import measured
 
-from calibrant.training import rendezvous
+from calibrant.training import distributed
 
 COMMAND = [sys.executable, "-m", "calibrant.cli", "train", "--dataset", "blobs", "--model", "mlp"]
 COMMAND += ["--data-set", "limit=300", "--lr", "0.05", "--devices", "2", "--epochs", "1000000"]
@@ -120,10 +120,10 @@ def test_signals_end_a_process_that_waits_for_another_in_vain(training, tmp_path
 
 
 def test_a_process_that_does_not_arrive_is_not_waited_for_long(monkeypatch):
-    assert rendezvous.LIMIT <= 60
-    monkeypatch.setattr(rendezvous, "LIMIT", 0.05)
+    assert distributed.LIMIT <= 60
+    monkeypatch.setattr(distributed, "LIMIT", 0.05)
     with pytest.raises(TimeoutError, match="1 of 2 processes did not arrive within"):
-        rendezvous._wait_for_all(dist.HashStore(), 0, 2)
+        distributed._wait_for_all(dist.HashStore(), 0, 2)
 
 
 @pytest.mark.slow
