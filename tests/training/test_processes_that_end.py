@@ -135,18 +135,9 @@ def test_processes_end_although_gloo_gets_hardly_any_processor_time():
 @pytest.mark.slow
 def test_two_processes_resume_with_the_same_bytes(tmp_path):
     """With BatchNorm, whose running statistics this method reads in every step."""
-    command = [
-        sys.executable,
-        "-m",
-        "calibrant.cli",
-        "train",
-        "--devices",
-        "2",
-        "--dataset",
-        "digits",
-    ]
-    command += ["--data-set", "limit=600", "--model", "small_cnn", "--model-set", "width=0.25"]
-    command += ["--method", "gamma_net", "--method-set", "every=1", "--epochs", "20"]
+    command = [*COMMAND[:4], "--devices", "2", "--dataset", "digits", "--data-set", "limit=600"]
+    command += ["--model", "small_cnn", "--model-set", "width=0.25", "--epochs", "20"]
+    command += ["--method", "gamma_net", "--method-set", "every=1"]
     command += ["--recipe-set", "average=0.9", "--output"]
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     with subprocess.Popen([*command, str(parts)], stderr=subprocess.DEVNULL) as stopped:

@@ -31,14 +31,8 @@ PART = 1024
 class Loop:
     """A training that can be interrupted after any step and resumed from its state.
 
-    Args:
-        model: trained in place.
-        method: what makes a loss of a batch.
-        splits: with a `meta` split if the method needs one.
-        recipe: how it is trained.
-        seed: of the order of the examples and of augmentation.
-        runtime: the processes that train together.
-        observer: told of steps, parts and epochs.
+    The arguments are those of `train`; the splits have a `meta` split if the method needs one. An
+    observer is told of steps, parts and epochs.
     """
 
     def __init__(
@@ -275,7 +269,6 @@ class Loop:
             raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The averaged weights are in the model, if there is an average."""
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _epoch_metrics(self) -> dict[str, Any]:
