@@ -8,7 +8,7 @@ import pytest
 
 from calibrant import Predictions, metrics
 from calibrant.cli import options
-from calibrant.cli.audit_output import default_output, truth_line
+from calibrant.cli.audit import default_output, truth_line
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import METHODS, Interval
 

@@ -73,6 +73,10 @@ def test_version(run):
         ),
         (["compare", "a", "b", "--bins", "10001"], ": --bins must be at most 10,000, got 10001\n"),
         (["audit", "--example", "--resamples", "0"], ": --resamples must be at least 1, got 0\n"),
+        (
+            ["audit", "--example", "--resamples", "99999999999999"],
+            ": --resamples must be at most 1,000,000, got 99999999999999\n",
+        ),
         (["compare", "a.npz"], "Missing argument"),
         (["audit", "nowhere.npz"], "no such file: nowhere.npz"),
         (["audit", "."], "is a folder"),
