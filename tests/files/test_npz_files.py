@@ -180,21 +180,16 @@ def test_files_with_unusual_members_are_refused(path, refused, name, words):
         files.names(path)
 
 
-def test_a_member_that_appears_twice_is_refused(path, refused):
-    with pytest.warns(UserWarning, match="Duplicate"):
-        archive(path, [("logits.npy", npy(np.eye(2)))] * 2)
-    refused(path, "appears twice")
-
-
-def test_many_members_are_refused(path, refused):
+def test_repeated_and_too_many_members_are_refused(path, refused, monkeypatch):
     data = npy(np.eye(2))
+    with pytest.warns(UserWarning, match="Duplicate"):
+        archive(path, [("logits.npy", data)] * 2)
+    refused(path, "appears twice")
     archive(path, [(f"a{i}.npy", data) for i in range(64)])
     assert len(files.names(path)) == 64
     archive(path, [(f"a{i}.npy", data) for i in range(65)])
     refused(path, "it has 65 members, at most 64")
-
-
-def test_a_long_table_of_contents_is_not_parsed(path, refused, monkeypatch):
+    # A longer table of contents is not even parsed.
     monkeypatch.setattr("calibrant.files.npz.MAX_CONTENTS", 10_000)
     archive(path, [(f"a{i}.npy", b"") for i in range(500)])
     refused(path, "table of contents is too long")

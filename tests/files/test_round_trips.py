@@ -9,23 +9,8 @@ from hypothesis.extra import numpy as hnp
 from calibrant import files
 
 SUFFIXES = list(files.FORMATS)
-DTYPES = [
-    "f2",
-    "f4",
-    "f8",
-    "i1",
-    "i2",
-    "i4",
-    "i8",
-    "u1",
-    "u2",
-    "u4",
-    "u8",
-    "?",
-    ">f4",
-    ">i8",
-    ">f2",
-]
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+DTYPES += [">f4", ">i8", ">f2"]
 
 
 def same(read, written, suffix):
