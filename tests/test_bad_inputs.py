@@ -128,6 +128,7 @@ ARRAYS = [
     value_error(7, binary([], [], "probs"), "need at least 1 example ... scores of shape (0,)"),
     value_error(7, binary([], [], "logits"), "need at least 1 example ... scores of shape (0,)"),
     value_error(7, lambda _: metrics.BinSums.zero().ece, "no examples were added yet"),
+    value_error(7, lambda _: metrics.BinSums.grid_zero().equal_mass(5).mce, "no examples were add"),
     *(
         warning(8, calling(metric, many(10)), "10 examples in 15 bins ... use bins<=3 or more exam")
         for metric in (metrics.ece, metrics.debiased_ece, metrics.debiased_rmsce)
@@ -254,6 +255,7 @@ ARRAYS = [
         for bad in (0, -3, 1.5, True)
     ),
     value_error(26, ece_with(bins=[0, 0.6, 0.5, 1]), "must increase, got 0.6 then 0.5"),
+    value_error(26, ece_with(bins=[0.0]), "bin edges must be at least two numbers, got [0.0]"),
     value_error(26, ece_with(bins=[0.1, 1]), "must cover [0, 1], got 0.1 to 1"),
     value_error(27, ece_with(norm=0.5), "['l1', 'l2', 'max'] ... 0.5"),
     value_error(27, ece_with(norm="l3"), "['l1', 'l2', 'max'] ... 'l3'"),
