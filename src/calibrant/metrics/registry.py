@@ -1,6 +1,7 @@
 """All metrics. A new one is a function with its resampling form, and an entry here."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 from calibrant.metrics.binned import (
@@ -17,10 +18,11 @@ from calibrant.metrics.binned import (
     without_noise_l1,
     without_noise_l2,
 )
+from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import classwise_ece, classwise_ece_statistic
 from calibrant.metrics.grouped import group_ece, group_ece_statistic
 from calibrant.metrics.kernel import sece, sece_statistic, smece, smece_statistic
-from calibrant.metrics.metric import Metric, MetricFunction
+from calibrant.metrics.metric import Metric, MetricFunction, Statistic
 from calibrant.metrics.scores import (
     accuracy,
     aurc,
@@ -37,151 +39,80 @@ from calibrant.metrics.scores import (
     overconfidence,
 )
 from calibrant.metrics.simplex import simplex_ece, simplex_ece_statistic
+from calibrant.predictions import Predictions
+from calibrant.shapes import Values
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            accuracy,
-            partial(mean_statistic, of_example=correct_values),
-            label="accuracy",
-            meaning="fraction of correct predictions",
-            best="higher",
-        ),
-        Metric(
-            nll,
-            partial(mean_statistic, of_example=nll_values),
-            label="NLL",
-            meaning="log loss, in nats",
-            range=(0.0, math.inf),
-            proper=True,
-        ),
-        Metric(
-            brier,
-            partial(mean_statistic, of_example=brier_values),
-            label="Brier score",
-            meaning="squared error, from 0 to 2",
-            range=(0.0, 2.0),
-            proper=True,
-        ),
-        Metric(
-            overconfidence,
-            partial(mean_statistic, of_example=excess_values),
-            label="overconfidence",
-            meaning="mean confidence minus accuracy",
-            best="zero",
-            range=(-1.0, 1.0),
-        ),
-        Metric(
-            ece,
-            partial(binned_statistic, measure=lambda sums: sums.ece),
-            label="ECE",
-            meaning="mean gap over equal-width bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            debiased_ece,
-            partial(binned_statistic, measure=without_noise_l1),
-            label="debiased ECE",
-            meaning="ECE minus its sampling bias",
-            calibration_error=True,
-            range=(-1.0, 1.0),
-            takes_bins=True,
-        ),
-        Metric(
-            adaptive_ece,
-            adaptive_ece_statistic,
-            label="adaptive ECE",
-            meaning="mean gap over equal-mass bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            classwise_ece,
-            classwise_ece_statistic,
-            label="classwise ECE",
-            meaning="ECE of each class, averaged",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            mce,
-            partial(binned_statistic, measure=lambda sums: sums.mce),
-            label="MCE",
-            meaning="largest gap of any bin; noisy",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            rmsce,
-            partial(binned_statistic, measure=lambda sums: sums.rmsce),
-            label="RMSCE",
-            meaning="root mean square gap over bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            debiased_rmsce,
-            partial(binned_statistic, measure=without_noise_l2),
-            label="debiased RMSCE",
-            meaning="RMSCE minus its sampling bias",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            sece,
-            sece_statistic,
-            label="SECE",
-            meaning="kernel-smoothed gap, width 0.01",
-            calibration_error=True,
-        ),
-        Metric(
-            smece,
-            smece_statistic,
-            label="smECE",
-            meaning="kernel-smoothed gap, own width",
-            calibration_error=True,
-        ),
-        Metric(
-            ks,
-            ks_statistic,
-            label="KS",
-            meaning="largest cumulative gap, no bins",
-            calibration_error=True,
-        ),
-        Metric(
-            simplex_ece,
-            simplex_ece_statistic,
-            label="simplex ECE",
-            meaning="gap of full probability vectors",
-            calibration_error=True,
-        ),
-        Metric(
-            aurc,
-            aurc_statistic,
-            label="AURC",
-            meaning="area under risk-coverage curve",
-        ),
-    )
-}
-# Not in summaries: one needs groups, the other a norm.
-UNLISTED = (
+error = partial(Metric, calibration_error=True)
+binned = partial(error, takes_bins=True)
+
+
+def mean_of(values: Callable[[Predictions], Values]) -> Callable[..., Statistic]:
+    """Resampling form of a mean over examples."""
+    return partial(mean_statistic, of_example=values)
+
+
+def sums_of(measure: Callable[[BinSums], float]) -> Callable[..., Statistic]:
+    """Resampling form of a function of the sums per bin."""
+    return partial(binned_statistic, measure=measure)
+
+
+ALL = (
     Metric(
-        group_ece,
-        group_ece_statistic,
-        label="ECE within groups",
-        meaning="ECE of each group, averaged",
-        calibration_error=True,
-        takes_bins=True,
+        accuracy,
+        mean_of(correct_values),
+        "accuracy",
+        "fraction of correct predictions",
+        best="higher",
     ),
     Metric(
+        nll, mean_of(nll_values), "NLL", "log loss, in nats", range=(0.0, math.inf), proper=True
+    ),
+    Metric(
+        brier,
+        mean_of(brier_values),
+        "Brier score",
+        "squared error, from 0 to 2",
+        range=(0.0, 2.0),
+        proper=True,
+    ),
+    Metric(
+        overconfidence,
+        mean_of(excess_values),
+        "overconfidence",
+        "mean confidence minus accuracy",
+        best="zero",
+        range=(-1.0, 1.0),
+    ),
+    binned(ece, sums_of(lambda sums: sums.ece), "ECE", "mean gap over equal-width bins"),
+    binned(
+        debiased_ece,
+        sums_of(without_noise_l1),
+        "debiased ECE",
+        "ECE minus its sampling bias",
+        range=(-1.0, 1.0),
+    ),
+    binned(adaptive_ece, adaptive_ece_statistic, "adaptive ECE", "mean gap over equal-mass bins"),
+    binned(classwise_ece, classwise_ece_statistic, "classwise ECE", "ECE of each class, averaged"),
+    binned(mce, sums_of(lambda sums: sums.mce), "MCE", "largest gap of any bin; noisy"),
+    binned(rmsce, sums_of(lambda sums: sums.rmsce), "RMSCE", "root mean square gap over bins"),
+    binned(
+        debiased_rmsce, sums_of(without_noise_l2), "debiased RMSCE", "RMSCE minus its sampling bias"
+    ),
+    error(sece, sece_statistic, "SECE", "kernel-smoothed gap, width 0.01"),
+    error(smece, smece_statistic, "smECE", "kernel-smoothed gap, own width"),
+    error(ks, ks_statistic, "KS", "largest cumulative gap, no bins"),
+    error(simplex_ece, simplex_ece_statistic, "simplex ECE", "gap of full probability vectors"),
+    Metric(aurc, aurc_statistic, "AURC", "area under risk-coverage curve"),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in ALL}
+# Not in summaries: one needs groups, the other a norm.
+UNLISTED = (
+    binned(group_ece, group_ece_statistic, "ECE within groups", "ECE of each group, averaged"),
+    binned(
         calibration_error,
         calibration_error_statistic,
-        label="calibration error",
-        meaning="L_p norm of the gap over bins",
-        calibration_error=True,
-        takes_bins=True,
+        "calibration error",
+        "L_p norm of the gap over bins",
     ),
 )
 
