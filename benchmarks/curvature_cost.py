@@ -21,9 +21,8 @@ from benchmarks.measure import (
     seconds,
 )
 from calibrant import models
-from calibrant.curvature.eigen import BASIS
 from calibrant.curvature.products import Matrix, operator
-from calibrant.curvature.spectrum import top_eigenvalues
+from calibrant.curvature.spectrum import BASIS, top_eigenvalues
 from calibrant.curvature.weights import random_direction
 from calibrant.losses import cross_entropy
 

@@ -469,15 +469,10 @@ class Predictions:
         kind, scores = which_scores(paths[0], held[0], logits, probs, labels)
         optional = optional_names(paths, held, scores, labels, ignore)
         arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
-        extras: dict[str, Any] = {name: arrays[name] for name in optional}
-        extras["class_names"] = class_names
-        try:
-            if arrays[scores].ndim == 1:
-                return cls.from_binary(arrays[scores], arrays[labels], kind=kind, **extras)
-            make: Callable[..., Predictions] = cls if kind == "logits" else cls.from_probs
-            return make(arrays[scores], arrays[labels], **extras)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{path}: {error}") from None
+        extras = {name: arrays[name] for name in optional}
+        return from_arrays(
+            path, kind, arrays[scores], arrays[labels], **extras, class_names=class_names
+        )
 
     def save(self, path: str | Path) -> None:
         """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.
@@ -491,6 +486,19 @@ class Predictions:
         if self.groups is not None:
             arrays["groups"] = self.groups.numpy()
         files.write(Path(path), arrays)
+
+
+def from_arrays(
+    path: str | Path, kind: checks.Kind, scores: Any, labels: Any, **extras: Any
+) -> Predictions:
+    """Predictions of arrays of a file, which errors name; 1-D scores are those of class 1 of 2."""
+    try:
+        if scores.ndim == 1:
+            return Predictions.from_binary(scores, labels, kind=kind, **extras)
+        make = Predictions if kind == "logits" else Predictions.from_probs
+        return make(scores, labels, **extras)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _same_device(**values: Any) -> None:

@@ -1,6 +1,7 @@
 """The contract of every calibrator in the dict."""
 
 import dataclasses
+import math
 import warnings
 
 import numpy as np
@@ -212,3 +213,59 @@ def test_predicted_classes_of_real_logits_are_preserved(real_data):
         for name, kind in CALIBRATORS.items():
             if kind.keeps_argmax and name != "focal_temperature":
                 assert torch.equal(kind.fit(data)(data.logits).argmax(1), data.predicted), name
+
+
+STEPS = {"knots": [0.0, 1.0], "values": [0.2, 0.6]}
+DIAGONAL = {"scale": [1.0] * 2, "bias": [1.0] * 2}
+# Parameters that a constructor refuses, with the problem; lists are float64 tensors.
+INVALID = [
+    *(
+        ("temperature", {"temperature": value}, "temperature must be positive and finite")
+        for value in (0.0, -1.0, math.inf, math.nan)
+    ),
+    ("focal_temperature", {"temperature": 1.0, "gamma": -1.0}, "gamma must be above -1"),
+    ("ensemble_temperature", {"temperature": 0.0, "weights": [1.0, 0, 0]}, "temperature must be"),
+    ("ensemble_temperature", {"temperature": 1.0, "weights": [1.0, 0]}, r"float64 of shape \(3,\)"),
+    ("ensemble_temperature", {"temperature": 1.0, "weights": [0.7, 0.7, -0.4]}, "sum to 1"),
+    ("ensemble_temperature", {"temperature": 1.0, "weights": [0.5, 0.4, 0.0]}, "at least 0 and su"),
+    ("ensemble_temperature", {"temperature": 1.0, "weights": [math.nan, 0.5, 0.5]}, "be finite"),
+    ("vector", DIAGONAL | {"bias": [1.0] * 3}, r"bias must .* shape \(2,\), got float64 \(3,\)"),
+    ("matrix", DIAGONAL | {"weight": [[math.inf, 0.0]] * 2}, "weight must be finite"),
+    ("structured_vector", DIAGONAL | {"temperature": 1.0, "mix": 1.0}, r"mix must lie in \[0, 1\)"),
+    ("beta", {"coefficients": torch.ones(1, 3)}, r"float64 of shape \(1, 3\), got float32"),
+    ("beta", {"coefficients": [[1.0] * 3] * 3}, r"shape \(1, 3\), got float64 \(3, 3\)"),
+    ("beta", {"coefficients": [[math.inf] * 3]}, "must be finite"),
+    ("beta", {"coefficients": [[-1.0] * 3]}, "must not be negative"),
+    ("platt", {"classes": 1, "coefficients": [[1.0, 1.0]]}, "classes must be at least 2, got 1"),
+    ("histogram", {"edges": [[0.0]], "values": [[0.2, 1.0]]}, "strictly between 0 and 1"),
+    ("histogram", {"edges": [[0.0, 1.0]], "values": [[0.2, 0.5]]}, r"edges must .* shape \(1, 1\)"),
+    ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),
+    ("histogram", {"edges": [[]], "values": [[]]}, r"values must be \(m, bins\)"),
+    ("histogram", {"edges": [[math.inf]], "values": [[0.2, 0.5]]}, "edges must be finite"),
+    ("isotonic", STEPS | {"offsets": torch.tensor([0, 1, 2])}, "delimit 1 functions"),
+    ("isotonic", STEPS | {"offsets": torch.tensor([1, 2])}, "increase from 0"),
+    ("isotonic", STEPS | {"offsets": [0.0, 2.0]}, "1-D tensor of int64"),
+    ("isotonic", STEPS | {"offsets": torch.tensor([0, 9])}, r"knots must .* shape \(9,\)"),
+    ("isotonic", STEPS | {"knots": [1.0, 0.0]}, "knots must increase"),
+    ("isotonic", STEPS | {"values": [0.6, 0.2]}, "values must not decrease"),
+    ("isotonic", STEPS | {"values": [0.0, 0.2]}, "strictly between 0 and 1"),
+    ("isotonic", STEPS | {"values": [0.1, math.nan]}, "values must be finite"),
+    ("irm", STEPS | {"slope": 0.0}, "slope must lie between 0 and 1"),
+    ("irm", STEPS | {"slope": 0.1, "knots": []}, r"knots must be \(b,\)"),
+    ("irm", STEPS | {"slope": 0.1, "knots": [0.0, 0.0]}, "knots must increase"),
+]
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(("name", "given", "problem"), INVALID)
+def test_invalid_parameters_are_refused(name, given, problem):
+    tensors = {
+        key: torch.tensor(value, dtype=torch.float64) if isinstance(value, list) else value
+        for key, value in given.items()
+    }
+    if name == "isotonic":
+        tensors = {"offsets": torch.tensor([0, 2])} | tensors
+    if name == "matrix":
+        del tensors["scale"]
+    with pytest.raises(ValueError, match=problem):
+        CALIBRATORS[name](**{"classes": 2} | tensors)

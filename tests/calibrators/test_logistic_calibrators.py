@@ -187,22 +187,3 @@ def test_smooth_targets_are_those_of_platt():
     odds = np.linspace(-3, 3, 200)
     separable = Predictions.from_binary(odds, (odds > 0).astype(int), kind="logits")
     assert PlattScaling.fit(separable, smooth_targets=True).origin.converged
-
-
-@pytest.mark.parametrize(
-    ("coefficients", "message"),
-    [
-        (torch.ones(3, 3), r"float64 of shape \(3, 3\), got float32"),
-        (torch.ones(1, 3, dtype=torch.float64), r"shape \(3, 3\), got float64 \(1, 3\)"),
-        (torch.full((3, 3), torch.inf, dtype=torch.float64), "must be finite"),
-        (-torch.ones(3, 3, dtype=torch.float64), "must not be negative"),
-    ],
-)
-def test_invalid_coefficients_are_refused(coefficients, message):
-    with pytest.raises(ValueError, match=message):
-        BetaCalibration(classes=3, coefficients=coefficients)
-
-
-def test_one_class_is_refused():
-    with pytest.raises(ValueError, match="classes must be at least 2, got 1"):
-        PlattScaling(classes=1, coefficients=torch.ones(1, 2, dtype=torch.float64))

@@ -1,25 +1,45 @@
-"""Selection: held-out scores, folds, ties, reasons for skipped candidates."""
+"""Selection: held-out scores, folds, ties, reasons for skipped candidates; and its blend."""
+
+from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
 from calibrant import Predictions, metrics
-from calibrant.calibrators import CALIBRATORS, select
+from calibrant.calibrators import (
+    CALIBRATORS,
+    Blend,
+    Identity,
+    TemperatureScaling,
+    select,
+    selection,
+)
+from calibrant.calibrators.base import Fit
+from calibrant.calibrators.blend import MOST_PARTS, blended
 from calibrant.calibrators.selection import fold_of
+from calibrant.metrics import Difference
 
 QUICK = ["identity", "temperature", "vector", "structured_vector"]
+MORE = ["identity", "temperature", "focal_temperature", "structured_vector", "vector", "irm"]
 
 
-def tempered(n: int = 1500, k: int = 4, seed: int = 0, **extras) -> Predictions:
+def tempered(n: int = 1500, seed: int = 0, k: int = 4, shift: float = 0.0, **extras) -> Predictions:
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(n, k)) * 4
-    return Predictions(logits, (logits / 2 + generator.gumbel(size=(n, k))).argmax(1), **extras)
+    labels = (logits / 2 + generator.gumbel(size=(n, k))).argmax(1)
+    return Predictions(logits + shift * np.linspace(-1, 1, k), labels, **extras)
 
 
-def biased(n: int = 3000, k: int = 4) -> Predictions:
-    data = tempered(n, k)
-    return Predictions(data.logits + torch.linspace(-3, 3, k), data.labels)
+@cache
+def quick_selection() -> selection.Selection:
+    return select(tempered(), candidates=QUICK, folds=2, resamples=200)
+
+
+@cache
+def fitted(*names: str) -> tuple:
+    return tuple(CALIBRATORS[name].fit(tempered(800)) for name in names)
 
 
 def test_scores_are_those_of_fits_that_did_not_see_the_examples():
@@ -34,37 +54,34 @@ def test_scores_are_those_of_fits_that_did_not_see_the_examples():
     assert found.candidates[0].score == pytest.approx(by_hand.mean(), rel=1e-12)
 
 
-def test_the_selected_calibrator_is_fitted_to_all_examples():
-    data = tempered()
-    found = select(data, candidates=QUICK, folds=2, resamples=200)
-    assert found.best.origin.examples == len(data)
-    assert found.best.origin.sha256 == data.sha256
+def test_the_simplest_of_tied_candidates_is_selected_and_fitted_to_all_examples():
+    found, data = quick_selection(), tempered()
+    assert found.name == "temperature"
+    if found.candidates[0].name != "temperature":
+        assert "temperature, which is simpler and not significantly worse than" in found.verdict
+    assert (found.best.origin.examples, found.best.origin.sha256) == (len(data), data.sha256)
     probe = torch.randn(5, 4)
     torch.testing.assert_close(found.best(probe), CALIBRATORS[found.name].fit(data)(probe))
 
 
-def test_the_simplest_of_tied_candidates_is_selected():
-    found = select(tempered(), candidates=QUICK, folds=2, resamples=200)
-    assert found.name == "temperature"
-    if found.candidates[0].name != "temperature":
-        assert "temperature, which is simpler and not significantly worse than" in found.verdict
-
-
 def test_a_real_difference_is_not_a_tie():
-    found = select(biased(), candidates=QUICK, folds=2, resamples=200)
+    found = select(tempered(3000, shift=3.0), candidates=QUICK, folds=2, resamples=200)
     assert found.name in ("vector", "structured_vector")
     gaps = {each.name: each.difference_to_best for each in found.candidates}
     assert gaps["temperature"].low > 0
     assert gaps[found.candidates[0].name] is None
     assert [row.score for row in found.candidates] == sorted(row.score for row in found.candidates)
+    alone = select(tempered(3000, shift=3.0), candidates=QUICK[:3], folds=2, resamples=200)
+    assert alone.ties == ("vector",)
+    assert alone.blend is alone.best
 
 
-def test_a_nonparametric_one_is_selected_only_if_significantly_better(monkeypatch):
+def test_a_nonparametric_one_is_selected_only_if_significantly_better():
     names = [name for name, kind in CALIBRATORS.items() if kind.nonparametric]
     assert names == ["isotonic", "irm", "histogram"]
     # Few examples of a model that needs a temperature only.
     for seed in range(3):
-        found = select(tempered(400, seed=seed), candidates=["temperature", "irm"], folds=2)
+        found = select(tempered(400, seed), candidates=["temperature", "irm"], folds=2)
         assert found.name == "temperature"
     # No temperature can correct this: half of the most confident predictions are wrong.
     data = tempered(4000)
@@ -77,18 +94,19 @@ def test_a_nonparametric_one_is_selected_only_if_significantly_better(monkeypatc
 
 
 def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():
-    found = select(tempered(60, 10), candidates=["temperature", "matrix"], folds=3)
+    found = select(tempered(60, k=10), candidates=["temperature", "matrix"], folds=3)
     assert "need at least 110 examples" in found.skipped["matrix"]
     assert "matrix: a 10 x 10 matrix" in str(found)
     with pytest.raises(ValueError, match="no calibrator could be fitted: a 10 x 10"):
-        select(tempered(60, 10), candidates=["matrix"], folds=3)
+        select(tempered(60, k=10), candidates=["matrix"], folds=3)
 
 
 def test_only_those_that_preserve_the_class_on_request():
-    found = select(tempered(300), keep_argmax=True, folds=2)
-    assert {row.name for row in found.candidates} == {
-        name for name, kind in CALIBRATORS.items() if kind.keeps_argmax
-    }
+    found = select(tempered(400), keep_argmax=True, folds=2)
+    keeping = {name for name, kind in CALIBRATORS.items() if kind.keeps_argmax}
+    assert {row.name for row in found.candidates} == keeping
+    assert len(found.ties) > 1
+    assert found.blend.keeps_argmax
 
 
 @pytest.mark.parametrize("criterion", ["nll", "brier"])
@@ -150,3 +168,185 @@ def test_prints_as_a_table_and_as_plain_values():
     assert plain["chosen"] == found.name
     assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]
     assert plain["ties"] == list(found.ties)
+
+
+class TestABlend:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_is_the_mean_of_the_probabilities(self, dtype):
+        parts = fitted(*CALIBRATORS)
+        logits = torch.randn(300, 4, dtype=dtype) * 5
+        found = Blend(classes=4, parts=parts)(logits)
+        assert found.dtype == dtype
+        mean = torch.stack([part(logits).double().exp() for part in parts]).mean(0)
+        tolerance = 1e-14 if dtype == torch.float64 else 1e-6
+        torch.testing.assert_close(found.double().exp(), mean, atol=tolerance, rtol=0)
+
+    def test_is_exact_where_probabilities_vanish(self):
+        blend = Blend(classes=2, parts=(Identity(classes=2), Identity(classes=2)))
+        for dtype in (torch.float32, torch.float64):
+            found = blend(torch.tensor([[1e4, 0.0]], dtype=dtype))
+            torch.testing.assert_close(found, torch.tensor([[0.0, -1e4]], dtype=dtype))
+
+    def test_is_never_worse_than_its_parts_are_on_average(self):
+        parts = fitted("identity", "temperature", "vector", "irm")
+        test = tempered(800, 5)
+        for metric in (metrics.nll, metrics.brier):
+            single = np.mean([metric(test.map(part)) for part in parts])
+            assert metric(test.map(Blend(classes=4, parts=parts))) < single
+
+    def test_of_one_is_that_one(self):
+        (part,) = fitted("vector")
+        logits = torch.randn(50, 4)
+        torch.testing.assert_close(Blend(classes=4, parts=(part,))(logits), part(logits))
+        assert blended([part]) is part
+
+    def test_preserves_the_predicted_class_if_all_parts_do(self):
+        keeping = Blend(
+            classes=4, parts=fitted("identity", "temperature", "ensemble_temperature", "irm")
+        )
+        assert keeping.keeps_argmax
+        assert not Blend(classes=4, parts=fitted("identity", "vector")).keeps_argmax
+        for dtype in (torch.float32, torch.float64):
+            logits = torch.randn(20_000, 4, dtype=dtype)
+            logits *= torch.logspace(-2, 2, 20_000, dtype=dtype)[:, None]
+            logits[:2000] = logits[:2000].round()
+            logits[2000:3000] = 1 + logits[2000:3000] * torch.finfo(dtype).eps
+            assert bool((keeping(logits).argmax(1) == logits.argmax(1)).all())
+
+    def test_has_the_parameters_of_its_parts_and_is_differentiable(self):
+        blend = Blend(classes=4, parts=fitted("identity", "temperature", "vector"))
+        assert blend.size == 0 + 1 + 8
+        logits = torch.randn(20, 4, requires_grad=True)
+        blend(logits)[:, 0].sum().backward()
+        assert logits.grad.isfinite().all()
+        assert logits.grad.abs().sum() > 0
+
+    @pytest.mark.usefixtures("as_a_user_runs_it")
+    def test_refuses_parts_that_do_not_belong_together(self):
+        one, two = Identity(classes=2), Identity(classes=3)
+        with pytest.raises(ValueError, match="must have its 2 classes, Identity has 3"):
+            Blend(classes=2, parts=(one, two))
+        with pytest.raises(ValueError, match="a blend cannot contain a blend"):
+            Blend(classes=2, parts=(one, Blend(classes=2, parts=(one,))))
+        for parts in ((), (one,) * (MOST_PARTS + 1)):
+            with pytest.raises(ValueError, match=f"1 to {MOST_PARTS} parts, got {len(parts)}"):
+                Blend(classes=2, parts=parts)
+
+    def test_has_the_origin_of_parts_that_have_the_same(self):
+        made = [
+            TemperatureScaling(classes=2, temperature=1.0, origin=Fit(9, "a" * 64, *rest))
+            for rest in [(True, 0.5), (False, 0.1, "no end"), (False, 0.2, "no end")]
+        ]
+        assert blended(made).origin == Fit(9, "a" * 64, False, 0.5, "no end")
+        assert blended(made[:1] * 2).origin == Fit(9, "a" * 64, True, 0.5, "")
+        other = TemperatureScaling(classes=2, temperature=1.0, origin=Fit(9, "b" * 64))
+        for part in (other, Identity(classes=2)):
+            assert blended([made[0], part]).origin is None
+
+
+def test_a_blend_has_all_that_tie_fitted_to_all_examples_once_at_the_first_access(monkeypatch):
+    data, calls = tempered(800), Counter()
+    for name in MORE:
+
+        def fit(cls, predictions, name=name, real=CALIBRATORS[name].fit):
+            calls[name] += len(predictions) == len(data)
+            return real(predictions)
+
+        monkeypatch.setattr(CALIBRATORS[name], "fit", classmethod(fit))
+    found = select(data, candidates=MORE, folds=2, resamples=200)
+    assert +calls == {found.name: 1}
+    assert found.blend is found.blend
+    assert +calls == dict.fromkeys(found.ties, 1)
+    assert set(found.ties) >= {"temperature", "focal_temperature", "structured_vector"}
+    assert found.blend.origin.sha256 == data.sha256
+    for each in found.candidates:
+        gap, near = each.difference_to_best, each.score <= found.candidates[0].score * 1.01
+        assert (each.name in found.ties) == (gap is None or (near and gap.low < 0)), each.name
+    probe = torch.randn(30, 4, dtype=torch.float64)
+    probs = [CALIBRATORS[name].fit(data)(probe).exp() for name in found.ties]
+    torch.testing.assert_close(found.blend(probe).exp(), torch.stack(probs).mean(0))
+
+
+@pytest.mark.parametrize("names", [MORE, ["temperature"]])
+def test_fitting_a_blend_gives_that_of_a_selection(names, monkeypatch):
+    data = tempered(300)
+    found = select(data, candidates=names, folds=2)
+    monkeypatch.setattr(selection, "select", lambda given: found if given is data else None)
+    blend = Blend.fit(data)
+    assert isinstance(blend, Blend)
+    assert len(blend.parts) == len(found.ties)
+    torch.testing.assert_close(blend(data.logits), found.blend(data.logits))
+    assert blend.origin == found.blend.origin
+
+
+def choose(scores: dict, lows: dict, sizes: dict) -> tuple:
+    """Selected name and ties, given the lower ends of intervals."""
+    order = sorted(scores, key=lambda name: scores[name])
+
+    def gap(name, best):
+        value = scores[name] - scores[best]
+        return Difference(value, lows.get((name, best), value - 1), value + 1, 0.5)
+
+    def gaps(best, others):
+        return {name: gap(name, best) for name in others}
+
+    sizes = dict.fromkeys(scores, 1) | sizes
+    return selection._choose(order, scores, sizes, gaps(order[0], order[1:]), gaps)
+
+
+VECTOR_APART = {("vector", "temperature"): 0.001}
+IRM_FIRST = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
+# Scores, significant differences, sizes; the selected one and the others of the blend.
+CHOICES = {
+    "within one percent of the score": (
+        {"temperature": 1.0, "vector": 1.0099, "platt": 1.0101},
+        {},
+        {},
+        "temperature vector",
+    ),
+    "not significantly worse": (
+        {"temperature": 1.0, "vector": 1.001, "platt": 1.002},
+        VECTOR_APART,
+        {},
+        "temperature platt",
+    ),
+    "a nonparametric one that leads by chance ties but is not selected": (
+        IRM_FIRST,
+        {},
+        {},
+        "temperature irm vector",
+    ),
+    "a nonparametric one beyond one percent": (
+        IRM_FIRST | {"irm": 0.98},
+        {},
+        {},
+        "temperature vector",
+    ),
+    "differences are those to the parametric one": (IRM_FIRST, VECTOR_APART, {}, "temperature irm"),
+    "and not to the nonparametric one": (
+        IRM_FIRST,
+        {("vector", "irm"): 0.001},
+        {},
+        "temperature irm vector",
+    ),
+    "a significantly better nonparametric one is selected": (
+        {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0},
+        {("temperature", "irm"): 0.001},
+        {},
+        "irm isotonic",
+    ),
+    "the simplest within 0.2 percent is selected": (
+        {"vector": 1.0, "structured_vector": 1.0019, "temperature": 1.0021},
+        {},
+        {"vector": 8, "structured_vector": 7},
+        "structured_vector vector temperature",
+    ),
+}
+
+
+@pytest.mark.parametrize(("scores", "lows", "sizes", "expected"), CHOICES.values(), ids=CHOICES)
+def test_the_selected_one_and_its_ties(scores, lows, sizes, expected):
+    chosen, *others = expected.split()
+    name, ties = choose(scores, lows, sizes)
+    assert name == chosen
+    assert list(ties) == sorted([chosen, *others], key=lambda each: scores[each])

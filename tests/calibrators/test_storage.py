@@ -1,4 +1,4 @@
-"""Calibrator files: parameters are restored bit by bit, and invalid files are refused."""
+"""Calibrator files: parameters are restored bit by bit; invalid and changed files are refused."""
 
 import hashlib
 import json
@@ -6,15 +6,26 @@ import math
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibrant import Predictions, files
-from calibrant.calibrators import Blend, Calibrator, Fit, Identity, TemperatureScaling, storage
+from calibrant.calibrators import (
+    Blend,
+    Calibrator,
+    Fit,
+    Identity,
+    QuadraticScaling,
+    TemperatureScaling,
+    records,
+    storage,
+)
 from calibrant.calibrators.blend import MOST_PARTS, blended
 from calibrant.calibrators.masks import log_softmax, mask_of
 from calibrant.calibrators.records import digest_of
@@ -27,9 +38,9 @@ SHA = "0" * 64
 
 
 @cache
-def fitted(name, classes):
+def fitted(name, classes, n=800):
     generator = np.random.default_rng(0)
-    logits = generator.normal(size=(800, classes)) * 2
+    logits = generator.normal(size=(n, classes)) * 2
     labels = (logits / 1.5 + generator.gumbel(size=logits.shape)).argmax(1)
     if name == "blend":
         return blended([fitted(each, classes) for each in CALIBRATORS])
@@ -42,19 +53,21 @@ def parts_of(calibrator):
     return calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
 
 
-def same(one, two):
-    assert (type(one), one.classes, one.origin) == (type(two), two.classes, two.origin)
-    for part, other in zip(parts_of(one), parts_of(two), strict=True):
-        assert (type(part), part.classes, part.origin) == (type(other), other.classes, other.origin)
-        assert part.parameters.keys() == other.parameters.keys()
+def flat(calibrator):
+    """A calibrator as plain values; the layout of tensors selects a matrix product."""
+    values = [type(calibrator), calibrator.classes, calibrator.origin]
+    for part in parts_of(calibrator):
+        values += [type(part), part.classes, part.origin]
         for name, value in part.parameters.items():
-            found = other.parameters[name]
+            plain = value
             if isinstance(value, torch.Tensor):
-                # Also the same layout: another one would use another matrix product.
-                assert (value.dtype, value.stride()) == (found.dtype, found.stride())
-                assert torch.equal(value, found)
-            else:
-                assert value == found
+                plain = value.dtype, value.shape, value.stride(), value.tolist()
+            values.append((name, plain))
+    return values
+
+
+def same(one, two):
+    assert flat(one) == flat(two)
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         logits = torch.randn(100, one.classes, dtype=dtype) * 10
         torch.testing.assert_close(one(logits), two(logits), rtol=tolerance, atol=tolerance)
@@ -224,6 +237,46 @@ def test_other_encodings_and_special_files_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "pipe.json"):
         with pytest.raises(OSError, match="not a file"):
             load(path)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Record the largest number of elements of a result."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+PAIR_OF_KNOTS = {"knots": PAIR, "values": PAIR | {"values": [0.2, 0.7]}, "slope": 0.1}
+THIRD = {"dtype": "float64", "shape": [3], "values": [0.5, 0.25, 0.25]}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("identity", {}),
+        ("temperature", {"temperature": ODD}),
+        ("focal_temperature", {"temperature": ODD, "gamma": 1.0}),
+        ("ensemble_temperature", {"temperature": ODD, "weights": THIRD}),
+        ("irm", PAIR_OF_KNOTS),
+        ("vector", VECTOR["parameters"]),
+        ("platt", {"coefficients": PAIR | {"shape": [1, 2]}}),
+        ("blend", {"parts": [PART, NOTHING]}),
+    ],
+)
+def test_a_small_file_that_claims_a_million_classes_makes_no_large_tensors(
+    name, parameters, tmp_path
+):
+    path = tmp_path / "cal.json"
+    path.write_text(text(method=name, classes=10**6, parameters=parameters))
+    refuses = pytest.raises(ValueError, match=r"invalid parameters: .* shape")
+    with LargestTensor() as largest, refuses if name in ("vector", "platt") else nullcontext():
+        assert load(path).classes == 10**6
+    assert largest.elements < 10_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -419,3 +472,111 @@ def test_only_large_tensors_need_safetensors(tmp_path, table, monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'calibrant\[audit\]'"):
         save(table, tmp_path / "large.json")
     assert os.listdir(tmp_path) == ["cal.json"]
+
+
+def accepted(path, content, expected):
+    """Whether a changed file is read; then its parameters must be those of the original."""
+    # In place: thousands of new files would be slow.
+    with open(path, "r+b") as handle:
+        handle.write(content)
+        handle.truncate()
+    try:
+        found = load(path)
+    except ValueError:
+        return False
+    assert flat(found) == expected, content
+    return True
+
+
+# One of each kind of file: a number, tensors of one and two axes, integers, parts.
+@pytest.mark.parametrize("name", ["temperature", "matrix", "isotonic", "blend"])
+def test_every_changed_character_is_refused_or_changes_nothing(name, tmp_path, monkeypatch):
+    # Only the digest may refuse, not invalid parameters.
+    monkeypatch.setattr(storage, "check_probabilities", lambda calibrator: None)
+    path = tmp_path / "cal.json"
+    if name == "blend":
+        parts = fitted("temperature", 2, 12), replace(fitted("platt", 2, 12), origin=None)
+        given = Blend(classes=2, parts=parts)
+    else:
+        given = fitted(name, 2, 12)
+    save(given, path)
+    content, expected = path.read_bytes(), flat(given)
+    for at, byte in enumerate(content):
+        digit = b"0123456789"[(byte - 47) % 10] if chr(byte).isdigit() else byte ^ 2
+        changes = [bytes([digit]), b" "]
+        if name == "temperature":
+            # Lost, doubled, and the end of the file.
+            changes += [b"", bytes([byte] * 2), None]
+        for other in changes:
+            changed = content[:at] + (b"" if other is None else other + content[at + 1 :])
+            unchanged = changed == content
+            # The same values: other whitespace, or other digits of the same number.
+            same_values = unchanged or not accepted(path, changed, expected)
+            assert same_values or json.loads(changed) == json.loads(content)
+
+
+def written(tmp_path, record):
+    path = tmp_path / "cal.json"
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_layout_and_order_of_keys_do_not_matter(tmp_path):
+    path = written(tmp_path, dict(reversed(signed(GOOD).items())))
+    assert load(path).parameters == {"temperature": ODD}
+
+
+def test_a_file_of_schema_1_is_read_with_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="cal.json: schema 1 has no digest.*load and save"):
+        found = load(written(tmp_path, GOOD | {"schema": 1}))
+    assert found.parameters == {"temperature": ODD}
+    refused(tmp_path, GOOD | {"schema": 1}, "unknown key 'sha256'")
+
+
+def test_a_file_of_schema_2_with_another_or_no_digest_is_refused(tmp_path):
+    words = r"sha256 differs: the file was changed .* restore it, or"
+    changed = signed(GOOD) | {"parameters": {"temperature": 9.5}}
+    for wrong in (changed, *(GOOD | {"sha256": each} for each in (None, 3, "", ["x"]))):
+        refused(tmp_path, json.dumps(wrong), words)
+    refused(tmp_path, json.dumps(GOOD), "the file has no 'sha256'")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "number"),
+    [
+        ("temperature", "temperature", 5e-324),
+        ("temperature", "temperature", 1e-300),
+        ("temperature", "temperature", 1e-12),
+        ("temperature", "temperature", 1e39),
+        ("focal_temperature", "temperature", 1e-300),
+        ("ensemble_temperature", "temperature", 1e-300),
+        ("structured_vector", "temperature", 1e-300),
+        ("vector", "scale", 1e300),
+        ("vector", "bias", 1e300),
+        ("matrix", "weight", 1e300),
+        ("platt", "coefficients", 1e300),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*has no digest")
+def test_parameters_that_overflow_are_refused(tmp_path, name, key, number):
+    values = dict(fitted(name, 2).parameters)
+    if isinstance(values[key], torch.Tensor):
+        values[key] = values[key].clone()
+        values[key].view(-1)[0] = number
+    else:
+        values[key] = number
+    given = {key: records.encoded(value, inline=True) for key, value in values.items()}
+    record = GOOD | {"method": name, "classes": 2, "parameters": given}
+    words = r"no probabilities for float(32|64) logits of"
+    refused(tmp_path, record, words)
+    refused(tmp_path, json.dumps(record | {"schema": 1}), words)
+
+
+def test_only_parameters_that_overflow_are_not_saved(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot save temperature: .* size 1e\+30; rescale the"):
+        save(TemperatureScaling(classes=2, temperature=1e-12), tmp_path / "cal.json")
+    assert not list(tmp_path.iterdir())
+    for name in CALIBRATORS:
+        storage.check_probabilities(fitted(name, 2, 12))
+    straight = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
+    storage.check_probabilities(QuadraticScaling(classes=2, coefficients=straight))

@@ -34,14 +34,6 @@ def test_writes_log_probabilities_and_says_what_changed(run, file, fitted, tmp_p
     assert "in-sample" not in out
 
 
-def test_the_file_that_is_read_is_not_written_over(run, fitted, tmp_path):
-    before = (tmp_path / "test.npz").read_bytes()
-    code, _, err = run("apply", "cal.json", "test.npz", "-o", "./test.npz")
-    assert code == 2
-    assert "is the file to read: give another name" in err
-    assert (tmp_path / "test.npz").read_bytes() == before
-
-
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet", ".safetensors"])
 def test_weights_and_groups_stay_in_every_format(run, fitted, tmp_path, suffix):
     given = SYNTHETIC["overconfident"].sample(30, seed=2).predictions
@@ -112,37 +104,3 @@ def test_json_is_alone_on_stdout(run, file, fitted):
     assert record["after"]["nll"] < record["before"]["nll"]
     assert (record["examples"], record["same"]) == (400, False)
     assert record["predictions"] == "out.npz"
-
-
-ERRORS = {
-    "classes": (["cal.json", "three.npz"], "three.npz: TemperatureScaling was fitted on 10 clas"),
-    "classes of bare": (["cal.json", "bare.npz"], "bare.npz: TemperatureScaling was fitted on 10"),
-    "no calibrator": (["none.json", "test.npz"], "no such file: none.json"),
-    "no file": (["cal.json", "none.npz"], "no such file: none.npz"),
-    "no json": (["test.npz", "test.npz"], "test.npz: not valid JSON"),
-    "broken": (["broken.json", "test.npz"], "broken.json: unknown key 'evil' in the file"),
-    "swapped": (["cal.json", "cal.json"], "unknown file type '.json'"),
-    "no scores": (["cal.json", "odd.npz"], "odd.npz has ['x', 'labels']"),
-    "nan": (["cal.json", "nan.npz"], "nan.npz: logits contains 1 NaN"),
-}
-
-
-@pytest.mark.parametrize(("args", "words"), ERRORS.values(), ids=ERRORS)
-def test_every_error_is_one_line(run, file, fitted, tmp_path, args, words):
-    Predictions([[1.0, 0.0, 2.0]], [0]).save(tmp_path / "three.npz")
-    np.savez(tmp_path / "bare.npz", logits=np.ones((2, 3)))
-    np.savez(tmp_path / "odd.npz", x=np.ones((2, 3)))
-    np.savez(tmp_path / "nan.npz", logits=np.where(np.arange(20) == 3, np.nan, 0).reshape(2, 10))
-    record = json.loads((tmp_path / "cal.json").read_text()) | {"evil": 1}
-    (tmp_path / "broken.json").write_text(json.dumps(record))
-    code, out, err = run("apply", *args, "-o", "out.npz")
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert words in err
-    assert not (tmp_path / "out.npz").exists()
-
-
-def test_an_unknown_format_to_write_lists_the_known_ones(run, file, fitted):
-    code, _, err = run("apply", "cal.json", file, "-o", "out.pkl")
-    assert code == 2
-    assert "unknown file type '.pkl'; expected one of .npz" in err

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from calibrant import __version__
-from calibrant.cli import audit, main, one_line
+from calibrant.cli import audit, one_line
 from calibrant.cli.app import COMMANDS, notes
 
 
@@ -55,44 +55,6 @@ def test_without_arguments_the_help_is_shown(run):
 
 def test_version(run):
     assert run("--version") == (0, f"calibrant {__version__}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["adit"], "No such command 'adit'"),
-        (["audit", "--bims", "3"], "No such option: --bims"),
-        (["audit", "--bins", "many"], "--bins"),
-        (["audit", "--interval-type", "magic"], "magic"),
-        (["audit", "--example", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
-        (["compare", "a", "b", "--seed", "-1"], ": --seed must be at least 0, got -1\n"),
-        (["audit", "--example", "--bins", "0"], ": --bins must be at least 1, got 0\n"),
-        (
-            ["audit", "--example", "--bins", "1000000000"],
-            ": --bins must be at most 10,000, got 1000000000\n",
-        ),
-        (["compare", "a", "b", "--bins", "10001"], ": --bins must be at most 10,000, got 10001\n"),
-        (["audit", "--example", "--resamples", "0"], ": --resamples must be at least 1, got 0\n"),
-        (["compare", "a.npz"], "Missing argument"),
-        (["audit", "nowhere.npz"], "no such file: nowhere.npz"),
-        (["audit", "."], "is a folder"),
-        (["compare", "a.npz", "b.npz", "--metric", "eca"], "no metric 'eca'; expected one of"),
-    ],
-)
-def test_every_error_is_one_line_without_a_traceback(run, args, words):
-    code, out, err = run(*args)
-    assert (code, out) == (2, "")
-    assert err.startswith("calibrant: ")
-    assert err.count("\n") == 1
-    assert words in err
-
-
-@pytest.mark.parametrize("args", [["--debug", "audit", "x.npz"], ["audit", "x.npz", "--debug"]])
-def test_debug_shows_the_traceback(run, args):
-    code, _, err = run(*args)
-    assert code == 2
-    assert "Traceback (most recent call last)" in err
-    assert "FileNotFoundError: no such file: x.npz" in err
 
 
 @pytest.mark.parametrize("error", [KeyError("ours"), RecursionError("ours"), OverflowError("ours")])
@@ -182,28 +144,13 @@ def test_a_device_is_not_replaced_by_an_output(run, tmp_path):
     assert err == "calibrant: cannot write out.html: it is not a regular file\n"
 
 
-@pytest.mark.parametrize("device", ["mps", "meta", "xpu", "nonsense"])
-def test_devices_that_are_not_supported_are_named(run, device):
-    code, _, err = run("train", "--dataset", "blobs", "--model", "mlp", "--device", device)
-    assert code == 2
-    assert f"{device!r}" in err
-    assert "expected" in err
-
-
-def test_ctrl_c_is_quiet(run, file, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(audit, "show", interrupt)
-    assert run("audit", file, "--no-intervals", "--no-figure", "--no-page") == (130, "", "")
-
-
-def test_ctrl_c_while_starting_is_quiet(monkeypatch):
+@pytest.mark.parametrize("place", ["calibrant.cli.need", "calibrant.cli.audit.output_path"])
+def test_ctrl_c_is_quiet_also_while_starting(run, file, monkeypatch, place):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("calibrant.cli.need", interrupt)
-    assert main(["doctor"]) == 130
+    monkeypatch.setattr(place, interrupt)
+    assert run("audit", file) == (130, "", "")
 
 
 def test_warnings_become_notes_once_and_on_one_line(capsys):

@@ -198,21 +198,3 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
         view.update(Snapshot(states_of(study, "done", "running", "pending", "pending"), 2.0))
         view.live.refresh()
     assert "best so far: cross_entropy with temperature, nll 0.4000 (1 seed)" in terminal.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("study", "no.toml"), "no file no.toml; included studies: quickstart"),
-        (("study", "tiny.toml", "--set", "recipe.epoch=3"), "recipe.epoch"),
-        (("study", "tiny.toml", "--workers", "0"), "--workers must be at least 1, got 0"),
-        (("study", "tiny.toml", "--workers", "2", "--dask", "host:8786"), "--dask uses those of a"),
-        (("worker", "nowhere"), "nowhere"),
-        (("report", "nowhere"), "no study in nowhere: run one with calibrant study"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(run, spec, args, message):
-    code, out, err = run(*args)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert len(err.splitlines()) == 1

@@ -83,43 +83,6 @@ def test_a_network_of_the_user_is_named_on_the_command_line(run, tmp_path, monke
     assert "written: runs/blobs-nets_of_a_user_network-cross_entropy-" in out
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("--method", "focl"), "no method 'focl'; did you mean focal?"),
-        (("--model", "resnet9"), "resnet"),
-        (("--model", "unet"), "model unet is for masks, dataset blobs has vectors; choose one of"),
-        (("--dataset", "digit"), "digits"),
-        (("--method-set", "gamma"), "--method-set takes name=value, such as gamma=3; got 'gamma'"),
-        (("--method-set", "gamma=1"), "method cross_entropy has no setting 'gamma'"),
-        (("--recipe-set", "moment=1"), "no setting 'moment' of a recipe; did you mean momentum?"),
-        (("--recipe-set", "momentum=fast"), "momentum must be a number, got 'fast'"),
-        (("--recipe-set", "clip=1", "--recipe-set", "clip=2"), "clip is given twice"),
-        (("--recipe-set", "lr=1"), "--recipe-set lr has an option of its own: --lr"),
-        (("--method-set", "name=3"), "--method-set cannot set a name"),
-        (("--seed", "99999999999999999999999"), "--seed must be at most"),
-        (
-            ("--optimizer", "adam"),
-            "optimizer must be one of ['sgd', 'adamw', ",
-        ),
-        (("--device", "tpu"), "no device 'tpu'; expected auto, cpu or cuda"),
-        (("--device", "meta"), "no device 'meta'; expected auto, cpu or cuda"),
-        (("--device", "mps"), "no device 'mps'; expected auto, cpu or cuda"),
-        (("--device", "xpu"), "no device 'xpu'; expected auto, cpu or cuda"),
-        (("--device", "cuda:99"), "no CUDA device 'cuda:99'"),
-        (("--epochs", "0"), "epochs must be at least 1, got 0"),
-        (("--devices", "0"), "--devices must be at least 1, got 0"),
-    ],
-    ids=str,
-)
-def test_a_wrong_argument_is_one_line_that_says_what_to_do(run, args, message, as_a_user_runs_it):
-    code, out, err = run("train", "--dataset", "blobs", "--model", "mlp", *args)
-    assert (code, out) == (2, "")
-    assert err.startswith("calibrant: ")
-    assert message in err
-    assert len(err.splitlines()) == 1
-
-
 def test_another_run_in_the_folder_is_refused(run):
     run("train", *QUICK, "-o", "r")
     code, _, err = run("train", *QUICK, "-o", "r", "--seed", "1")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.cli.report_output import show_report
+from calibrant.cli.report import show_report
 from calibrant.report.saved import read_saved
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))

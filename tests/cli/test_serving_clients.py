@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,15 +14,21 @@ from calibrant.cli import serving
 from calibrant.cli.serving import Handler, Server
 
 
-@pytest.fixture
-def served(tmp_path):
-    """A server without studies, which is what all this does not depend on."""
-    with Server(tmp_path, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+@contextmanager
+def serving_from(folder, poll_interval=0.02):
+    with Server(folder, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(poll_interval,))
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A server without studies, which is what all this does not depend on."""
+    with serving_from(tmp_path) as server:
+        yield server
 
 
 def connected(server):
@@ -85,16 +92,12 @@ def test_a_silent_client_is_dropped(served, monkeypatch):
 def test_slow_clients_do_not_keep_others_out(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "MOST", 4)
     monkeypatch.setattr(serving, "PATIENCE", 1e6)
-    with Server(tmp_path, 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving_from(tmp_path, 0.5) as server:
         slow = [connected(server) for _ in range(20)]
         assert [status(server) for _ in range(5)] == [200] * 5
         assert len(server.waiting) <= 4
         for each in slow:
             each.close()
-        server.shutdown()
-        thread.join()
 
 
 def test_a_client_that_never_takes_its_answer_is_given_up(tmp_path, monkeypatch):
@@ -103,15 +106,10 @@ def test_a_client_that_never_takes_its_answer_is_given_up(tmp_path, monkeypatch)
     monkeypatch.setattr(serving, "MOST", 1)
     # More than the buffers of the system hold.
     monkeypatch.setattr(serving, "_index", lambda *_: "x" * 50_000_000)
-    with Server(tmp_path, 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        with connected(server) as lazy:
-            lazy.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{server.server_port}\r\n\r\n".encode())
-            assert lazy.recv(1) == b"H"
-            assert status(server) == 200
-        server.shutdown()
-        thread.join()
+    with serving_from(tmp_path, 0.5) as server, connected(server) as lazy:
+        lazy.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{server.server_port}\r\n\r\n".encode())
+        assert lazy.recv(1) == b"H"
+        assert status(server) == 200
 
 
 def test_clients_that_go_away_leave_no_line(served, capfd):

@@ -1,5 +1,8 @@
 """Small networks in float64, and their dense second derivatives by torch.func."""
 
+import copy
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
@@ -60,6 +63,34 @@ def mask_network() -> nn.Module:
 def text_network(name: str = "text_cnn", **settings) -> nn.Module:
     settings = settings or {"dimension": 2, "channels": 2, "kernels": (3, 3), "hidden": 2}
     return perturbed(models.build(name, classes=3, shape=(5,), vocabulary=6, **settings))
+
+
+def convolutional() -> nn.Sequential:
+    """A network for inputs (2, 4, 4) that behaves differently in evaluation mode."""
+    head = nn.Sequential(nn.Tanh(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(3 * 4, 3))
+    return perturbed(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), *head))
+
+
+@contextmanager
+def unchanged(network: nn.Module):
+    """Assert that weights, buffers, gradients, modes and the random state stay the same."""
+    first, *_, last = network.parameters()
+    network.train()
+    next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d)).eval()
+    first.requires_grad_(False)
+    last.grad = torch.ones_like(last)
+    before = copy.deepcopy(network.state_dict())
+    modes = [each.training for each in network.modules()]
+    state = torch.get_rng_state()
+    yield
+    assert all(torch.equal(each, before[name]) for name, each in network.state_dict().items())
+    assert [each.training for each in network.modules()] == modes
+    assert not any("forward" in each.__dict__ for each in network.modules())
+    for each in network.parameters():
+        assert (each.grad is not None) == (each is last)
+        assert each.requires_grad == (each is not first)
+    assert (last.grad == 1).all()
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 CASES = {

@@ -24,22 +24,6 @@ def test_layers_are_diagonal_blocks_and_their_traces_add_up():
     assert torch.allclose(tops["head"], expected)
 
 
-def test_for_independent_layers_the_largest_eigenvalue_is_that_of_a_layer():
-    class Apart(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Linear(2, 1).double(), nn.Linear(2, 1).double()
-
-        def forward(self, x):
-            return torch.cat([self.one(x[:, :2]), self.two(x[:, 2:])], 1)
-
-    pair = drawn((4,))
-    square = lambda z, y: z.square().sum(1)  # noqa: E731
-    found = per_layer(top_eigenvalues, Apart(), square, pair)
-    whole = top_eigenvalues(Apart(), square, pair)
-    assert max(map(float, found.values())) == pytest.approx(float(whole))
-
-
 def test_a_model_of_one_layer_has_an_empty_name_and_parameters_select_layers():
     assert list(per_layer(trace, nn.Linear(4, 3).double(), cross_entropy, drawn((4,)))) == [""]
     found = per_layer(trace, mlp(), cross_entropy, drawn((4,)), parameters=["head.bias"])

@@ -30,24 +30,14 @@ def test_batch_sharpness_is_the_mean_of_a_loop_over_batches():
     found = batch_sharpness(model, cross_entropy, (x, y), batch=4, batches=5, seed=3)
     assert float(found) == pytest.approx(sum(ratios) / 5)
     assert found.error == pytest.approx(float(torch.tensor(ratios).std()) / math.sqrt(5))
-    batches = [(x[:5], y[:5]), (x[5:], y[5:])]
-    assert float(batch_sharpness(model, cross_entropy, batches, batch=4, batches=5, seed=3)) == (
-        pytest.approx(float(found))
-    )
-    # A batch of the whole dataset has no error.
-    model, pair = mlp(), drawn((4,))
-    found = batch_sharpness(model, cross_entropy, pair, batch=100)
-    assert found.error == 0
-    again = batch_sharpness(model, cross_entropy, pair, batch=7, seed=1)
+    parts = [(x[:5], y[:5]), (x[5:], y[5:])]
+    again = batch_sharpness(model, cross_entropy, parts, batch=4, batches=5, seed=3)
     assert float(again) == pytest.approx(float(found))
-
-
-def test_batch_sharpness_raises_where_the_gradient_is_zero():
-    model = nn.Linear(4, 1, bias=False).double()
-    nn.init.zeros_(model.weight)
-    data = drawn((4,))[0], torch.zeros(7).long()
-    with pytest.raises(FloatingPointError, match="gradient of a batch is zero"):
-        batch_sharpness(model, half_square, data)
+    # A batch of the whole dataset has no error.
+    whole = batch_sharpness(model, cross_entropy, (x, y), batch=100)
+    assert whole.error == 0
+    again = batch_sharpness(model, cross_entropy, (x, y), batch=12, seed=1)
+    assert float(again) == pytest.approx(float(whole))
 
 
 @pytest.mark.parametrize("rho", [0.05, 1.0])
@@ -84,15 +74,17 @@ def test_the_weights_do_not_change_and_without_an_increase_it_is_zero():
     assert sam_sharpness(model, lambda z, y: -half_square(z, y), data, rho=10.0) == 0
 
 
-def test_invalid_options_of_sharpness_raise():
-    model, pair = mlp(), drawn((4,))
-    for message, call in {
-        "rho must be positive": lambda: sam_sharpness(model, cross_entropy, pair, rho=0.0),
-        "steps must be at least 1": lambda: sam_sharpness(model, cross_entropy, pair, steps=0),
-        "batch must be positive": lambda: batch_sharpness(model, cross_entropy, pair, batch=0),
-        "batches must be at least 2": lambda: batch_sharpness(
-            model, cross_entropy, pair, batches=1
-        ),
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            call()
+@pytest.mark.parametrize(
+    ("measure", "options", "message"),
+    [
+        (sam_sharpness, {"rho": 0.0}, "rho must be positive"),
+        (sam_sharpness, {"steps": 0}, "steps must be at least 1"),
+        (batch_sharpness, {"batch": 0}, "batch must be positive"),
+        (batch_sharpness, {"batches": 1}, "batches must be at least 2"),
+        (batch_sharpness, {"loss": lambda z, y: 0 * z.sum(1)}, "gradient of a batch is zero"),
+    ],
+)
+def test_invalid_options_and_zero_gradients_raise(measure, options, message):
+    arguments = {"model": mlp(), "loss": cross_entropy, "data": drawn((4,))} | options
+    with pytest.raises((ValueError, FloatingPointError), match=message):
+        measure(**arguments)

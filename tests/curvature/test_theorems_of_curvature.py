@@ -67,11 +67,10 @@ class TestLemmas:
         if k == 2:
             assert torch.allclose(below, log_miss, rtol=1e-9, atol=1e-9)
         # Half of e^-m is a lower bound where predictions are correct.
-        labels = logits.argmax(1)
-        m = margins(logits, labels)
-        log_miss = log_one_minus_p(logits.log_softmax(1), labels)
+        m = predicted_margins(logits)
+        log_miss = log_one_minus_p(logits.log_softmax(1), logits.argmax(1))
         slack = 1e-12 * (1 + m)
-        assert (log_miss >= torch.nn.functional.logsigmoid(-m) - slack).all()
+        assert (log_miss >= nn.functional.logsigmoid(-m) - slack).all()
         assert (log_miss >= -m - math.log(2) - slack).all()
 
     def test_4_curvature_in_the_logits_vanishes_with_confidence(self, k):
@@ -108,9 +107,8 @@ def learnt(k, seed, steps):
     inputs, labels = torch.randn(20, 4, dtype=torch.float64), torch.randint(k, (20,))
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     for _ in range(steps):
-        loss = nn.functional.cross_entropy(network(inputs), labels)
         optimizer.zero_grad()
-        loss.backward()
+        nn.functional.cross_entropy(network(inputs), labels).backward()
         optimizer.step()
     return network.state_dict(), inputs, labels
 
@@ -141,11 +139,8 @@ class Case:
         spectrum = torch.linalg.eigvalsh(matrix.mean(0))
         norms = jacobian_norms(self.network, self.inputs)
         assert torch.allclose(norms, torch.linalg.matrix_norm(jacobian, 2), rtol=1e-9)
-        return {
-            "jacobian": norms,
-            "sharpness": spectrum[-1].item(),
-            "trace": matrix.mean(0).trace().item(),
-        }
+        trace = matrix.mean(0).trace().item()
+        return {"jacobian": norms, "sharpness": spectrum[-1].item(), "trace": trace}
 
 
 def assert_all_hold(bounds):
@@ -177,7 +172,7 @@ def test_theorem_4_2_on_interpolating_networks(k, scale):
     assert_all_hold(found)
     assert_all_hold(population_bounds(case.predictions, **measured))
     # The bounds are not loose by orders of magnitude.
-    sides = {each.name: each for each in found}
+    sides = named(found)
     if scale >= 1:
         assert sides["Q_D / 2 <= ECE"].right < 5 * sides["Q_D / 2 <= ECE"].left
         assert sides["ECE <= (K-1) Q_D"].right < 8 * sides["ECE <= (K-1) Q_D"].left
@@ -196,31 +191,31 @@ def test_curvature_and_error_vanish_together_as_margins_grow():
     assert found[-1][1] < 1e-6 * found[0][1]
 
 
+def named(bounds):
+    return {each.name: each for each in bounds}
+
+
 def test_the_bounds_of_the_tail_are_tight():
     # A hundred classes, of which two compete: 1 - p_y is e^-m / (1 + e^-m), nearly e^-m / 2.
     logits = torch.full((50, 100), -200.0, dtype=torch.float64)
     logits[:, 0], logits[:, 1] = 1e-6, 0
-    found = interpolation_bounds(Predictions(logits, [0] * 50))
-    half, paper = (next(b for b in found if b.name == f"Q_D / {c} <= ECE") for c in ("2", "K"))
+    found = named(interpolation_bounds(Predictions(logits, [0] * 50)))
+    half, paper = found["Q_D / 2 <= ECE"], found["Q_D / K <= ECE"]
     assert half.right == pytest.approx(half.left, rel=1e-5)
     assert paper.right == pytest.approx(50 * paper.left, rel=1e-5)
     # The upper bound is tight where all other classes tie.
     logits = torch.zeros(50, 100, dtype=torch.float64)
     logits[:, 0] = 30
-    found = interpolation_bounds(Predictions(logits, [0] * 50))
-    (upper,) = (each for each in found if each.name == "ECE <= (K-1) Q_D")
+    upper = named(interpolation_bounds(Predictions(logits, [0] * 50)))["ECE <= (K-1) Q_D"]
     assert upper.right == pytest.approx(upper.left, rel=1e-9)
 
 
 def test_the_curvature_bound_is_tight_for_one_confident_prediction_of_two_classes():
-    network = nn.Linear(1, 2, bias=False, dtype=torch.float64)
-    with torch.no_grad():
-        network.weight.copy_(torch.tensor([[20.0], [0.0]]))
-    x = torch.ones(1, 1, dtype=torch.float64)
-    held = Predictions(network(x).detach(), [0])
+    # Of a linear network without bias at the input 1, so that C_J is 1.
+    held = Predictions(torch.tensor([[20.0, 0.0]], dtype=torch.float64), [0])
     top = torch.linalg.eigvalsh(curvature_of(held.logits))[0, -1].item()
-    found = interpolation_bounds(held, jacobian=jacobian_norms(network, x), sharpness=top)
-    (ours,) = (each for each in found if each.name == "lambda_max <= 2 C_J^2 ECE")
+    found = interpolation_bounds(held, jacobian=1.0, sharpness=top)
+    ours = named(found)["lambda_max <= 2 C_J^2 ECE"]
     assert ours.holds
     assert ours.right == pytest.approx(top, rel=1e-6)
 

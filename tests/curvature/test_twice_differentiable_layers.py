@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.autograd import grad
 
-from calibrant.curvature.layers import mixes_examples, twice_differentiable
+from calibrant.curvature.layers import twice_differentiable
 
 LAYERS = {
     "plain": (lambda: nn.Conv2d(2, 4, 3), (2, 5, 5)),
@@ -81,8 +81,3 @@ def test_a_forward_that_other_code_has_replaced_is_kept():
         torch.testing.assert_close(own(x), before[0])
         assert torch.equal(patched(x), before[1])
     assert torch.equal(patched(x), before[1])
-
-
-def test_only_batch_norms_without_running_statistics_mix_examples():
-    assert mixes_examples(nn.Sequential(nn.BatchNorm1d(2, track_running_stats=False)))
-    assert not mixes_examples(nn.Sequential(nn.BatchNorm1d(2), nn.LayerNorm(2)))

@@ -6,10 +6,10 @@ import torch
 from scipy import stats
 
 from calibrant.data import Augmentation, Scale, Split
-from calibrant.data.augment import COLUMN, FLIP, PARTNER, ROW, SHARE, WORD
-from calibrant.data.hashing import uniform
+from calibrant.data.augment import COLUMN, FLIP, PARTNER, ROW, SHARE, WORD, uniform
 
 VARIANTS = [
+    Augmentation(),
     Augmentation(crop=2),
     Augmentation(flip=True),
     Augmentation(crop=3, flip=True),
@@ -62,54 +62,25 @@ def moved(augmentation, split, position, seed, epoch, ignore_index=None):
 
 
 @pytest.mark.parametrize("augmentation", VARIANTS, ids=str)
-class TestEveryAugmentation:
-    def test_it_equals_a_loop_over_the_images(self, augmentation, images):
-        index = torch.tensor([7, 0, 39, 7, 12])
-        batch = augmentation(images, index, seed=5, epoch=2)
-        for i, position in enumerate(index.tolist()):
-            expected, label = moved(augmentation, images, position, 5, 2)
-            if augmentation.mixup:
-                other = int(one_number(5, 2, PARTNER, position) * len(images))
-                share = stats.beta(augmentation.mixup, augmentation.mixup).ppf(
-                    one_number(5, 2, SHARE, position)
-                )
-                partner, other_label = moved(augmentation, images, other, 5, 2)
-                expected = share * expected + (1 - share) * partner
-                assert float(batch.share[i]) == pytest.approx(share, abs=1e-6)
-                assert batch.other_labels[i] == other_label
-            torch.testing.assert_close(batch.inputs[i], expected.float(), atol=2e-6, rtol=1e-5)
-            assert batch.labels[i] == label
-        assert torch.equal(batch.index, index)
-
-    def test_an_example_is_the_same_in_any_batch(self, augmentation, images):
-        whole = augmentation(images, torch.arange(40), seed=0, epoch=1)
-        for part in (torch.tensor([3]), torch.tensor([39, 3, 4]), torch.arange(40).flip(0)):
-            batch = augmentation(images, part, seed=0, epoch=1)
-            assert torch.equal(batch.inputs, whole.inputs[part])
-            assert torch.equal(batch.labels, whole.labels[part])
-            if augmentation.mixup:
-                assert torch.equal(batch.share, whole.share[part])
-                assert torch.equal(batch.other_labels, whole.other_labels[part])
-
-    def test_epoch_and_seed_change_it_but_not_the_stored_images(self, augmentation, images):
-        index, before = torch.arange(40), images.inputs.clone()
-        batches = [
-            augmentation(images, index, seed=seed, epoch=epoch).inputs
-            for seed, epoch in ((0, 0), (0, 1), (1, 0))
-        ]
-        assert not torch.equal(batches[0], batches[1])
-        assert not torch.equal(batches[0], batches[2])
-        assert not torch.equal(batches[1], batches[2])
-        assert torch.equal(images.inputs, before)
-
-
-def test_the_neutral_augmentation_is_the_plain_batch_bit_for_bit(images):
-    index = torch.tensor([4, 4, 0])
-    plain, neutral = images.batch(index), Augmentation()(images, index, seed=0, epoch=0)
-    assert torch.equal(plain.inputs, neutral.inputs)
-    assert torch.equal(plain.labels, neutral.labels)
-    assert neutral.share is None
-    assert neutral.other_labels is None
+def test_augmentation_equals_a_loop_over_the_images_of_the_batch(augmentation, images):
+    index, before = torch.tensor([7, 0, 39, 7, 12]), images.inputs.clone()
+    batch = augmentation(images, index, seed=5, epoch=2)
+    for i, position in enumerate(index.tolist()):
+        expected, label = moved(augmentation, images, position, 5, 2)
+        if augmentation.mixup:
+            other = int(one_number(5, 2, PARTNER, position) * len(images))
+            share = stats.beta(augmentation.mixup, augmentation.mixup).ppf(
+                one_number(5, 2, SHARE, position)
+            )
+            partner, other_label = moved(augmentation, images, other, 5, 2)
+            expected = share * expected + (1 - share) * partner
+            assert float(batch.share[i]) == pytest.approx(share, abs=1e-6)
+            assert batch.other_labels[i] == other_label
+        torch.testing.assert_close(batch.inputs[i], expected.float(), atol=2e-6, rtol=1e-5)
+        assert batch.labels[i] == label
+    assert torch.equal(batch.index, index)
+    assert (batch.share is None) == (batch.other_labels is None) == (not augmentation.mixup)
+    assert torch.equal(images.inputs, before)
 
 
 def test_masks_are_cropped_and_flipped_with_their_images(scenes):
@@ -133,67 +104,35 @@ def test_mixup_of_vectors():
     torch.testing.assert_close(batch.inputs, expected)
 
 
-@pytest.fixture
-def texts():
-    """Thirty texts of at most nine words, including the unknown one, and padding."""
-    generator = torch.Generator().manual_seed(2)
-    tokens = torch.randint(1, 50, (30, 9), generator=generator)
-    tokens[torch.arange(9) >= torch.randint(1, 10, (30, 1), generator=generator)] = 0
-    return Split(tokens, torch.arange(30) % 4, torch.arange(30))
+def test_each_word_becomes_unknown_with_the_probability():
+    # Thirty texts of at most nine words, including the unknown one, and padding.
+    tokens = torch.randint(1, 50, (30, 9))
+    tokens[torch.arange(9) >= torch.randint(1, 10, (30, 1))] = 0
+    texts, before = Split(tokens, torch.arange(30) % 4, torch.arange(30)), tokens.clone()
+    index = torch.tensor([7, 0, 29, 7])
+    batch = Augmentation(word_dropout=0.4)(texts, index, seed=5, epoch=2)
+    expected = tokens[index].tolist()
+    for row, position in zip(expected, index.tolist(), strict=True):
+        for place, word in enumerate(row):
+            if word and one_number(5, 2, WORD, position * 9 + place) < 0.4:
+                row[place] = 1
+    assert batch.inputs.tolist() == expected
+    assert batch.inputs.dtype == torch.int64
+    assert torch.equal(batch.labels, texts.labels[index])
+    assert torch.equal(tokens, before)
 
 
-class TestWordDropout:
-    def test_each_word_becomes_unknown_with_the_probability(self, texts):
-        index = torch.tensor([7, 0, 29, 7])
-        batch = Augmentation(word_dropout=0.4)(texts, index, seed=5, epoch=2)
-        expected = texts.inputs[index].tolist()
-        for row, position in zip(expected, index.tolist(), strict=True):
-            for place, word in enumerate(row):
-                if word and one_number(5, 2, WORD, position * 9 + place) < 0.4:
-                    row[place] = 1
-        assert batch.inputs.tolist() == expected
-        assert batch.inputs.dtype == torch.int64
-        assert torch.equal(batch.labels, texts.labels[index])
-        split = Split(torch.full((400, 50), 7), torch.zeros(400).long(), torch.arange(400))
-        batch = Augmentation(word_dropout=0.2)(split, torch.arange(400), seed=0, epoch=0)
-        dropped = (batch.inputs == 1).double()
-        assert float(dropped.mean()) == pytest.approx(0.2, abs=0.01)
-        # Neither the same words of every text nor whole texts.
-        assert float(dropped.mean(0).std()) < 0.04
-        assert float(dropped.mean(1).std()) < 0.08
-
-    def test_epochs_differ_and_stored_texts_do_not_change(self, texts):
-        before = texts.inputs.clone()
-        first, second = (
-            Augmentation(word_dropout=0.4)(texts, torch.arange(30), seed=0, epoch=epoch).inputs
-            for epoch in (0, 1)
-        )
-        assert not torch.equal(first, second)
-        assert torch.equal(texts.inputs, before)
-
-
-class TestRandomNumbers:
-    def test_they_are_uniform_independent_and_the_same_on_every_machine(self):
-        many = uniform(0, 0, 0, np.arange(100_000))
-        assert stats.kstest(many, "uniform").pvalue > 1e-3
-        assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.01
-        for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
-            assert abs(np.corrcoef(many, uniform(*other, np.arange(100_000)))[0, 1]) < 0.01
-        index = np.arange(1000)
-        assert not np.array_equal(uniform(1, 2, 0, index), uniform(2, 1, 0, index))
-        assert not np.array_equal(uniform(1, 0, 2, index), uniform(1, 2, 0, index))
-        assert uniform(1, 2, 3, np.array([4, 5])).tolist() == GOLDEN
-        index = np.arange(50_000)
-        counts = np.bincount((uniform(0, 0, ROW, index) * 5).astype(int), minlength=5)
-        assert (np.abs(counts - 10_000) < 500).all()
-
-    def test_the_share_follows_its_beta_distribution(self):
-        split = Split(torch.zeros(20_000, 1), torch.zeros(20_000).long(), torch.arange(20_000))
-        share = Augmentation(mixup=0.5)(split, torch.arange(20_000), seed=0, epoch=0).share
-        assert stats.kstest(share.numpy(), stats.beta(0.5, 0.5).cdf).pvalue > 1e-3
-
-
-GOLDEN = [0.40633139146067065, 0.6805132878310347]
+def test_random_numbers_are_uniform_independent_and_the_same_on_every_machine():
+    many = uniform(0, 0, 0, np.arange(100_000))
+    assert stats.kstest(many, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.01
+    for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        assert abs(np.corrcoef(many, uniform(*other, np.arange(100_000)))[0, 1]) < 0.01
+    index = np.arange(1000)
+    assert not np.array_equal(uniform(1, 2, 0, index), uniform(2, 1, 0, index))
+    assert not np.array_equal(uniform(1, 0, 2, index), uniform(1, 2, 0, index))
+    golden = [0.40633139146067065, 0.6805132878310347]
+    assert uniform(1, 2, 3, np.array([4, 5])).tolist() == golden
 
 
 def test_inputs_that_do_not_fit_and_settings_out_of_range_raise(images, scenes):

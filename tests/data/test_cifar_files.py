@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from calibrant import files
 from calibrant.data import load
@@ -48,15 +47,14 @@ def write_cifar100(folder):
 @pytest.mark.parametrize("protocol", range(5))
 @pytest.mark.parametrize("spelt", [bytes, str])
 def test_batches_of_every_pickle_protocol_are_read(tmp_path, protocol, spelt):
-    write_cifar10(tmp_path / "cifar-10-batches-py", protocol, spelt)
-    splits = load("cifar10", 0, root=tmp_path)
+    folder = write_cifar10(tmp_path / "cifar-10-batches-py", protocol, spelt)
+    # The folder itself may be the root.
+    splits = load("cifar10", 0, root=tmp_path if protocol else folder)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (90, 10, 20)
-    expected = batch(5)[b"data"].reshape(-1, 3, 32, 32)
-    assert torch.equal(splits.test.inputs, torch.from_numpy(expected))
     assert splits.class_names[3] == "cat"
-    row = splits.train.rows.tolist().index(int(splits.train.rows[50]))
-    source = np.concatenate([batch(i)[b"data"] for i in range(5)]).reshape(-1, 3, 32, 32)
-    assert np.array_equal(splits.train.inputs[row], source[int(splits.train.rows[50])])
+    source = np.concatenate([batch(i)[b"data"] for i in range(6)]).reshape(-1, 3, 32, 32)
+    assert np.array_equal(splits.test.inputs, source[100:])
+    assert np.array_equal(splits.train.inputs, source[splits.train.rows])
 
 
 def test_the_strings_of_python_2_are_read(tmp_path):
@@ -76,11 +74,6 @@ def test_the_strings_of_python_2_are_read(tmp_path):
     assert held[b"data"].tobytes() == raw
     assert held[b"data"].shape == (1, 3072)
     assert held[b"labels"] == [7]
-
-
-def test_the_folder_itself_may_be_the_root(tmp_path):
-    folder = write_cifar10(tmp_path / "mine")
-    assert len(load("cifar10", 0, root=folder).test) == 20
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
@@ -128,7 +121,10 @@ def hostile(tmp_path):
     changed = b"\x80\x02cnumpy\ndtype\nN}U\x0c__defaults__K\x01s\x86b."
     objects = pickle.dumps({b"data": np.array([[1, "x"]], dtype=object)}, protocol=2)
     wide = pickle.dumps({b"data": np.zeros((1, 3072))}, protocol=2)
+    content = pickle.dumps(batch(0, n=2), protocol=2)
+    more = content.replace(b"K\x02M\x00\x0c\x86", b"K\x09M\x00\x0c\x86")
     return {
+        "more than its bytes": (more, r"declares \(9, 3072\), but has 6144 bytes"),
         "a call": (pickle.dumps({b"data": Evil(tmp_path / "made")}), "mkdir, which is not allowed"),
         "eval": (b"c__builtin__\neval\n(S'1'\ntR.", "not allowed"),
         "a nested name": (b"cnumpy\n_core.multiarray.os.system\n(S'ls'\ntR.", "not allowed"),
@@ -166,14 +162,6 @@ def test_untrusted_and_damaged_batches_raise_in_one_line(tmp_path, kind):
     assert not (tmp_path / "made").exists()
 
 
-def test_an_array_that_declares_more_than_its_bytes_raises(tmp_path):
-    content = pickle.dumps(batch(0, n=2), protocol=2)
-    wrong = content.replace(b"K\x02M\x00\x0c\x86", b"K\x09M\x00\x0c\x86")
-    assert wrong != content
-    with pytest.raises(ValueError, match=r"declares \(9, 3072\), but has 6144 bytes"):
-        unpickled(tmp_path / "x", wrong)
-
-
 def test_a_missing_batch_and_a_huge_one_are_named(tmp_path, monkeypatch):
     folder = write_cifar10(tmp_path / "cifar-10-batches-py")
     monkeypatch.setattr("calibrant.data.cifar.MAX_BYTES", 1000)
@@ -181,7 +169,7 @@ def test_a_missing_batch_and_a_huge_one_are_named(tmp_path, monkeypatch):
         load("cifar10", 0, root=tmp_path)
     monkeypatch.undo()
     (folder / "data_batch_4").unlink()
-    with pytest.raises(FileNotFoundError, match="has no data_batch_4"):
+    with pytest.raises(FileNotFoundError, match=r"no such file: .*data_batch_4"):
         load("cifar10", 0, root=tmp_path)
 
 
@@ -207,15 +195,15 @@ def npz(tmp_path):
 
 
 class TestHumanLabels:
-    def test_the_npz_file_is_read_with_channels_first(self, npz):
+    def test_label_frequencies_are_the_posterior_of_test_even_beside_the_batches(self, npz):
         folder, arrays, _ = npz
         splits = load("cifar10", 0, root=folder)
         assert np.array_equal(splits.test.inputs, arrays["x_test"].transpose(0, 3, 1, 2))
         assert splits.test.posterior is None
-
-    def test_human_label_frequencies_are_the_posterior_of_test(self, npz):
-        folder, arrays, _ = npz
-        splits = load("cifar10", 0, root=folder, human=True, limit=20)
+        write_cifar10(folder / "cifar-10-batches-py")
+        assert len(load("cifar10", 0, root=folder).test) == 20
+        splits = load("cifar10", 0, root=folder, human=True, limit=25)
+        assert len(splits.test) == 25
         counts = arrays["human_counts_test"].astype(float)[splits.test.rows - 60]
         np.testing.assert_allclose(splits.test.posterior, counts / counts.sum(1, keepdims=True))
         assert splits.train.posterior is None
@@ -228,12 +216,6 @@ class TestHumanLabels:
         assert np.array_equal(splits.train.labels, column[splits.train.rows])
         assert np.array_equal(splits.val.labels, arrays["y_train"][splits.val.rows])
 
-    def test_they_come_from_the_npz_file_even_beside_the_batches(self, npz):
-        folder, _, _ = npz
-        write_cifar10(folder / "cifar-10-batches-py")
-        assert len(load("cifar10", 0, root=folder).test) == 20
-        assert len(load("cifar10", 0, root=folder, human=True).test) == 30
-
     def test_unknown_names_and_mismatching_files_raise(self, npz):
         folder, _, noisy = npz
         with pytest.raises(ValueError, match=r"did you mean worse"):
@@ -245,13 +227,6 @@ class TestHumanLabels:
         with pytest.raises(FileNotFoundError, match="CIFAR-10N"):
             load("cifar10", 0, root=folder, label_noise="worse")
 
-    def test_an_image_without_human_labels_raises(self, npz):
-        folder, arrays, _ = npz
-        arrays["human_counts_test"][3] = 0
-        files.write(folder / "cifar10_A.npz", arrays)
-        with pytest.raises(ValueError, match="at least one in each row"):
-            load("cifar10", 0, root=folder, human=True)
-
     @pytest.mark.parametrize(
         ("change", "words"),
         [
@@ -260,10 +235,11 @@ class TestHumanLabels:
             ({"y_train": np.zeros(59, np.uint8)}, "'y_train' must be 60 integers"),
             ({"y_test": np.full(30, 10, np.uint8)}, r"'y_test' must lie in \[0, 9\], got 10"),
             ({"y_test": np.full(30, -1)}, r"'y_test' must lie in \[0, 9\], got -1"),
+            ({"human_counts_test": np.eye(30, 10, dtype="u1")}, "at least one in each row"),
         ],
     )
     def test_invalid_arrays_raise(self, npz, change, words):
         folder, arrays, _ = npz
         files.write(folder / "cifar10_A.npz", arrays | change)
         with pytest.raises(ValueError, match=words):
-            load("cifar10", 0, root=folder)
+            load("cifar10", 0, root=folder, human=True)

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from calibrant.data import load
+from calibrant.data.generated import _stream
 
-KNOWN = ("blobs", "teacher")
 
-
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", ["blobs", "teacher"])
 class TestKnownPosterior:
     def test_it_is_a_distribution_on_every_split(self, name):
         splits = load(name, 0).with_meta(0.2, seed=0)
@@ -43,8 +42,6 @@ class TestKnownPosterior:
 
 def test_the_posterior_of_blobs_is_bayes_rule():
     split = load("blobs", 0, spread=1.5, classes=3).test
-    from calibrant.data.generated import _stream
-
     means = _stream(0).normal(size=(3, 2)) * 2
     x = split.inputs[7].double().numpy()
     density = np.array([np.exp(-((x - m) ** 2).sum() / (2 * 1.5**2)) for m in means])

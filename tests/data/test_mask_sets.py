@@ -68,22 +68,19 @@ class TestCamvid:
         with pytest.raises(ValueError, match="'y_train' must be uint8 masks"):
             load("camvid", 0, root=tmp_path)
 
-    def test_images_and_masks_are_resized_together(self, camvid):
-        splits = load("camvid", 0, root=camvid, size=(3, 4))
+    def test_masks_are_resized_with_images_have_meta_splits_and_invalid_labels_raise(self, camvid):
+        splits, whole = (load("camvid", 0, root=camvid, size=size) for size in ((3, 4), None))
         assert splits.shape == (3, 3, 4)
         assert splits.train.labels.shape == (12, 3, 4)
-        whole = load("camvid", 0, root=camvid)
-        assert set(splits.train.labels.unique().tolist()) <= set(
-            whole.train.labels.unique().tolist()
-        )
-
-    def test_masks_have_meta_splits_and_invalid_labels_raise(self, camvid):
-        split = load("camvid", 0, root=camvid).with_meta(0.25, seed=0)
-        assert (len(split.train), len(split.meta)) == (9, 3)
+        assert {*splits.train.labels.unique().tolist()} <= {*whole.train.labels.unique().tolist()}
+        meta = whole.with_meta(0.25, seed=0)
+        assert (len(meta.train), len(meta.meta)) == (9, 3)
         Image.fromarray(np.full((6, 8), 12, np.uint8)).save(camvid / "valannot" / "1.png")
-        with pytest.raises(
-            ValueError, match=r"valannot/1.png: labels must lie in \[0, 10\].*got 12"
-        ):
+        words = r"valannot/1.png: labels must lie in \[0, 10\].*got 12"
+        with pytest.raises(ValueError, match=words):
+            load("camvid", 0, root=camvid)
+        (camvid / "test").rename(camvid / "tests")
+        with pytest.raises(ValueError, match="must have images in test/"):
             load("camvid", 0, root=camvid)
 
 
@@ -107,31 +104,27 @@ class TestOwnMasks:
             assert np.array_equal(splits.train.labels[i], mask)
 
     def test_palettes_keep_their_class_numbers(self, own):
-        mask = Image.fromarray(pair(0, 3)[1])
-        colours = mask.convert("P")
+        colours = Image.fromarray(pair(0, 3)[1]).convert("P")
         colours.putdata(list(pair(0, 3)[1].flatten()))
         colours.putpalette([200, 10, 10, 10, 200, 10, 10, 10, 200, 0, 0, 0])
         before = load("mask_folder", 0, root=own, classes=3, ignore_index=3).fingerprint
         colours.save(own / "train" / "masks" / "0.png")
         assert load("mask_folder", 0, root=own, classes=3, ignore_index=3).fingerprint == before
 
-    def test_the_number_of_classes_is_required(self, own):
-        with pytest.raises(ValueError, match="mask_folder needs classes="):
-            load("mask_folder", 0, root=own)
-        with pytest.raises(ValueError, match=r"or be ignore_index=None, got 3"):
-            load("mask_folder", 0, root=own, classes=3)
+    def test_missing_classes_colour_masks_unpaired_images_and_equal_names_raise(self, own):
+        def failing(words, **options):
+            with pytest.raises(ValueError, match=words):
+                load("mask_folder", 0, root=own, **options)
 
-    def test_colour_masks_unpaired_images_and_equal_names_raise(self, own):
+        failing("mask_folder needs classes=")
+        failing("or be ignore_index=None, got 3", classes=3)
         for path in (own / "train" / "masks").iterdir():
             Image.fromarray(pair(0)[0]).save(path)
-        with pytest.raises(ValueError, match="a mask must have one channel, this one is RGB"):
-            load("mask_folder", 0, root=own, classes=3, ignore_index=3)
+        failing("a mask must have one channel, this one is RGB", classes=3, ignore_index=3)
         (own / "train" / "masks" / "7.png").unlink()
-        with pytest.raises(ValueError, match=r"unpaired: \['7'\]"):
-            load("mask_folder", 0, root=own, classes=3, ignore_index=3)
+        failing(r"unpaired: \['7'\]", classes=3, ignore_index=3)
         Image.fromarray(pair(0)[0]).save(own / "train" / "images" / "3.jpg")
-        with pytest.raises(ValueError, match="has two images called '3'"):
-            load("mask_folder", 0, root=own, classes=3, ignore_index=3)
+        failing("has two images called '3'", classes=3, ignore_index=3)
 
     def test_val_and_test_folders_are_used(self, own):
         for role, count in (("val", 3), ("test", 5)):

@@ -19,27 +19,21 @@ def soft():
     return p, posterior / posterior.sum(1, keepdim=True)
 
 
-def test_ece_is_the_gap_to_the_true_probability_in_each_bin(soft):
-    p, posterior = soft
-    chance = posterior.gather(1, p.predicted[:, None])[:, 0]
-    gaps = np.zeros(15)
-    for confidence, truth in zip(p.confidence.tolist(), chance.tolist(), strict=True):
-        inside = next(b for b in range(15) if confidence <= (b + 1) / 15 or b == 14)
-        gaps[inside] += truth - confidence
-    expected = np.abs(gaps).sum() / len(p)
-    assert metrics.ece(with_soft_labels(p, posterior)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_scores_are_their_expectations(soft):
+def test_metrics_are_their_expectations_over_labels_drawn_from_the_posterior(soft):
     p, posterior = soft
     q = with_soft_labels(p, posterior)
     log_probs = p.logits.double().log_softmax(1)
     assert metrics.nll(q) == pytest.approx(float(-(posterior * log_probs).sum(1).mean()), abs=1e-6)
-    chance = posterior.gather(1, p.predicted[:, None])
+    chance = posterior.gather(1, p.predicted[:, None])[:, 0]
     assert metrics.accuracy(q) == pytest.approx(float(chance.mean()), abs=1e-12)
-    probs = log_probs.exp()
-    brier = ((probs[:, :, None] - torch.eye(4)) ** 2).sum(1)
+    brier = ((log_probs.exp()[:, :, None] - torch.eye(4)) ** 2).sum(1)
     assert metrics.brier(q) == pytest.approx(float((posterior * brier).sum(1).mean()), abs=1e-6)
+    # ECE compares the mean confidence of each bin with the mean true probability.
+    gaps = np.zeros(15)
+    for confidence, truth in zip(p.confidence.tolist(), chance.tolist(), strict=True):
+        inside = next(b for b in range(15) if confidence <= (b + 1) / 15 or b == 14)
+        gaps[inside] += truth - confidence
+    assert metrics.ece(q) == pytest.approx(np.abs(gaps).sum() / len(p), abs=1e-12)
 
 
 def test_one_hot_posteriors_equal_hard_labels(soft):

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from calibrant.data import Scale, Split, Splits, images, load, tail_groups
 from calibrant.data.images import scale_of
-from calibrant.data.long_tail import tail_sizes
-from calibrant.data.splits import ROLES
-from calibrant.data.strata import Purpose, stratified_order
+from calibrant.data.strata import Purpose, stratified_order, tail_sizes
 
 EMBEDDED = ("digits", "blobs", "teacher")
 
@@ -22,37 +20,32 @@ def rows(splits):
 @pytest.mark.parametrize("name", EMBEDDED)
 class TestEveryEmbeddedSet:
     def test_splits_are_disjoint_and_determined_by_the_seed(self, name):
-        train, val, test = rows(load(name, 0))
-        assert not train & val
-        assert not train & test
-        assert not val & test
+        one, two = load(name, 0, val=0.2), load(name, 1, val=0.2)
+        (train, val, test), (other_train, other_val, _) = rows(one), rows(two)
+        assert len(train | val | test) == len(train) + len(val) + len(test)
         assert min(train | val) == 0
-        assert load(name, 3).fingerprint == load(name, 3).fingerprint
-        one, two = load(name, 0), load(name, 1)
-        assert rows(one)[0] != rows(two)[0]
+        assert train != other_train
+        assert train | val == other_train | other_val
         assert torch.equal(one.test.inputs, two.test.inputs)
-        assert rows(one)[0] | rows(one)[1] == rows(two)[0] | rows(two)[1]
-        assert one.fingerprint != two.fingerprint
-
-    def test_val_is_stratified(self, name):
-        splits = load(name, 0, val=0.2)
-        counts = [
-            torch.bincount(p.labels, minlength=splits.classes) for p in (splits.train, splits.val)
-        ]
-        total = counts[0] + counts[1]
-        assert ((counts[1] - 0.2 * total).abs() <= 1).all()
+        assert one.fingerprint == load(name, 0, val=0.2).fingerprint != two.fingerprint
+        counts = [torch.bincount(p.labels, minlength=one.classes) for p in (one.train, one.val)]
+        assert ((counts[1] - 0.2 * (counts[0] + counts[1])).abs() <= 1).all()
 
     def test_a_limit_gives_stratified_subsets_and_the_same_test_for_every_seed(self, name):
         small, large, whole = (load(name, 0, limit=limit) for limit in (50, 200, 10**6))
         for few, some, all_of_it in zip(rows(small), rows(large), rows(whole), strict=True):
             assert few < some < all_of_it
-        assert len(small.train) + len(small.val) == 50
-        assert len(small.test) == 50
-        whole, part = load(name, 0).test, load(name, 0, limit=100).test
-        expected = torch.bincount(whole.labels) * (100 / len(whole))
-        assert ((torch.bincount(part.labels) - expected).abs() <= 1).all()
-        one, two = (load(name, seed, limit=60) for seed in (0, 1))
-        assert torch.equal(one.test.rows, two.test.rows)
+        assert len(small.train) + len(small.val) == len(small.test) == 50
+        expected = torch.bincount(whole.test.labels) * (200 / len(whole.test))
+        assert ((torch.bincount(large.test.labels) - expected).abs() <= 1).all()
+        part = load(name, 5, limit=50)
+        assert torch.equal(small.test.rows, part.test.rows)
+        # Inputs belong to their labels and rows.
+        held = {int(row): i for i, row in enumerate(whole.train.rows)}
+        for i, row in enumerate(part.train.rows.tolist()):
+            if row in held:
+                assert torch.equal(part.train.inputs[i], whole.train.inputs[held[row]])
+                assert part.train.labels[i] == whole.train.labels[held[row]]
 
     def test_noise_replaces_the_requested_fraction_of_train_labels_only(self, name):
         clean, noisy = load(name, 0), load(name, 0, label_noise=0.3)
@@ -84,14 +77,6 @@ class TestEveryEmbeddedSet:
         assert cut.test is splits.test
         other = splits.with_meta(0.25, seed=2)
         assert cut.fingerprint not in (splits.fingerprint, other.fingerprint)
-
-    def test_inputs_belong_to_their_labels_and_rows(self, name):
-        whole, part = load(name, 0, limit=10**6), load(name, 5, limit=70)
-        held = {int(row): i for i, row in enumerate(whole.train.rows)}
-        for i, row in enumerate(part.train.rows.tolist()):
-            if row in held:
-                assert torch.equal(part.train.inputs[i], whole.train.inputs[held[row]])
-                assert part.train.labels[i] == whole.train.labels[held[row]]
 
 
 def test_tail_sizes_by_hand():
@@ -150,39 +135,34 @@ def test_purposes_have_different_random_numbers_and_equal_classes_alternate():
     assert (np.sort(labels[order].reshape(20, 5), 1) == np.arange(5)).all()
 
 
-class TestScale:
-    def test_it_is_mean_and_standard_deviation_of_train(self):
-        splits = load("digits", 0)
-        inputs = splits.train.inputs.double() / 255
-        assert splits.train.scale.mean == pytest.approx([float(inputs.mean())], abs=1e-12)
-        assert splits.train.scale.std == pytest.approx([float(inputs.std(correction=0))], abs=1e-12)
-        assert splits.train.scale == splits.val.scale == splits.test.scale
-
-    def test_a_batch_is_normalised(self):
-        split = load("digits", 0).train
-        index = torch.tensor([5, 0, 5])
-        batch = split.batch(index)
-        expected = (split.inputs[index].double() / 255 - split.scale.mean[0]) / split.scale.std[0]
-        assert batch.inputs.dtype == torch.float32
-        torch.testing.assert_close(batch.inputs.double(), expected, atol=1e-6, rtol=1e-5)
-        assert torch.equal(batch.labels, split.labels[index])
-        assert torch.equal(batch.index, index)
-
-    def test_channels_have_their_own_scale_and_constant_ones_none(self):
-        images = torch.zeros(2, 2, 1, 1, dtype=torch.uint8)
-        images[:, 1] = 255
-        scaled = Scale((0.0, 0.5), (1.0, 0.25))(images)
-        assert scaled[:, :, 0, 0].tolist() == [[0, 2], [0, 2]]
-        assert scale_of(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)) == Scale((0.2,), (1.0,))
-        assert load("blobs", 0).train.scale is None
+def test_images_are_normalised_by_the_scale_of_train_in_copies():
+    splits = load("digits", 0)
+    split, scale = splits.train, splits.train.scale
+    inputs = split.inputs.double() / 255
+    assert scale.mean == pytest.approx([float(inputs.mean())], abs=1e-12)
+    assert scale.std == pytest.approx([float(inputs.std(correction=0))], abs=1e-12)
+    assert scale == splits.val.scale == splits.test.scale
+    index = torch.tensor([5, 0, 5])
+    batch = split.batch(index)
+    expected = (inputs[index] - scale.mean[0]) / scale.std[0]
+    assert batch.inputs.dtype == torch.float32
+    torch.testing.assert_close(batch.inputs.double(), expected, atol=1e-6, rtol=1e-5)
+    assert torch.equal(batch.labels, split.labels[index])
+    assert torch.equal(batch.index, index)
+    for name in ("digits", "teacher"):
+        split = load(name, 0).train
+        before = split.inputs.clone()
+        split.batch(torch.arange(4)).inputs.mul_(2)
+        assert torch.equal(split.inputs, before)
 
 
-def test_every_split_has_a_role_and_batches_are_copies():
-    assert list(ROLES) == ["train", "meta", "val", "test"]
-    split = load("teacher", 0).train
-    before = split.inputs.clone()
-    split.batch(torch.arange(4)).inputs.mul_(2)
-    assert torch.equal(split.inputs, before)
+def test_channels_have_their_own_scale_and_constant_ones_none():
+    images = torch.zeros(2, 2, 1, 1, dtype=torch.uint8)
+    images[:, 1] = 255
+    scaled = Scale((0.0, 0.5), (1.0, 0.25))(images)
+    assert scaled[:, :, 0, 0].tolist() == [[0, 2], [0, 2]]
+    assert scale_of(torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)) == Scale((0.2,), (1.0,))
+    assert load("blobs", 0).train.scale is None
 
 
 def test_the_fingerprint_depends_on_every_tensor_and_the_name():
@@ -217,47 +197,43 @@ def test_classes_without_names_are_counted():
     assert Splits("x", "masks", part, part, other, ignore_index=7).classes == 4
 
 
-class TestErrors:
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"val": 0.0}, "val must lie strictly between 0 and 1, got 0.0"),
-            ({"val": 1}, "val must lie strictly"),
-            ({"limit": 0}, "limit must be at least 1, got 0"),
-            ({"limit": 1}, "has no examples; raise limit"),
-            ({"long_tail": 0.5}, "long_tail must be at least 1"),
-            ({"long_tail": float("nan")}, "long_tail must be at least 1"),
-            ({"label_noise": 1.0}, r"label_noise must lie in \[0, 1\), got 1.0"),
-            ({"label_noise": "worse"}, "digits has no label_noise 'worse'"),
-            ({"size": 0}, "size must be a number or"),
-            ({"size": (8, 8, 8)}, "size must be a number or"),
-        ],
-    )
-    def test_of_options_are_one_line(self, options, words):
-        with pytest.raises(ValueError, match=words) as caught:
-            load("digits", 0, **options)
-        assert "\n" not in str(caught.value)
-
-    def test_of_meta_splits(self):
-        for fraction in (0, 1, -1, float("nan"), 1e-9):
-            with pytest.raises(ValueError, match=r"strictly between 0 and 1|leaves a split empty"):
-                load("blobs", 0).with_meta(fraction, seed=0)
-        with pytest.raises(ValueError, match="already"):
-            load("blobs", 0).with_meta(0.1, seed=0).with_meta(0.1, seed=0)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"val": 0.0}, "val must lie strictly between 0 and 1, got 0.0"),
+        ({"val": 1}, "val must lie strictly"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"limit": 1}, "has no examples; raise limit"),
+        ({"long_tail": 0.5}, "long_tail must be at least 1"),
+        ({"long_tail": float("nan")}, "long_tail must be at least 1"),
+        ({"label_noise": 1.0}, r"label_noise must lie in \[0, 1\), got 1.0"),
+        ({"label_noise": "worse"}, "digits has no label_noise 'worse'"),
+        ({"size": 0}, "size must be a number or"),
+        ({"size": (8, 8, 8)}, "size must be a number or"),
+    ],
+)
+def test_invalid_options_raise_in_one_line(options, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        load("digits", 0, **options)
+    assert "\n" not in str(caught.value)
 
 
-class TestSizes:
-    def test_resized_images_keep_their_mean(self):
-        small, whole = load("digits", 0, size=4), load("digits", 0)
-        assert small.shape == (1, 4, 4)
-        assert small.train.inputs.dtype == torch.uint8
-        means = [s.train.inputs.double().mean((1, 2, 3)) for s in (small, whole)]
-        assert (means[0] - means[1]).abs().max() < 25
-        assert (means[0] - means[1]).abs().mean() < 5
+def test_invalid_and_second_meta_splits_raise():
+    for fraction in (0, 1, -1, float("nan"), 1e-9):
+        with pytest.raises(ValueError, match=r"strictly between 0 and 1|leaves a split empty"):
+            load("blobs", 0).with_meta(fraction, seed=0)
+    with pytest.raises(ValueError, match="already"):
+        load("blobs", 0).with_meta(0.1, seed=0).with_meta(0.1, seed=0)
 
-    def test_height_and_width_may_differ_and_chunks_do_not_matter(self, monkeypatch):
-        assert load("digits", 0, size=[6, 10]).shape == (1, 6, 10)
-        assert load("digits", 0, size=8).fingerprint == load("digits", 0).fingerprint
-        whole = load("digits", 0, size=5, limit=100).fingerprint
-        monkeypatch.setattr(images, "CHUNK", 7)
-        assert load("digits", 0, size=5, limit=100).fingerprint == whole
+
+def test_resized_images_keep_their_mean_and_chunks_do_not_matter(monkeypatch):
+    small, whole = load("digits", 0, size=4), load("digits", 0)
+    assert small.shape == (1, 4, 4)
+    assert small.train.inputs.dtype == torch.uint8
+    means = [s.train.inputs.double().mean((1, 2, 3)) for s in (small, whole)]
+    assert (means[0] - means[1]).abs().max() < 25
+    assert (means[0] - means[1]).abs().mean() < 5
+    assert load("digits", 0, size=[6, 10]).shape == (1, 6, 10)
+    assert load("digits", 0, size=8).fingerprint == whole.fingerprint
+    monkeypatch.setattr(images, "CHUNK", 7)
+    assert load("digits", 0, size=4).fingerprint == small.fingerprint

@@ -13,38 +13,29 @@ from calibrant.data import SYNTHETIC
 @pytest.mark.parametrize("name", SYNTHETIC)
 class TestEverySynthetic:
     def test_samples_are_distributions_and_determined_by_the_seed(self, name):
-        sample = SYNTHETIC[name].sample(2000, seed=0)
-        for probs in (sample.posterior, sample.predictions.probs):
+        one, two = (SYNTHETIC[name].sample(2000, seed=7) for _ in range(2))
+        for probs in (one.posterior, one.predictions.probs):
             assert (probs >= 0).all()
             np.testing.assert_allclose(probs.sum(1), 1, atol=1e-12)
-        one, two = (SYNTHETIC[name].sample(50, seed=7) for _ in range(2))
         torch.testing.assert_close(one.predictions.probs, two.predictions.probs)
         assert torch.equal(one.predictions.labels, two.predictions.labels)
 
-    def test_labels_have_the_frequencies_of_the_posterior(self, name):
-        sample = SYNTHETIC[name].sample(200_000, seed=1)
+    def test_labels_have_the_frequencies_of_the_posterior_and_errors_their_true_values(self, name):
+        synthetic = SYNTHETIC[name]
+        sample = synthetic.sample(1_000_000, seed=3)
         chance = sample.posterior.gather(1, sample.predictions.predicted[:, None])[:, 0]
         correct = sample.predictions.correct
         for low, high in ((0.0, 0.6), (0.6, 0.9), (0.9, 1.0)):
             inside = (chance > low) & (chance <= high)
-            if inside.sum() < 500:
-                continue
-            spread = float((chance * (1 - chance))[inside].mean() / inside.sum()) ** 0.5
-            gap = float(correct[inside].mean() - chance[inside].mean())
-            assert abs(gap) < 5 * spread + 1e-9
-
-    def test_true_error_is_the_mean_gap_to_the_posterior(self, name):
-        synthetic = SYNTHETIC[name]
-        sample = synthetic.sample(400_000, seed=2)
-        chance = sample.posterior.gather(1, sample.predictions.predicted[:, None])[:, 0]
+            if inside.sum() >= 500:
+                spread = float((chance * (1 - chance))[inside].mean() / inside.sum()) ** 0.5
+                gap = float(correct[inside].mean() - chance[inside].mean())
+                assert abs(gap) < 5 * spread + 1e-9
         gap = (chance - sample.predictions.confidence).abs()
         assert synthetic.true_error() == pytest.approx(float(gap.mean()), abs=5e-4)
         assert synthetic.true_error(2) == pytest.approx(float((gap**2).mean() ** 0.5), abs=5e-4)
-
-    def test_ece_of_many_examples_is_the_true_binned_error_at_most_the_true_error(self, name):
-        synthetic = SYNTHETIC[name]
-        p = synthetic.sample(1_000_000, seed=3).predictions
-        assert metrics.ece(p) == pytest.approx(synthetic.true_binned_error(15), abs=3e-3)
+        found = metrics.ece(sample.predictions)
+        assert found == pytest.approx(synthetic.true_binned_error(15), abs=3e-3)
         for bins in (1, 4, 15):
             assert synthetic.true_binned_error(bins) <= synthetic.true_error() + 1e-9
 

@@ -8,23 +8,19 @@ import torch
 
 from calibrant import files
 from calibrant.data import load
-from calibrant.data.text import encoded, vocabulary_of, words_of
-from calibrant.data.text_sets import NEWS_NAMES
+from calibrant.data.text_sets import NEWS_NAMES, encoded, vocabulary_of, words_of
 
 
-class TestWords:
-    def test_are_lower_case_letters_and_digits_with_inner_apostrophes(self):
-        text = "Don't STOP -- it's_42 'quoted', Ünïcode über\u2028x n't"
-        found = words_of(text, 99)
-        assert found == ["don't", "stop", "it's", "42", "quoted", "ünïcode", "über", "x", "n't"]
-
-    def test_are_sorted_by_frequency_and_alphabet_and_encoded_with_padding(self):
-        documents = [["b", "a", "c"], ["c", "d"], ["c", "a", "b", "e"]]
-        assert vocabulary_of(documents, 5) == {"c": 2, "a": 3, "b": 4}
-        assert list(vocabulary_of(documents, 99)) == ["c", "a", "b", "d", "e"]
-        tokens = encoded([["a", "x", "b"], [], ["b"]], {"a": 2, "b": 3}, 4)
-        assert tokens.tolist() == [[2, 1, 3, 0], [0, 0, 0, 0], [3, 0, 0, 0]]
-        assert tokens.dtype == torch.int64
+def test_words_are_lower_case_letters_and_digits_encoded_by_frequency_and_alphabet():
+    text = "Don't STOP -- it's_42 'quoted', Ünïcode über\u2028x n't"
+    found = words_of(text, 99)
+    assert found == ["don't", "stop", "it's", "42", "quoted", "ünïcode", "über", "x", "n't"]
+    documents = [["b", "a", "c"], ["c", "d"], ["c", "a", "b", "e"]]
+    assert vocabulary_of(documents, 5) == {"c": 2, "a": 3, "b": 4}
+    assert list(vocabulary_of(documents, 99)) == ["c", "a", "b", "d", "e"]
+    tokens = encoded([["a", "x", "b"], [], ["b"]], {"a": 2, "b": 3}, 4)
+    assert tokens.tolist() == [[2, 1, 3, 0], [0, 0, 0, 0], [3, 0, 0, 0]]
+    assert tokens.dtype == torch.int64
 
 
 TREC = "DESC:manner How did serfdom develop ?\nENTY:cremat What films \xe9\x85 there ?\n" * 20
@@ -57,52 +53,41 @@ def write_news(folder):
 
 
 WRITERS = {"trec": write_trec, "sst5": write_sst, "agnews": write_agnews, "20news": write_news}
-SIZES = {"trec": (36, 4, 2), "sst5": (40, 40, 40), "agnews": (36, 4, 40), "20news": (72, 8, 40)}
+# Sizes of the splits; labels, and numbers of words, of the first two test examples.
+EXPECTED = {
+    "trec": ((36, 4, 2), [5, 3], [4, 1]),
+    "sst5": ((40, 40, 40), [3, 0], [3, 2]),
+    "agnews": ((36, 4, 40), [2, 0], [7, 2]),
+    "20news": ((72, 8, 40), [0, 0], [6, 6]),
+}
 
 
 @pytest.mark.parametrize("name", WRITERS)
-class TestEverySet:
-    def test_the_authors_files_are_read(self, tmp_path, name):
-        WRITERS[name](tmp_path)
-        splits = load(name, 0, root=tmp_path)
-        assert (len(splits.train), len(splits.val), len(splits.test)) == SIZES[name]
-        assert splits.kind == "text"
-        assert int(splits.train.inputs.max()) == splits.vocabulary - 1
-        assert splits.fingerprint == load(name, 0, root=tmp_path).fingerprint
-
-    def test_length_and_vocabulary_are_options(self, tmp_path, name):
-        WRITERS[name](tmp_path)
-        splits = load(name, 0, root=tmp_path, length=3, vocabulary=4)
-        assert splits.shape == (3,)
-        assert splits.vocabulary == 4
-        assert int(splits.train.inputs.max()) <= 3
-        with pytest.raises(ValueError, match="vocabulary must be at least 3"):
-            load(name, 0, root=tmp_path, vocabulary=2)
-        with pytest.raises(ValueError, match="length must be at least 1"):
-            load(name, 0, root=tmp_path, length=0)
-
-
-def test_questions_have_their_coarse_class(tmp_path):
-    write_trec(tmp_path)
-    splits = load("trec", 0, root=tmp_path)
-    assert splits.test.labels.tolist() == [5, 3]
-    assert splits.train.labels.bincount().tolist() == [0, 18, 18]
+def test_the_authors_files_are_read_with_length_and_vocabulary_as_options(tmp_path, name):
+    WRITERS[name](tmp_path)
+    splits = load(name, 0, root=tmp_path)
+    sizes, labels, words = EXPECTED[name]
+    assert (len(splits.train), len(splits.val), len(splits.test)) == sizes
+    assert splits.test.labels[:2].tolist() == labels
+    assert (splits.test.inputs[:2] > 0).sum(1).tolist() == words
+    assert splits.kind == "text"
+    assert int(splits.train.inputs.max()) == splits.vocabulary - 1
+    assert splits.fingerprint == load(name, 0, root=tmp_path).fingerprint
+    short = load(name, 0, root=tmp_path, length=3, vocabulary=4)
+    assert (short.shape, short.vocabulary) == ((3,), 4)
+    assert int(short.train.inputs.max()) <= 3
+    for options, message in (
+        ({"vocabulary": 2}, "vocabulary must be at least 3"),
+        ({"length": 0}, "length must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(name, 0, root=tmp_path, **options)
 
 
-def test_trees_have_their_words_and_the_label_of_the_root(tmp_path):
+def test_a_set_with_a_val_split_of_its_own_takes_no_fraction(tmp_path):
     write_sst(tmp_path)
-    splits = load("sst5", 0, root=tmp_path)
-    assert splits.val.labels[:2].tolist() == [3, 0]
-    assert (splits.train.inputs[:, :4] > 0).sum(1).tolist()[:2] == [3, 2]
     with pytest.raises(ValueError, match="has its own val split"):
         load("sst5", 0, root=tmp_path, val=0.1)
-
-
-def test_quoted_commas_and_line_ends_stay_in_the_text(tmp_path):
-    write_agnews(tmp_path)
-    splits = load("agnews", 0, root=tmp_path)
-    assert splits.test.labels[:2].tolist() == [2, 0]
-    assert (splits.test.inputs[:2] > 0).sum(1).tolist() == [7, 2]
 
 
 def test_the_vocabulary_comes_from_train_only(tmp_path):
@@ -140,7 +125,7 @@ def test_damaged_files_raise_in_one_line(tmp_path, name, file, content, words):
     assert "\n" not in str(caught.value)
 
 
-def test_large_and_missing_files_raise(tmp_path, monkeypatch):
+def test_large_and_missing_files_and_pipes_raise(tmp_path, monkeypatch):
     write_trec(tmp_path)
     monkeypatch.setattr("calibrant.data.text_sets.MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"train_5500.label has .* more than 100 bytes"):
@@ -149,53 +134,46 @@ def test_large_and_missing_files_raise(tmp_path, monkeypatch):
     (tmp_path / "TREC_10.label").unlink()
     with pytest.raises(FileNotFoundError, match="TREC_10"):
         load("trec", 0, root=tmp_path)
-
-
-def test_pipes_and_missing_newsgroups_raise(tmp_path):
     write_news(tmp_path)
-    os.mkfifo(tmp_path / "20news-bydate-train" / "sci.med" / "pipe")
-    with pytest.raises(ValueError, match="pipe must be a file of at most"):
-        load("20news", 0, root=tmp_path)
-    (tmp_path / "20news-bydate-train" / "sci.med" / "pipe").unlink()
-    place = tmp_path / "20news-bydate-test" / "sci.med"
-    for path in place.iterdir():
-        path.unlink()
-    place.rmdir()
+    (tmp_path / "20news-bydate-test" / "sci.med").rename(tmp_path / "20news-bydate-test" / "med")
     with pytest.raises(ValueError, match=r"has no folder sci\.med"):
         load("20news", 0, root=tmp_path)
+    os.mkfifo(tmp_path / "20news-bydate-train" / "sci.med" / "pipe")
+    with pytest.raises(OSError, match="pipe is a device, a pipe or a socket, not a file"):
+        load("20news", 0, root=tmp_path)
 
 
-class TestNpz:
-    def arrays(self):
-        texts = ["what is it", "wer ist da", "", "caf\u00e9"] * 10
-        raw = [text.encode() for text in texts]
-        found = {}
-        for split in ("train", "test"):
-            found[f"text_{split}"] = np.frombuffer(b"".join(raw), dtype=np.uint8)
-            found[f"offsets_{split}"] = np.cumsum([0, *map(len, raw)])
-            found[f"y_{split}"] = (np.arange(40) % 6).astype(np.uint8)
-        return found
+def npz_arrays():
+    raw = [text.encode() for text in ["what is it", "wer ist da", "", "caf\u00e9"] * 10]
+    found = {}
+    for split in ("train", "test"):
+        found[f"text_{split}"] = np.frombuffer(b"".join(raw), dtype=np.uint8)
+        found[f"offsets_{split}"] = np.cumsum([0, *map(len, raw)])
+        found[f"y_{split}"] = (np.arange(40) % 6).astype(np.uint8)
+    return found
 
-    def test_documents_are_split_at_the_offsets(self, tmp_path):
-        files.write(tmp_path / "trec.npz", self.arrays())
-        splits = load("trec", 0, root=tmp_path)
-        assert (splits.test.inputs > 0).sum(1)[:4].tolist() == [3, 3, 0, 1]
-        assert splits.test.labels[:7].tolist() == [0, 1, 2, 3, 4, 5, 0]
-        assert splits.vocabulary == 2 + 7
 
-    @pytest.mark.parametrize(
-        ("change", "words"),
-        [
-            ({"offsets_train": np.arange(41) * 10}, "must increase from 0 to"),
-            ({"offsets_train": -np.arange(41)}, "must increase from 0 to"),
-            ({"offsets_train": np.zeros(1, np.int64)}, "must be at least 2 integers"),
-            ({"offsets_train": np.zeros(41)}, "must be at least 2 integers"),
-            ({"text_train": np.zeros(10)}, "must be bytes"),
-            ({"y_train": np.zeros(39, np.uint8)}, "must be 40 integers"),
-            ({"y_train": np.full(40, 6, np.uint8)}, r"must lie in \[0, 5\], got 6"),
-        ],
-    )
-    def test_invalid_arrays_raise(self, tmp_path, change, words):
-        files.write(tmp_path / "trec.npz", self.arrays() | change)
-        with pytest.raises(ValueError, match=words):
-            load("trec", 0, root=tmp_path)
+def test_documents_of_an_npz_file_are_split_at_the_offsets(tmp_path):
+    files.write(tmp_path / "trec.npz", npz_arrays())
+    splits = load("trec", 0, root=tmp_path)
+    assert (splits.test.inputs > 0).sum(1)[:4].tolist() == [3, 3, 0, 1]
+    assert splits.test.labels[:7].tolist() == [0, 1, 2, 3, 4, 5, 0]
+    assert splits.vocabulary == 2 + 7
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"offsets_train": np.arange(41) * 10}, "must increase from 0 to"),
+        ({"offsets_train": -np.arange(41)}, "must increase from 0 to"),
+        ({"offsets_train": np.zeros(1, np.int64)}, "must be at least 2 integers"),
+        ({"offsets_train": np.zeros(41)}, "must be at least 2 integers"),
+        ({"text_train": np.zeros(10)}, "must be bytes"),
+        ({"y_train": np.zeros(39, np.uint8)}, "must be 40 integers"),
+        ({"y_train": np.full(40, 6, np.uint8)}, r"must lie in \[0, 5\], got 6"),
+    ],
+)
+def test_invalid_arrays_of_an_npz_file_raise(tmp_path, change, words):
+    files.write(tmp_path / "trec.npz", npz_arrays() | change)
+    with pytest.raises(ValueError, match=words):
+        load("trec", 0, root=tmp_path)

@@ -6,10 +6,15 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators.blend import blended
+
+BLENDED = ("temperature", "vector", "ensemble_temperature", "platt")
 
 
 @cache
 def _fitted(name, classes):
+    if name == "blend":
+        return blended([_fitted(part, classes) for part in BLENDED])
     generator = np.random.default_rng(1)
     logits = generator.normal(size=(2000, classes)) * 3
     labels = (logits / 2 + generator.gumbel(size=logits.shape)).argmax(1)
@@ -22,3 +27,17 @@ def _fitted(name, classes):
 def fitted():
     """Return a calibrator of a name and a number of classes, fitted once."""
     return _fitted
+
+
+@pytest.fixture(scope="session")
+def masked_logits():
+    """Return 300 rows of float32 logits with one to k allowed classes."""
+
+    def of(k):
+        generator = np.random.default_rng(3)
+        logits = generator.normal(size=(300, k)).astype(np.float32) * 4
+        options = generator.integers(1, k + 1, 300)[:, None]
+        logits[generator.permuted(np.tile(np.arange(k), (300, 1)), axis=1) >= options] = -np.inf
+        return logits
+
+    return of

@@ -11,14 +11,14 @@ import torch
 from onnx import numpy_helper
 
 from calibrant import __version__
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, TemperatureScaling, VectorScaling
 from calibrant.calibrators.blend import blended
 from calibrant.export import builders, export_onnx
 from calibrant.export.graph import Graph
 from calibrant.export.onnx import comparison_logits, graph_of, largest_difference
 
 # Lookups in tables of any length: these have no graph.
-TABLES = {"isotonic", "irm", "order_preserving_isotonic", "histogram"}
+TABLES = {"isotonic", "irm", "histogram"}
 EXPORTED = [name for name in CALIBRATORS if name in builders.BUILDERS]
 
 
@@ -27,112 +27,101 @@ def run(path, logits):
     return session.run(["log_probs", "probs"], {"logits": logits})
 
 
+def normal(n, k, scale=1.0):
+    """Logits other than those of the check that the export makes itself."""
+    return (scale * np.random.default_rng(5).normal(size=(n, k))).astype(np.float32)
+
+
+def gaps(k):
+    """One class 10,000 above, then below, all others."""
+    return 1e4 * np.concatenate([np.eye(k), -np.eye(k)]).astype(np.float32)
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+@pytest.mark.parametrize("name", [*EXPORTED, "blend"])
+def test_every_graph_has_the_probabilities_of_the_calibrator(
+    name, classes, fitted, masked_logits, tmp_path
+):
+    calibrator, path = fitted(name, classes), tmp_path / "cal.onnx"
+    export_onnx(calibrator, path)
+    scaled = [normal(4000, classes, scale) for scale in (0.1, 3.0, 30.0)]
+    # Any number of rows.
+    for logits in (*scaled, gaps(classes), masked_logits(classes), normal(1, classes)):
+        log_probs, probs = run(path, logits)
+        expected = calibrator(torch.from_numpy(logits).double()).numpy()
+        there = logits > -np.inf
+        assert probs.dtype == log_probs.dtype == np.float32
+        assert (probs[~there] == 0).all()
+        assert (log_probs[~there] == -np.inf).all()
+        np.testing.assert_allclose(probs, np.exp(expected), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(log_probs[there], expected[there], rtol=1e-6, atol=1e-6)
+    assert run(path, normal(0, classes))[1].shape == (0, classes)
+    model = onnx.load(path, load_external_data=False)
+    assert {each.key: each.value for each in model.metadata_props} == {
+        "method": name,
+        "classes": str(classes),
+        "calibrant": __version__,
+        "sha256": calibrator.origin.sha256,
+    }
+    assert all(not each.external_data for each in model.graph.initializer)
+    assert model.opset_import[0].version <= 20
+    assert os.listdir(tmp_path) == ["cal.onnx"]
+
+
 def test_every_parametric_calibrator_has_a_graph():
     assert set(CALIBRATORS) - TABLES <= set(builders.BUILDERS)
 
 
-@pytest.mark.parametrize("classes", [2, 7])
-@pytest.mark.parametrize("name", EXPORTED)
-class TestEveryGraph:
-    def test_has_the_probabilities_of_the_calibrator(self, name, classes, fitted, tmp_path):
-        calibrator = fitted(name, classes)
-        export_onnx(calibrator, tmp_path / "cal.onnx")
-        # Not the rows of the check that the export makes itself.
-        generator = np.random.default_rng(5)
-        for scale in (0.1, 3.0, 30.0):
-            logits = (scale * generator.normal(size=(4000, classes))).astype(np.float32)
-            log_probs, probs = run(tmp_path / "cal.onnx", logits)
-            expected = calibrator(torch.from_numpy(logits).double())
-            assert probs.dtype == log_probs.dtype == np.float32
-            np.testing.assert_allclose(probs, expected.exp(), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(log_probs, expected, rtol=1e-6, atol=1e-6)
-
-    def test_is_finite_for_a_gap_of_ten_thousand(self, name, classes, fitted, tmp_path):
-        calibrator = fitted(name, classes)
-        export_onnx(calibrator, tmp_path / "cal.onnx")
-        logits = np.zeros((2 * classes, classes), dtype=np.float32)
-        logits[range(classes), range(classes)] = 1e4
-        logits[range(classes, 2 * classes), range(classes)] = -1e4
-        log_probs, probs = run(tmp_path / "cal.onnx", logits)
-        assert np.isfinite(log_probs).all()
-        np.testing.assert_allclose(probs.sum(1), 1, atol=1e-6)
-        expected = calibrator(torch.from_numpy(logits).double()).exp()
-        np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-6)
-
-    def test_takes_any_number_of_rows(self, name, classes, fitted, tmp_path):
-        export_onnx(fitted(name, classes), tmp_path / "cal.onnx")
-        logits = np.random.default_rng(0).normal(size=(9, classes)).astype(np.float32)
-        whole = run(tmp_path / "cal.onnx", logits)[1]
-        one = run(tmp_path / "cal.onnx", logits[:1])[1]
-        np.testing.assert_allclose(one, whole[:1], rtol=0, atol=1e-6)
-        assert run(tmp_path / "cal.onnx", logits[:0])[1].shape == (0, classes)
-
-    def test_has_metadata_and_no_external_data(self, name, classes, fitted, tmp_path):
-        calibrator = fitted(name, classes)
-        export_onnx(calibrator, tmp_path / "cal.onnx")
-        model = onnx.load(tmp_path / "cal.onnx", load_external_data=False)
-        assert {each.key: each.value for each in model.metadata_props} == {
-            "method": name,
-            "classes": str(classes),
-            "calibrant": __version__,
-            "sha256": calibrator.origin.sha256,
-        }
-        assert all(not each.external_data for each in model.graph.initializer)
-        assert model.opset_import[0].version <= 20
-        assert os.listdir(tmp_path) == ["cal.onnx"]
+BIAS = torch.tensor([0.3, 0.0, -0.2], dtype=torch.float64)
+WEIGHT = torch.tensor([[1.0, 0.2, 0], [0, 1, 0.5], [-0.3, 0, 2]], dtype=torch.float64)
+# Builders with parameters that no fit gives, and what they compute, written out.
+WRITTEN_OUT = {
+    "matrix": ({"weight": WEIGHT}, lambda z: z @ WEIGHT.T),
+    "dirichlet": ({"weight": WEIGHT}, lambda z: z.log_softmax(1) @ WEIGHT.T),
+    "vector": ({"scale": WEIGHT[2]}, lambda z: z * WEIGHT[2]),
+}
+for mix in (0.0, 0.3, 1.0):
+    given = {"temperature": 2.0, "mix": mix}
+    WRITTEN_OUT |= {
+        f"structured_vector {mix}": (
+            given | {"scale": WEIGHT[2]},
+            lambda z, mix=mix: mixture(z, (1 - mix, 0, mix)) * WEIGHT[2],
+        ),
+        f"structured_matrix {mix}": (
+            given | {"weight": WEIGHT},
+            lambda z, mix=mix: mixture(z, (1 - mix, 0, mix)) @ WEIGHT.T,
+        ),
+    }
 
 
-def mixture(logits, weights, temperature=2.0):
-    """Ensemble temperature scaling, written out."""
-    z = torch.from_numpy(logits).double()
-    k = z.shape[1]
-    parts = [(z / temperature).softmax(1), z.softmax(1), torch.full_like(z, 1 / k)]
-    return sum(w * part for w, part in zip(weights, parts, strict=True))
+def mixture(z, weights):
+    """Log-probabilities of ensemble temperature scaling, written out."""
+    parts = [(z / 2).softmax(1), z.softmax(1), torch.full_like(z, 1 / z.shape[1])]
+    return sum(w * part for w, part in zip(weights, parts, strict=True)).log()
 
 
-@pytest.mark.parametrize("weights", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.3, 0.2)])
-def test_a_component_of_weight_zero_is_skipped(weights):
-    logits = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    tensor = torch.tensor(weights, dtype=torch.float64)
-    found = result(builders.ensemble_temperature, logits, temperature=2.0, weights=tensor)
-    np.testing.assert_allclose(found, mixture(logits, weights), atol=1e-6)
-
-
-@pytest.mark.parametrize("mix", [0.0, 0.3, 1.0])
-def test_structured_scaling_smooths_first(mix):
-    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    smoothed = mixture(logits, (1 - mix, 0, mix)).log()
-    scale, bias = torch.tensor([[1.5, 0.5, 1.0], [0.3, 0.0, -0.2]], dtype=torch.float64)
-    weight = torch.tensor([[1.0, 0.2, 0], [0, 1, 0.5], [-0.3, 0, 2]], dtype=torch.float64)
-    given = {"temperature": 2.0, "mix": mix, "bias": bias}
-    found = result(builders.structured_vector, logits, scale=scale, **given)
-    np.testing.assert_allclose(found, (smoothed * scale + bias).softmax(1), atol=1e-6)
-    found = result(builders.structured_matrix, logits, weight=weight, **given)
-    np.testing.assert_allclose(found, (smoothed @ weight.T + bias).softmax(1), atol=1e-6)
-
-
-def test_weights_of_linear_maps_are_out_by_in():
-    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    z = torch.from_numpy(logits).double()
-    bias = torch.tensor([0.3, 0.0, -0.2], dtype=torch.float64)
-    weight = torch.tensor([[1.0, 0.2, 0], [0, 1, 0.5], [-0.3, 0, 2]], dtype=torch.float64)
-    found = result(builders.matrix, logits, weight=weight, bias=bias)
-    np.testing.assert_allclose(found, (z @ weight.T + bias).softmax(1), atol=1e-6)
-    found = result(builders.dirichlet, logits, weight=weight, bias=bias)
-    np.testing.assert_allclose(found, (z.log_softmax(1) @ weight.T + bias).softmax(1), atol=1e-6)
-    found = result(builders.vector, logits, scale=weight[2], bias=bias)
-    np.testing.assert_allclose(found, (z * weight[2] + bias).softmax(1), atol=1e-6)
-
-
-def result(build, logits, **parameters):
+def result(name, logits, **parameters):
     """Probabilities of one builder's graph."""
     graph = Graph()
     scores = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
-    log_probs = graph.log_softmax(build(graph, scores, **parameters))
+    log_probs = graph.log_softmax(builders.BUILDERS[name](graph, scores, **parameters))
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
-    model = graph.model("test", logits.shape[1], {})
-    return run(model.SerializeToString(), logits)[1]
+    return run(graph.model("test", logits.shape[1], {}).SerializeToString(), logits)[1]
+
+
+def test_graphs_compute_the_written_out_maps():
+    logits = normal(50, 3)
+    z = torch.from_numpy(logits).double()
+    for name, (parameters, exact) in WRITTEN_OUT.items():
+        found = result(name.split()[0], logits, bias=BIAS, **parameters)
+        expected = (exact(z) + BIAS).softmax(1)
+        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
+    for weights in [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.3, 0.2)]:
+        tensor = torch.tensor(weights, dtype=torch.float64)
+        found = result("ensemble_temperature", logits, temperature=2.0, weights=tensor)
+        expected = mixture(z, weights).exp()
+        np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=str(weights))
 
 
 @pytest.mark.parametrize("classes", [2, 7])
@@ -142,22 +131,10 @@ def test_a_blend_of_all_calibrators_with_a_graph_has_one(classes, kept, fitted, 
     blend = blended([part for part in parts if part.keeps_argmax or not kept])
     assert blend.keeps_argmax == kept
     export_onnx(blend, tmp_path / "cal.onnx")
-    model = onnx.load(tmp_path / "cal.onnx")
-    properties = {each.key: each.value for each in model.metadata_props}
-    assert (properties["method"], properties["sha256"]) == ("blend", blend.origin.sha256)
-    logits = (3 * np.random.default_rng(5).normal(size=(4000, classes))).astype(np.float32)
+    logits = normal(4000, classes, 3.0)
     probs = run(tmp_path / "cal.onnx", logits)[1]
     mean = torch.stack([part(torch.from_numpy(logits).double()).exp() for part in blend.parts])
     np.testing.assert_allclose(probs, mean.mean(0), rtol=0, atol=1e-6)
-
-
-def test_a_blend_with_a_part_that_has_no_graph_is_refused(fitted, tmp_path):
-    blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
-    words = "a blend with isotonic cannot be exported, .* use calibrant fit --method auto, or"
-    with pytest.raises(ValueError, match=words) as caught:
-        export_onnx(blend, tmp_path / "cal.onnx")
-    assert "\n" not in str(caught.value)
-    assert os.listdir(tmp_path) == []
 
 
 def test_the_comparison_has_ten_thousand_rows_and_extremes():
@@ -177,24 +154,25 @@ def calibrator():
     return TemperatureScaling(classes=3, temperature=1.7)
 
 
+def slightly_wrong(graph, logits, *, temperature):
+    return graph("Div", logits, temperature * 1.00001)
+
+
+def with_nan(graph, logits, *, temperature):
+    return graph("Log", graph("Exp", logits))
+
+
 def test_a_graph_that_differs_is_not_written(tmp_path, monkeypatch, calibrator):
-    def slightly_wrong(graph, logits, *, temperature):
-        return graph("Div", logits, temperature * 1.00001)
-
-    monkeypatch.setitem(builders.BUILDERS, "temperature", slightly_wrong)
-    words = r"cal.onnx was not written: the graph of temperature differs from the calibrator by \d"
-    with pytest.raises(ValueError, match=words):
-        export_onnx(calibrator, tmp_path / "cal.onnx")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_graph_that_gives_nan_is_not_written(tmp_path, monkeypatch, calibrator):
-    def broken(graph, logits, *, temperature):
-        return graph("Log", graph("Exp", logits))
-
-    monkeypatch.setitem(builders.BUILDERS, "temperature", broken)
-    with pytest.raises(ValueError, match="differs from the calibrator by inf"):
-        export_onnx(calibrator, tmp_path / "cal.onnx")
+    words = r"cal.onnx was not written: the graph of temperature differs from the calibrator by "
+    for builder, amount in ((slightly_wrong, r"\d"), (with_nan, "inf")):
+        monkeypatch.setitem(builders.BUILDERS, "temperature", builder)
+        with pytest.raises(ValueError, match=words + amount):
+            export_onnx(calibrator, tmp_path / "cal.onnx")
+    # A masked class above zero.
+    turned = VectorScaling(classes=2, scale=-torch.ones(2).double(), bias=torch.zeros(2).double())
+    monkeypatch.setattr(Graph, "normalised", Graph.log_softmax)
+    with pytest.raises(ValueError, match="was not written"):
+        export_onnx(turned, tmp_path / "cal.onnx")
     assert os.listdir(tmp_path) == []
 
 
@@ -206,9 +184,14 @@ def test_a_changed_graph_is_detected(calibrator):
     assert largest_difference(model.SerializeToString(), calibrator) > 1e-6
 
 
-def test_other_files_and_calibrators_are_refused(tmp_path, monkeypatch, calibrator):
+def test_other_files_and_calibrators_are_refused(tmp_path, monkeypatch, calibrator, fitted):
     with pytest.raises(ValueError, match=r"cal.pt: expected a name that ends in .onnx"):
         export_onnx(calibrator, tmp_path / "cal.pt")
+    blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
+    words = "a blend with isotonic cannot be exported, .* use calibrant fit --calibrator auto, or"
+    with pytest.raises(ValueError, match=words) as caught:
+        export_onnx(blend, tmp_path / "cal.onnx")
+    assert "\n" not in str(caught.value)
     monkeypatch.delitem(builders.BUILDERS, "temperature")
     with pytest.raises(ValueError, match="temperature has no ONNX graph; there is one for ident"):
         export_onnx(calibrator, tmp_path / "cal.onnx")

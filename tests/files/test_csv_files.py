@@ -9,14 +9,6 @@ def path(tmp_path):
     return tmp_path / "a.csv"
 
 
-def refused(path, text, words, requested=("logits", "labels")):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(requested))
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("start", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])
 @pytest.mark.parametrize("last", [True, False])
@@ -36,74 +28,53 @@ def test_columns_between_others_are_found(path):
     np.testing.assert_array_equal(read["b"], [4, 7])
 
 
-def test_a_header_alone_is_no_rows(path):
-    for text in ("logits_0,logits_1,labels", "logits_0,logits_1,labels\n\n"):
-        path.write_text(text)
-        read = files.read(path, ["logits", "labels"])
-        assert read["logits"].shape == (0, 2)
-        assert read["labels"].shape == (0,)
+@pytest.mark.parametrize("end", ["", "\n\n"])
+def test_a_header_alone_is_no_rows(path, end):
+    path.write_text(f"logits_0,logits_1,labels{end}")
+    read = files.read(path, ["logits", "labels"])
+    assert (read["logits"].shape, read["labels"].shape) == ((0, 2), (0,))
 
 
-@pytest.mark.parametrize("text", ["", "\n", " , \n1,2\n", "\ufeff"])
-def test_a_file_without_a_header_is_refused(path, text):
-    refused(path, text, "has no header line; expected column names")
+NO_HEADER = "has no header line; expected column names"
+NO_NUMBER = r"row 0 .*column 'logits': .* is not a number"
+# Texts after the header `logits,labels`; numpy would open an address or a packed file.
+NUMBERS = ["1_000", "\u0663", "0x10", "1,5", "None", "1\0", "1 2", "--1", "http://a.invalid/x.gz"]
+REFUSED = {
+    **dict.fromkeys(["", "\n", " , \n1,2\n", "\ufeff"], NO_HEADER),
+    "logits,labels\n1,2\n\n3,four\n": r"row 1 \(line 4\), column 'labels': 'four' is not a number",
+    **{f'logits,labels\n"{cell}",2\n': NO_NUMBER for cell in NUMBERS},
+    "logits,labels,note\n1,2,\n3,,x\n4, ,y\n": (
+        r"column 'labels' has 2 empty cells \(first at row 1\); fill them or drop"
+    ),
+    "logits,labels,note\n1,2,\n1\n": r"row 1 \(line 3\) has 1 cells, header has 3",
+    "logits,labels,note\n1,2,\n1,2,3,4\n": r"row 1 \(line 3\) has 4 cells, header has 3",
+    'logits,labels,note\n1,2,\n"1,2,x\n': r"row 1 \(line 3\) has 1 cells, header has 3",
+    "logits_0,logits_2,labels\n1,2,3\n": "column 'logits_1' is missing",
+    b"lo\xffgits,labels\n1,2\n": "is not UTF-8 text",
+    b"logits,labels\n1,2\n1,\xff\n": "is not UTF-8 text",
+    '"' + "a\n" * 100_000: "cannot read the header line",
+}
 
 
-def test_a_cell_that_is_not_a_number_is_named(path):
-    text = "logits,labels\n1,2\n\n3,four\n"
-    refused(path, text, r"row 1 \(line 4\), column 'labels': 'four' is not a number")
+@pytest.mark.parametrize(("text", "words"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_what_is_no_table_of_numbers_is_refused(path, refused, text, words):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(path, words, ["logits", "labels"])
 
 
-@pytest.mark.parametrize("cell", ["1_000", "\u0663", "0x10", "1,5", "None", "1\0", "1 2", "--1"])
-def test_only_plain_decimal_numbers_are_accepted(path, cell):
-    quoted = f'"{cell}"'
-    refused(path, f"logits,labels\n{quoted},2\n", r"row 0 .*column 'logits': .* is not a number")
-
-
-def test_empty_cells_are_counted(path):
-    text = "logits,labels,note\n1,2,\n3,,x\n4, ,y\n"
-    refused(path, text, r"column 'labels' has 2 empty cells \(first at row 1\); fill them or drop")
-
-
-@pytest.mark.parametrize(("row", "count"), [("1", 1), ("1,2,3,4", 4), ('"1,2,x', 1)])
-def test_rows_of_another_length_are_named(path, row, count):
-    text = f"logits,labels,note\n1,2,\n{row}\n"
-    refused(path, text, rf"row 1 \(line 3\) has {count} cells, header has 3")
-
-
-def test_a_missing_name_lists_what_is_there(path):
-    refused(path, "logits,y\n1,2\n", r"has no 'labels'; it holds \['logits', 'y'\]")
-
-
-def test_a_gap_in_the_numbers_names_the_missing_column(path):
-    refused(path, "logits_0,logits_2,labels\n1,2,3\n", "column 'logits_1' is missing")
-
-
-def test_a_duplicate_column_is_refused_only_if_requested(path):
-    refused(path, "logits,labels,labels\n1,2,3\n", "column 'labels' appears 2 times")
+def test_a_duplicate_column_is_refused_only_if_requested(path, refused):
+    path.write_text("logits,labels,labels\n1,2,3\n")
+    refused(path, "column 'labels' appears 2 times", ["labels"])
     assert files.read(path, ["logits"])["logits"].tolist() == [1]
 
 
-@pytest.mark.parametrize("text", [b"lo\xffgits,labels\n1,2\n", b"logits,labels\n1,2\n1,\xff\n"])
-def test_text_that_is_not_utf8_is_refused(path, text):
-    refused(path, text, "is not UTF-8 text")
-
-
-def test_an_endless_header_is_refused(path, monkeypatch):
-    refused(path, '"' + "a\n" * 100_000, "cannot read the header line")
+def test_an_endless_header_is_refused(path, refused, monkeypatch):
     monkeypatch.setattr("calibrant.files.csv_files.MAX_HEADER", 1000)
-    refused(path, "a" * 1000, "header line is longer than 1000 characters")
+    path.write_text("a" * 1000)
+    refused(path, "header line is longer than 1000 characters")
 
 
-def test_the_limit_on_bytes_holds(path):
+def test_the_limit_on_bytes_holds(path, refused):
     path.write_text("labels\n" + "1\n" * 1000)
     assert len(files.read(path, ["labels"], max_bytes=2007)["labels"]) == 1000
-    with pytest.raises(ValueError, match=r"the text declares 2.0 kB, more than 2.0 kB"):
-        files.read(path, ["labels"], max_bytes=2006)
-
-
-def test_urls_and_compressed_files_are_not_opened(path):
-    # numpy would take the text for an address or a packed file if it were given the name.
-    path.write_text("labels\nhttp://example.invalid/x.gz\n")
-    with pytest.raises(ValueError, match="is not a number"):
-        files.read(path, ["labels"])
+    refused(path, "the text declares 2.0 kB, more than 2.0 kB", ["labels"], max_bytes=2006)

@@ -19,12 +19,6 @@ def part(name, **arrays):
     return Path(name)
 
 
-def test_a_path_is_one_file():
-    part("a.npz", labels=np.arange(3))
-    assert files.expand("a.npz") == [Path("a.npz")]
-    assert files.expand(Path("a.npz")) == [Path("a.npz")]
-
-
 def test_a_pattern_expands_to_sorted_files():
     os.makedirs("x/deep")
     os.makedirs("x/folder.csv")
@@ -34,9 +28,10 @@ def test_a_pattern_expands_to_sorted_files():
     assert files.expand("x/**/*.csv") == [Path("x/a.csv"), Path("x/c.csv"), Path("x/deep/d.csv")]
 
 
-def test_a_file_with_brackets_in_its_name_is_no_pattern():
-    part("a[1].npz", labels=np.arange(3))
-    assert files.expand("a[1].npz") == [Path("a[1].npz")]
+@pytest.mark.parametrize("name", ["a.npz", "a[1].npz"])
+def test_a_path_is_one_file_also_with_brackets_in_its_name(name):
+    part(name, labels=np.arange(3))
+    assert files.expand(name) == files.expand(Path(name)) == [Path(name)]
 
 
 def test_a_pattern_without_files_is_refused():
@@ -93,41 +88,32 @@ def test_parts_that_differ_name_the_first_such_file_and_the_array():
     wider = part("c.npz", logits=np.ones((3, 4)), labels=np.arange(3))
     floats = part("d.npz", logits=np.eye(3), labels=np.arange(3.0))
     bare = part("e.npz", logits=np.eye(3), y=np.arange(3))
+    short = part("f.npz", logits=np.ones((3, 2)), labels=np.arange(2))
+    long = part("g.npz", logits=np.ones((2, 2)), labels=np.arange(3))
+    scalar = part("h.npz", logits=np.eye(3), labels=np.array(3))
+    other = r"c.npz: rows of 'logits' have shape \(4,\), \(3,\) in a.npz"
     for paths, words in (
-        (
-            [first, same, wider, floats],
-            r"c.npz: rows of 'logits' have shape \(4,\), \(3,\) in a.npz",
-        ),
+        ([first, same, wider, floats], other),
         ([first, floats, wider], "d.npz: 'labels' is float64, but int64 in a.npz"),
         ([first, bare], r"e.npz has no 'labels'; it holds \['logits', 'y'\]"),
+        ([short, long], "f.npz: .* equal rows, got .*'logits': 3, 'labels': 2"),
+        ([scalar], "h.npz: 'labels' is a single number"),
+        ([], "at least 1 file"),
     ):
         with pytest.raises(ValueError, match=words):
             files.read_parts(paths, ["logits", "labels"])
-
-
-def test_parts_with_unequal_rows_are_refused():
-    paths = [
-        part("a.npz", logits=np.ones((3, 2)), labels=np.arange(2)),
-        part("b.npz", logits=np.ones((2, 2)), labels=np.arange(3)),
-    ]
-    with pytest.raises(ValueError, match=r"a.npz: .* equal rows, got .*'logits': 3, 'labels': 2"):
-        files.read_parts(paths, ["logits", "labels"])
-
-
-def test_a_scalar_is_refused():
-    with pytest.raises(ValueError, match=r"a\.npz: 'labels' is a single number"):
-        files.read_parts([part("a.npz", labels=np.array(3))], ["labels"])
-
-
-def test_no_parts_are_refused():
-    with pytest.raises(ValueError, match="at least 1 file"):
-        files.read_parts([], ["labels"])
 
 
 def test_the_limits_apply_to_every_part():
     paths = [part("a.npz", labels=np.arange(3)), part("b.npz", labels=np.arange(300))]
     with pytest.raises(ValueError, match=r"b\.npz: member labels declares 2.5 kB, more than"):
         files.read_parts(paths, ["labels"], max_bytes=1000)
+
+
+@pytest.mark.parametrize("suffix", files.FORMATS)
+def test_a_missing_name_lists_what_is_there(refused, suffix):
+    path = part(f"a{suffix}", logits=np.eye(2), y=np.arange(2))
+    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", ["logits", "labels"])
 
 
 def test_a_long_list_of_names_is_truncated():

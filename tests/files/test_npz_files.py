@@ -3,6 +3,7 @@ import re
 import struct
 import tracemalloc
 import zipfile
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -28,11 +29,15 @@ def archive(path, members, compression=zipfile.ZIP_STORED):
     return path
 
 
-def refused(path, words, requested=("logits",), **limits):
-    with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(requested), **limits)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+@contextmanager
+def little_memory():
+    """Check that at most a megabyte is allocated."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture
@@ -64,19 +69,15 @@ def test_reads_an_array_of_many_blocks(path, monkeypatch):
     np.testing.assert_array_equal(files.read(path, ["logits"])["logits"], array)
 
 
-def test_a_missing_name_lists_what_is_there(path):
-    np.savez(path, logits=np.eye(2), y=np.arange(2))
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["logits", "labels"])
-
-
-def test_object_arrays_are_refused_before_they_are_unpickled(path):
+def test_object_arrays_are_refused_before_they_are_unpickled(path, refused):
     class Bomb:
         def __reduce__(self):
             return (pytest.fail, ("code ran",))
 
-    data = npy(np.array([1, Bomb()], dtype=object))
-    archive(path, [("logits.npy", data)])
-    refused(path, "object arrays are refused .*can run code.*numeric")
+    hidden = np.zeros(2, dtype=[("a", "f8"), ("b", "O")])
+    for array in (np.array([1, Bomb()], dtype=object), hidden):
+        archive(path, [("logits.npy", npy(array))])
+        refused(path, "object arrays are refused .*can run code.*numeric")
 
 
 @pytest.mark.parametrize(
@@ -91,17 +92,11 @@ def test_object_arrays_are_refused_before_they_are_unpickled(path):
     ],
     ids=lambda array: array.dtype.str,
 )
-def test_arrays_that_are_not_numeric_are_refused(path, array):
+def test_arrays_that_are_not_numeric_are_refused(path, refused, array):
     if array.dtype == np.float64:
         pytest.skip("here a long double is a double")
     np.savez(path, logits=array)
     refused(path, "logits: dtype .* is not supported; expected float, integer or bool")
-
-
-def test_a_structured_array_that_hides_an_object_is_refused(path):
-    data = npy(np.zeros(2, dtype=[("a", "f8"), ("b", "O")]))
-    archive(path, [("logits.npy", data)])
-    refused(path, "object arrays are refused")
 
 
 def test_other_arrays_are_not_read(path):
@@ -110,7 +105,7 @@ def test_other_arrays_are_not_read(path):
     assert files.read(path, ["labels"])["labels"].tolist() == [0, 1, 2]
 
 
-def test_a_decompression_bomb_is_refused_and_read_on_request(path):
+def test_a_decompression_bomb_is_refused_and_read_on_request(path, refused):
     # 70 MB of zeros deflate to 70 kB.
     archive(path, [("logits.npy", npy(np.zeros(70 * 2**20, "u1")))], zipfile.ZIP_DEFLATED)
     words = (
@@ -120,7 +115,7 @@ def test_a_decompression_bomb_is_refused_and_read_on_request(path):
     assert len(files.read(path, ["logits"], max_expansion=2000)["logits"]) == 70 * 2**20
 
 
-def test_the_declared_stored_size_is_at_most_that_of_the_file(path):
+def test_the_declared_stored_size_is_at_most_that_of_the_file(path, refused):
     archive(path, [("logits.npy", npy(np.zeros(70 * 2**20, "u1")))], zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())
     entry = data.rindex(b"PK\x01\x02")
@@ -134,7 +129,7 @@ def test_a_small_array_may_expand_a_lot(path):
     assert len(files.read(path, ["logits"])["logits"]) == 2**20
 
 
-def test_the_limit_on_bytes_holds(path):
+def test_the_limit_on_bytes_holds(path, refused):
     np.savez(path, logits=np.zeros(1000))
     refused(
         path, r"member logits declares 7.9 kB, more than 1000 bytes; pass max_bytes", max_bytes=1000
@@ -142,29 +137,18 @@ def test_the_limit_on_bytes_holds(path):
 
 
 @pytest.mark.parametrize("shape", [b"(1000000000000,)", b"(4,)", b"(2,)", b"(-3,)", b"(3, 0)"])
-def test_a_header_with_a_wrong_size_is_refused_without_allocating(path, shape):
+def test_a_header_with_a_wrong_size_is_refused_without_allocating(path, refused, shape):
     data = npy(np.zeros(3), shape=(b"(3,), }" + b" " * 20, shape + b", }"))
     archive(path, [("logits.npy", data)])
-    files.names(path)
-    tracemalloc.start()
-    try:
+    with little_memory():
         refused(path, r"declares \(.* float64, -?\d+ bytes, and holds 24")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2**20
 
 
-def test_a_header_of_gigabytes_is_not_read(path):
+def test_a_header_of_gigabytes_is_not_read(path, refused):
     data = b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + b" " * (40 * 2**20)
     archive(path, [("logits.npy", data)], zipfile.ZIP_DEFLATED)
-    tracemalloc.start()
-    try:
+    with little_memory():
         refused(path, "not a valid npz file: member logits: EOF")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2**20
 
 
 @pytest.mark.parametrize(
@@ -172,7 +156,7 @@ def test_a_header_of_gigabytes_is_not_read(path):
     [b"", b"\x93NUMPY", b"\x93NUMPY\x03\x00", b"\x93NUMPY\x01\x00\x04\x00junk", b"\x80\x04K\x01."],
     ids=["empty", "magic only", "version 3", "no dict", "pickle"],
 )
-def test_a_member_that_is_no_array_is_refused(path, data):
+def test_a_member_that_is_no_array_is_refused(path, refused, data):
     archive(path, [("logits.npy", data)])
     refused(path, "not a valid npz file: member logits: ")
 
@@ -189,40 +173,35 @@ def test_a_member_that_is_no_array_is_refused(path, data):
         ("a\nb\x1b[31m.txt", "member 'a b \\[31m.txt' is no .npy array"),
     ],
 )
-def test_files_with_unusual_members_are_refused(path, name, words):
+def test_files_with_unusual_members_are_refused(path, refused, name, words):
     archive(path, [("logits.npy", npy(np.eye(2))), (name, npy(np.eye(2)))])
     refused(path, f"not a valid npz file: .*{words}")
     with pytest.raises(ValueError, match=words):
         files.names(path)
 
 
-def test_a_member_that_appears_twice_is_refused(path):
-    with pytest.warns(UserWarning, match="Duplicate"):
-        archive(path, [("logits.npy", npy(np.eye(2)))] * 2)
-    refused(path, "appears twice")
-
-
-def test_many_members_are_refused(path):
+def test_repeated_and_too_many_members_are_refused(path, refused, monkeypatch):
     data = npy(np.eye(2))
+    with pytest.warns(UserWarning, match="Duplicate"):
+        archive(path, [("logits.npy", data)] * 2)
+    refused(path, "appears twice")
     archive(path, [(f"a{i}.npy", data) for i in range(64)])
     assert len(files.names(path)) == 64
     archive(path, [(f"a{i}.npy", data) for i in range(65)])
     refused(path, "it has 65 members, at most 64")
-
-
-def test_a_long_table_of_contents_is_not_parsed(path, monkeypatch):
+    # A longer table of contents is not even parsed.
     monkeypatch.setattr("calibrant.files.npz.MAX_CONTENTS", 10_000)
     archive(path, [(f"a{i}.npy", b"") for i in range(500)])
     refused(path, "table of contents is too long")
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_compression_that_numpy_never_writes_is_refused(path, compression):
+def test_compression_that_numpy_never_writes_is_refused(path, refused, compression):
     archive(path, [("logits.npy", npy(np.eye(2)))], compression)
     refused(path, "not a valid npz file: member logits has unsupported compression")
 
 
-def test_an_encrypted_member_is_refused(path):
+def test_an_encrypted_member_is_refused(path, refused):
     archive(path, [("logits.npy", npy(np.eye(2)))])
     data = bytearray(path.read_bytes())
     data[6] |= 1
@@ -231,7 +210,7 @@ def test_an_encrypted_member_is_refused(path):
     refused(path, "not a valid npz file: member logits is encrypted")
 
 
-def test_a_member_with_two_names_is_refused(path):
+def test_a_member_with_two_names_is_refused(path, refused):
     np.savez(path, logits=np.eye(2), labels=np.arange(2))
     data = path.read_bytes()
     # The first is before the data, the second in the table of contents.
@@ -274,7 +253,7 @@ def test_members_of_a_streaming_writer_are_read(path):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_flipped_bit_fails_the_checksum(path, save):
+def test_a_flipped_bit_fails_the_checksum(path, refused, save):
     save(path, logits=np.random.default_rng(0).normal(size=1000))
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
@@ -286,18 +265,12 @@ def test_a_flipped_bit_fails_the_checksum(path, save):
     ("data", "words"),
     [(b"", "it is empty"), (b"PK", "not a zip file"), (b"\x93NUMPY" + b"0" * 99, "not a zip file")],
 )
-def test_a_file_that_is_not_an_archive_is_refused(path, data, words):
+def test_a_file_that_is_not_an_archive_is_refused(path, refused, data, words):
     path.write_bytes(data)
     refused(path, f"is not a valid npz file: .*{words}")
 
 
-def test_a_truncated_file_is_refused(path):
-    np.savez(path, logits=np.eye(3))
-    path.write_bytes(path.read_bytes()[:-10])
-    refused(path, "is not a valid npz file")
-
-
-def test_a_short_stream_with_a_valid_checksum_is_refused(path):
+def test_a_short_stream_with_a_valid_checksum_is_refused(path, refused):
     # Else the rest of the array would be whatever the memory held before.
     short, whole = npy(np.zeros(1000))[:900], npy(np.zeros(1000))
     archive(path, [("logits.npy", short)], zipfile.ZIP_DEFLATED)
@@ -309,7 +282,7 @@ def test_a_short_stream_with_a_valid_checksum_is_refused(path):
     refused(path, "is not a valid npz file: member logits: it ends after 772 of 8000 bytes")
 
 
-def test_booleans_other_than_0_and_1_are_refused(path):
+def test_booleans_other_than_0_and_1_are_refused(path, refused):
     data = npy(np.array([2, 1], dtype="u1"), dtype=(b"'|u1'", b"'|b1'"))
     archive(path, [("logits.npy", data)])
     refused(path, "bool array holds bytes other than 0 and 1")

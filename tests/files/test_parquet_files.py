@@ -9,13 +9,6 @@ from calibrant import files
 from calibrant.files import parquet_headers
 
 
-def refused(path, words, requested=("logits",), **limits):
-    with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(requested), **limits)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def zigzag(value):
     """An integer in the compact encoding of Thrift."""
     value, out = value << 1, b""
@@ -59,55 +52,42 @@ def test_numbered_columns_become_one_array_in_the_order_of_their_numbers(path):
     columns = {f"logits_{i}": [float(i), i + 0.5] for i in reversed(range(11))}
     pq.write_table(pa.table({**columns, "labels": [0, 1]}), path)
     assert files.names(path) == ["logits", "labels"]
-    read = files.read(path, ["logits", "labels"])
+    read = files.read(path, ["logits", "labels", "logits_1"])
     np.testing.assert_array_equal(read["logits"], [np.arange(11), np.arange(11) + 0.5])
     np.testing.assert_array_equal(read["labels"], [0, 1])
+    np.testing.assert_array_equal(read["logits_1"], [1, 1.5])
 
 
-def test_a_numbered_column_can_be_read_by_its_own_name(path):
-    pq.write_table(pa.table({"logits_0": [1.0, 2.0], "logits_1": [3.0, 4.0]}), path)
-    np.testing.assert_array_equal(files.read(path, ["logits_1"])["logits_1"], [3, 4])
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (["logits_0", "logits_2"], "'logits_1' is missing, though 'logits_2' .* number .* from 0"),
+        (["logits_1", "logits_2"], "column 'logits_0' is missing"),
+        (["logits", "logits_0"], "has columns 'logits' and 'logits_0'; drop one"),
+        (["logits", "logits"], "column 'logits' appears 2 times"),
+    ],
+)
+def test_gaps_and_ambiguous_names_are_refused(path, refused, columns, words):
+    pq.write_table(pa.table([pa.array([1.0]), pa.array([2.0])], names=columns), path)
+    refused(path, words)
 
 
-def test_a_gap_in_the_numbers_names_the_missing_column(path):
-    pq.write_table(pa.table({"logits_0": [1.0], "logits_2": [1.0]}), path)
-    refused(path, "column 'logits_1' is missing, though 'logits_2' is there; number .* from 0")
-    pq.write_table(pa.table({"logits_1": [1.0], "logits_2": [1.0]}), path)
-    refused(path, "column 'logits_0' is missing")
-
-
-def test_ambiguous_names_are_refused(path):
-    pq.write_table(pa.table({"logits": [1.0], "logits_0": [1.0]}), path)
-    refused(path, "has columns 'logits' and 'logits_0'; drop one")
-    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["logits", "logits"]), path)
-    refused(path, "column 'logits' appears 2 times")
-
-
-def test_names_that_pyarrow_would_read_together_are_refused(path):
+def test_names_that_pyarrow_would_read_together_are_refused(path, refused):
     pq.write_table(pa.table({"logits": [1.0], "logits.x": [[1.0] * 9]}), path)
     refused(path, "'logits' and 'logits.x' are ambiguous")
     refused(path, "'logits' and 'logits.x' are ambiguous", requested=["logits.x"])
 
 
-def test_a_missing_name_lists_what_is_there(path):
-    pq.write_table(pa.table({"logits_0": [1.0], "logits_1": [1.0], "y": [1]}), path)
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["labels"])
-
-
-def test_nulls_are_counted(path):
-    pq.write_table(pa.table({"labels": [1, None, 2, None]}), path, row_group_size=2)
-    refused(path, "column 'labels' has 2 null values; fill them or drop", requested=["labels"])
-
-
-@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 2)], ids=str)
-@pytest.mark.parametrize("rows", [[[1, 2], None], [[1, 2], [3, None]]])
-def test_nulls_in_lists_are_counted(path, kind, rows):
-    pq.write_table(pa.table({"logits": pa.array(rows, type=kind)}), path)
-    refused(path, "column 'logits' has 1 null values")
+@pytest.mark.parametrize("rows", [[[1, 2], None, None], [[1, 2], [3, None], [None, 4]]])
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 2), "numbers"])
+def test_nulls_are_counted(path, refused, kind, rows):
+    column = [1, None, None] if kind == "numbers" else pa.array(rows, type=kind)
+    pq.write_table(pa.table({"logits": column}), path, row_group_size=2)
+    refused(path, "column 'logits' has 2 null values; fill them or drop")
 
 
 @pytest.mark.parametrize("row_group_size", [1, 2, 100])
-def test_ragged_lists_name_the_row_and_both_lengths(path, row_group_size):
+def test_ragged_lists_name_the_row_and_both_lengths(path, refused, row_group_size):
     table = pa.table({"logits": [[1.0, 2.0], [3.0, 4.0], [5.0]]})
     pq.write_table(table, path, row_group_size=row_group_size)
     refused(path, "column 'logits' has lists of different lengths: row 0 has 2, row 2 has 1")
@@ -126,12 +106,12 @@ def test_ragged_lists_name_the_row_and_both_lengths(path, row_group_size):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_columns_that_are_not_numeric_name_their_type(path, values, words):
+def test_columns_that_are_not_numeric_name_their_type(path, refused, values, words):
     pq.write_table(pa.table({"logits": values}), path)
     refused(path, f"column 'logits' has type {words}.*; expected numbers")
 
 
-def test_numbered_columns_of_lists_are_refused(path):
+def test_numbered_columns_of_lists_are_refused(path, refused):
     pq.write_table(pa.table({"logits_0": [[1.0]], "logits_1": [[1.0]]}), path)
     refused(path, "numbered column 'logits_0' holds lists")
 
@@ -143,26 +123,17 @@ def test_files_are_written_with_lists_of_fixed_length(path):
     assert schema.field("labels").type == pa.int64()
 
 
-def test_a_flipped_bit_fails_the_page_checksum(path):
-    rng = np.random.default_rng(0)
-    files.write(path, {"logits": rng.normal(size=(1000, 3))})
-    data = bytearray(path.read_bytes())
-    data[5000] ^= 1
-    path.write_bytes(data)
-    refused(path, "page checksum failed in row group 0: file is damaged")
-
-
-def test_the_damaged_row_group_is_named(path):
+def test_the_damaged_row_group_is_named(path, refused):
     table = pa.table({"logits": np.random.default_rng(0).normal(size=3000)})
     pq.write_table(table, path, write_page_checksum=True, row_group_size=1000)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    refused(path, "page checksum failed in row group 1")
+    refused(path, "page checksum failed in row group 1: file is damaged")
 
 
 @pytest.mark.parametrize("data", [b"", b"PA", b"PAR1 and more", b"PK\x03\x04" * 9])
-def test_a_file_without_the_last_4_bytes_is_refused(path, data):
+def test_a_file_without_the_last_4_bytes_is_refused(path, refused, data):
     path.write_bytes(data)
     words = r"not a valid parquet file: .* \(last 4 bytes are not PAR1\)"
     refused(path, words)
@@ -171,15 +142,9 @@ def test_a_file_without_the_last_4_bytes_is_refused(path, data):
 
 
 @pytest.mark.parametrize("data", [b"PAR1", b"PAR1PAR1", b"PAR1" + b"\xff" * 8 + b"PAR1"])
-def test_a_file_without_a_footer_is_refused(path, data):
+def test_a_file_without_a_footer_is_refused(path, refused, data):
     path.write_bytes(data)
     refused(path, "not a valid parquet file")
-
-
-def test_a_truncated_file_is_refused(path):
-    files.write(path, {"logits": np.eye(3)})
-    path.write_bytes(path.read_bytes()[:-1])
-    refused(path, r"last 4 bytes are not PAR1")
 
 
 @pytest.fixture
@@ -190,7 +155,7 @@ def _small_is_4_megabytes(monkeypatch):
 @pytest.mark.parametrize("kind", ["list", "fixed", "numbers"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.usefixtures("_small_is_4_megabytes")
-def test_a_decompression_bomb_is_refused_and_read_on_request(path, kind, version):
+def test_a_decompression_bomb_is_refused_and_read_on_request(path, refused, kind, version):
     # A million zeros take a few kB, and the footer calls that their uncompressed size.
     table = pa.table({"logits": lists(17, 2**16, kind)})
     pq.write_table(table, path, data_page_version=version, compression="zstd")
@@ -202,7 +167,7 @@ def test_a_decompression_bomb_is_refused_and_read_on_request(path, kind, version
 
 @pytest.mark.parametrize("kind", ["list", "fixed"])
 @pytest.mark.usefixtures("_small_is_4_megabytes")
-def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
+def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, refused, kind):
     pq.write_table(pa.table({"logits": lists(1, 2**21, kind)}), path)
     data = path.read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -213,7 +178,7 @@ def test_a_bomb_whose_footer_understates_its_lists_is_refused(path, kind):
     refused(path, r"declares 8.0 MB")
 
 
-def test_the_limit_on_bytes_holds_for_all_columns_together(path):
+def test_the_limit_on_bytes_holds_for_all_columns_together(path, refused):
     files.write(path, {"logits": np.zeros((100, 3)), "labels": np.zeros(100)})
     assert files.read(path, ["logits", "labels"], max_bytes=3200)
     refused(

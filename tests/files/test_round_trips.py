@@ -9,23 +9,8 @@ from hypothesis.extra import numpy as hnp
 from calibrant import files
 
 SUFFIXES = list(files.FORMATS)
-DTYPES = [
-    "f2",
-    "f4",
-    "f8",
-    "i1",
-    "i2",
-    "i4",
-    "i8",
-    "u1",
-    "u2",
-    "u4",
-    "u8",
-    "?",
-    ">f4",
-    ">i8",
-    ">f2",
-]
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+DTYPES += [">f4", ">i8", ">f2"]
 
 
 def same(read, written, suffix):
@@ -67,30 +52,15 @@ def test_the_layout_in_memory_does_not_matter(tmp_path, suffix, layout):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_only_the_requested_arrays_are_returned(tmp_path, suffix):
-    path = tmp_path / f"a{suffix}"
-    files.write(path, {"logits": np.eye(3), "labels": np.arange(3)})
-    assert list(files.read(path, ["labels"])) == ["labels"]
-    assert files.read(path, []) == {}
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_empty_arrays_are_restored(tmp_path, suffix):
-    path = tmp_path / f"a{suffix}"
-    files.write(path, {"logits": np.empty((0, 3)), "labels": np.empty(0)})
-    read = files.read(path, ["logits", "labels"])
-    assert read["logits"].shape == (0, 3)
-    assert read["labels"].shape == (0,)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_non_finite_numbers_are_restored(tmp_path, suffix):
+def test_only_the_requested_arrays_are_returned_with_every_special_number(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     array = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, sys.float_info.max])
-    files.write(path, {"logits": array})
-    read = files.read(path, ["logits"])["logits"]
-    same(read, array, suffix)
-    assert np.signbit(read[3])
+    files.write(path, {"logits": np.eye(6), "labels": array})
+    read = files.read(path, ["labels"])
+    assert list(read) == ["labels"]
+    same(read["labels"], array, suffix)
+    assert np.signbit(read["labels"][3])
+    assert files.read(path, []) == {}
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
@@ -103,16 +73,9 @@ def test_archives_store_any_number_of_dimensions(tmp_path, suffix, shape):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_capital_suffix_is_known(tmp_path, suffix):
-    path = tmp_path / f"a{suffix.upper()}"
-    files.write(path, {"labels": np.arange(3)})
-    np.testing.assert_array_equal(files.read(path, ["labels"])["labels"], [0, 1, 2])
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("name", ["file", "args", "a,b", 'a "quoted" name', "a.b", "été", "run_7"])
 def test_unusual_names_are_restored(tmp_path, suffix, name):
-    path = tmp_path / f"a{suffix}"
+    path = tmp_path / f"a{suffix.upper()}"
     files.write(path, {name: np.arange(3)})
     assert files.names(path) == [name]
     np.testing.assert_array_equal(files.read(path, [name])[name], [0, 1, 2])

@@ -14,13 +14,6 @@ def path(tmp_path):
     return tmp_path / "a.safetensors"
 
 
-def refused(path, words, requested=("logits",), **limits):
-    with pytest.raises(ValueError, match=words) as caught:
-        files.read(path, list(requested), **limits)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def by_hand(path, header, data=b""):
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -39,43 +32,32 @@ def test_bfloat16_is_read_as_float32(path):
 @pytest.mark.parametrize(
     ("dtype", "name"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.complex64, "C64")]
 )
-def test_unsupported_dtypes_are_named(path, dtype, name):
+def test_unsupported_dtypes_are_named(path, refused, dtype, name):
     save_file({"logits": torch.ones(3).to(dtype), "labels": torch.arange(3)}, path)
     refused(path, f"tensor 'logits' has dtype {name}, which is not supported; expected one of F64")
     assert files.read(path, ["labels"])["labels"].tolist() == [0, 1, 2]
 
 
-def test_a_missing_name_lists_what_is_there(path):
-    files.write(path, {"logits": np.eye(2), "y": np.arange(2)})
-    refused(path, r"has no 'labels'; it holds \['logits', 'y'\]", requested=["labels"])
-
-
 @pytest.mark.parametrize("data", [b"", b"abc", b"\xff" * 100, b"PK\x03\x04" * 9])
-def test_a_file_of_another_kind_is_refused(path, data):
+def test_a_file_of_another_kind_is_refused(path, refused, data):
     path.write_bytes(data)
     refused(path, "is not a valid safetensors file: ")
     with pytest.raises(ValueError, match="is not a valid safetensors file: "):
         files.names(path)
 
 
-def test_a_truncated_file_is_refused(path):
-    files.write(path, {"logits": np.eye(3)})
-    path.write_bytes(path.read_bytes()[:-1])
-    refused(path, "is not a valid safetensors file: ")
-
-
 @pytest.mark.parametrize("shape", [[10**12], [2**62, 4], [3]])
-def test_a_header_with_a_wrong_size_is_refused(path, shape):
+def test_a_header_with_a_wrong_size_is_refused(path, refused, shape):
     by_hand(path, {"logits": {"dtype": "F64", "shape": shape, "data_offsets": [0, 16]}}, bytes(16))
     refused(path, "is not a valid safetensors file: ")
 
 
-def test_booleans_other_than_0_and_1_are_refused(path):
+def test_booleans_other_than_0_and_1_are_refused(path, refused):
     by_hand(path, {"logits": {"dtype": "BOOL", "shape": [2], "data_offsets": [0, 2]}}, b"\1\2")
     refused(path, "bool array holds bytes other than 0 and 1")
 
 
-def test_the_limit_on_bytes_holds(path):
+def test_the_limit_on_bytes_holds(path, refused):
     files.write(path, {"logits": np.zeros(1000)})
     refused(path, "tensor logits declares 7.8 kB, more than 1000 bytes", max_bytes=1000)
 

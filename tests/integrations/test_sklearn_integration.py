@@ -11,10 +11,9 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -59,15 +58,25 @@ def test_passes_the_checks_of_scikit_learn(name):
     assert sum(each["status"] == "passed" for each in found) > 50
 
 
-@pytest.mark.parametrize("classes", [2, 4])
+def with_masks(logits):
+    """Mask every third row's lower half of the classes."""
+    lower = logits < np.median(logits, 1, keepdims=True)
+    return np.where(lower & (np.arange(len(logits)) % 3 == 0)[:, None], -np.inf, logits)
+
+
+@pytest.mark.parametrize(("classes", "masked"), [(2, False), (4, False), (4, True)])
 @pytest.mark.parametrize("method", CALIBRATORS)
-def test_probabilities_are_those_of_the_calibrator(method, classes):
+def test_probabilities_are_those_of_the_calibrator(method, classes, masked):
     logits, labels = scores(classes)
+    new = scores(classes, seed=1)[0]
+    if masked:
+        logits, new = with_masks(logits), with_masks(new)
+        labels = np.where(np.arange(len(labels)) % 3 == 0, logits.argmax(1), labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = CALIBRATORS[method].fit(Predictions(logits, labels))
         found = PosthocCalibrator(method).fit(logits, labels)
-    new = scores(classes, seed=1)[0]
+    assert (found.predict_proba(new)[new == -np.inf] == 0).all()
     np.testing.assert_allclose(found.predict_log_proba(new), expected(new), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found.predict_proba(new).sum(1), 1)
     np.testing.assert_array_equal(found.predict(new), found.predict_proba(new).argmax(1))
@@ -96,6 +105,8 @@ def test_labels_may_be_text_and_classes_may_be_absent():
     found = PosthocCalibrator().fit(logits, names[labels])
     assert found.classes_.tolist() == names.tolist()
     assert set(found.predict(logits)) == set(names)
+    copy = pickle.loads(pickle.dumps(found))  # noqa: S301, our own bytes
+    np.testing.assert_allclose(copy.predict_proba(logits), found.predict_proba(logits), atol=1e-12)
     two = labels < 2
     with pytest.raises(ValueError, match="X has 3 columns of logits for 2 classes"):
         PosthocCalibrator().fit(logits[two], names[labels[two]])
@@ -189,13 +200,6 @@ def test_folds_and_responses_can_be_chosen():
     assert CalibratedClassifier().fit(x, y).response_ == "decision_function"
 
 
-def test_copies_and_pickles_predict_the_same():
-    logits, labels = scores(3)
-    found = PosthocCalibrator().fit(logits, labels)
-    copy = pickle.loads(pickle.dumps(found))  # noqa: S301, our own bytes
-    np.testing.assert_allclose(copy.predict_proba(logits), found.predict_proba(logits), atol=1e-12)
-
-
 X, Y = scores(3, 60)
 REFUSED = {
     "method": (lambda: PosthocCalibrator("temprature").fit(X, Y), "no calibrator 'temprature'"),
@@ -208,9 +212,12 @@ REFUSED = {
         "response must be auto or one of decision_function, predict_proba, got 'score'",
     ),
     "no scores": (
-        lambda: CalibratedClassifier(NearestCentroid(), response="decision_function2").fit(X, Y),
-        "response must be",
+        lambda: CalibratedClassifier(Perceptron(), response="predict_proba").fit(X, Y),
+        "Perceptron has no predict_proba",
     ),
+    "NaN": (lambda: PosthocCalibrator().fit(X * np.nan, Y), "NaN"),
+    "inf": (lambda: PosthocCalibrator().fit(X + np.inf, Y), "inf"),
+    "-inf": (lambda: PosthocCalibrator(kind="features").fit(X - np.inf, Y), "inf"),
     "pairs": (
         lambda: CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(*scores(4, 90)),
         "6 columns of logits for 4 classes",

@@ -2,7 +2,9 @@
 
 import math
 import sys
+from functools import partial
 
+import loss_batches
 import pytest
 import torch
 from torch.nn import functional
@@ -10,14 +12,12 @@ from torch.testing import assert_close
 
 from calibrant import losses
 from calibrant.losses import cross_entropy
+from calibrant.shapes import flatten_dense
 
 N, K = 7, 4
 
 
-def batch(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(N, K, generator=generator, dtype=torch.float64)
-    return logits, torch.randint(K, (N,), generator=generator)
+batch = partial(loss_batches.batch, N, K, scale=3.0)
 
 
 def softmax(z):
@@ -30,7 +30,7 @@ def log_sigmoid(x):
 
 
 def by_loop(formula, seed=0):
-    logits, labels = batch(seed)
+    logits, labels = batch(seed=seed)
     examples = zip(logits.tolist(), labels.tolist(), strict=True)
     return torch.tensor([formula(z, softmax(z), y) for z, y in examples], dtype=torch.float64)
 
@@ -102,7 +102,7 @@ def test_equals_a_loop(name):
     known = sorted(losses.LOSSES, key=len, reverse=True)
     loss = next(losses.LOSSES[title] for title in known if name.startswith(title))
     for seed in (0, 1):
-        assert_close(loss(*batch(seed), **settings), by_loop(formula, seed))
+        assert_close(loss(*batch(seed=seed), **settings), by_loop(formula, seed))
 
 
 def test_cross_entropy_and_label_smoothing_are_those_of_torch():
@@ -116,6 +116,16 @@ def test_cross_entropy_and_label_smoothing_are_those_of_torch():
                 logits, labels, reduction="none", label_smoothing=alpha
             )
             assert_close(losses.label_smoothing(logits, labels, alpha=alpha), smooth)
+
+
+def test_cross_entropy_of_pixels_is_that_of_torch_and_stays_on_its_device():
+    logits, labels = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.randint(3, (2, 4, 5))
+    labels[0, :2] = 255
+    flat, flat_labels, _ = flatten_dense(logits, labels, ignore_index=255)
+    expected = functional.cross_entropy(logits, labels, ignore_index=255)
+    assert_close(cross_entropy(flat, flat_labels).mean(), expected)
+    for part in flatten_dense(logits.to("meta"), labels.to("meta"), ignore_index=None):
+        assert part.device.type == "meta"
 
 
 def test_the_gradient_of_acls_treats_the_largest_logit_as_constant():

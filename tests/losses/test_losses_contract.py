@@ -7,75 +7,54 @@ from itertools import product
 
 import pytest
 import torch
-from on_gpu import OnGpu
+from loss_batches import OnGpu, batch
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-import calibrant.losses
-from calibrant.losses import (
-    LOSSES,
-    acls,
-    cals,
-    cpc,
-    dece,
-    dual_focal,
-    entropy,
-    flsd,
-    focal,
-    inverse_focal,
-    label_smoothing,
-    logit_norm,
-    margin_smoothing,
-    mmce,
-    sece,
-    weighted_mmce,
-)
+from calibrant import losses
+from calibrant.losses import LOSSES
 
 STATISTICS = {"mmce", "weighted_mmce", "dca", "mdca", "dece", "sece"}
 CASES = {
     **LOSSES,
-    "label_smoothing_others": partial(label_smoothing, alpha=0.3, form="public_code"),
-    "focal_zero": partial(focal, gamma=0),
-    "focal_sharp": partial(focal, gamma=0.5),
-    "focal_very_sharp": partial(focal, gamma=0.01),
-    "focal_blunt": partial(focal, gamma=30.0),
-    "focal_detached": partial(focal, gamma=0.5, detach_weight=True),
-    "flsd_lambert": partial(flsd, rule="lambert", thresholds=(0.1, 0.25, 0.5)),
-    "dual_focal_sharp": partial(dual_focal, gamma=0.5),
-    "dual_focal_very_sharp": partial(dual_focal, gamma=0.01),
-    "inverse_focal_sharp": partial(inverse_focal, gamma=0.01),
-    "entropy_mean": partial(entropy, alpha=2.0, form="public_code"),
-    "logit_norm_1.5": partial(logit_norm, norm=1.5),
-    "logit_norm_2": partial(logit_norm, norm=2),
-    "logit_norm_50": partial(logit_norm, norm=50),
-    "logit_norm_inf": partial(logit_norm, norm=math.inf),
-    "margin_smoothing_narrow": partial(margin_smoothing, margin=0.3),
-    "cals_phr": partial(cals, margin=0.5, multipliers=0.7, rho=1.3),
-    "cals_p2": partial(cals, margin=0.5, multipliers=0.7, rho=1.3, penalty="p2"),
-    "cals_p3": partial(cals, margin=0.5, multipliers=0.7, rho=9.0, penalty="p3"),
-    "cals_plain": partial(cals, margin=0.0, multipliers=0.7, normalize=False),
-    "acls_narrow": partial(acls, margin=0.2, alpha=1.0, rest=1.0),
-    "cpc_code": partial(cpc, discrimination=2.0, form="public_code"),
-    "mmce_squared": partial(mmce, form="public_code"),
-    "mmce_narrow": partial(mmce, width=0.01),
-    "weighted_mmce_code": partial(weighted_mmce, form="public_code"),
-    "dece_code": partial(dece, form="public_code", bins=5, bin_temperature=0.1, rank_scale=3.0),
-    "dece_one_bin": partial(dece, bins=1),
-    "sece_wide": partial(sece, bandwidth=0.2),
-    "sece_squared": partial(sece, bandwidth=0.2, power=2.0),
-    "sece_leave_one_out": partial(sece, form="leave_one_out", bandwidth=0.05),
-    "sece_grid": partial(sece, form="grid", bandwidth=0.1, power=2.0),
+    "label_smoothing_others": partial(losses.label_smoothing, alpha=0.3, form="public_code"),
+    "focal_zero": partial(losses.focal, gamma=0),
+    "focal_sharp": partial(losses.focal, gamma=0.5),
+    "focal_very_sharp": partial(losses.focal, gamma=0.01),
+    "focal_blunt": partial(losses.focal, gamma=30.0),
+    "focal_detached": partial(losses.focal, gamma=0.5, detach_weight=True),
+    "flsd_lambert": partial(losses.flsd, rule="lambert", thresholds=(0.1, 0.25, 0.5)),
+    "dual_focal_sharp": partial(losses.dual_focal, gamma=0.5),
+    "dual_focal_very_sharp": partial(losses.dual_focal, gamma=0.01),
+    "inverse_focal_sharp": partial(losses.inverse_focal, gamma=0.01),
+    "entropy_mean": partial(losses.entropy, alpha=2.0, form="public_code"),
+    "logit_norm_1.5": partial(losses.logit_norm, norm=1.5),
+    "logit_norm_2": partial(losses.logit_norm, norm=2),
+    "logit_norm_50": partial(losses.logit_norm, norm=50),
+    "logit_norm_inf": partial(losses.logit_norm, norm=math.inf),
+    "margin_smoothing_narrow": partial(losses.margin_smoothing, margin=0.3),
+    "cals_phr": partial(losses.cals, margin=0.5, multipliers=0.7, rho=1.3),
+    "cals_p2": partial(losses.cals, margin=0.5, multipliers=0.7, rho=1.3, penalty="p2"),
+    "cals_p3": partial(losses.cals, margin=0.5, multipliers=0.7, rho=9.0, penalty="p3"),
+    "cals_plain": partial(losses.cals, margin=0.0, multipliers=0.7, normalize=False),
+    "acls_narrow": partial(losses.acls, margin=0.2, alpha=1.0, rest=1.0),
+    "cpc_code": partial(losses.cpc, discrimination=2.0, form="public_code"),
+    "mmce_squared": partial(losses.mmce, form="public_code"),
+    "mmce_narrow": partial(losses.mmce, width=0.01),
+    "weighted_mmce_code": partial(losses.weighted_mmce, form="public_code"),
+    "dece_code": partial(
+        losses.dece, form="public_code", bins=5, bin_temperature=0.1, rank_scale=3.0
+    ),
+    "dece_one_bin": partial(losses.dece, bins=1),
+    "sece_wide": partial(losses.sece, bandwidth=0.2),
+    "sece_squared": partial(losses.sece, bandwidth=0.2, power=2.0),
+    "sece_leave_one_out": partial(losses.sece, form="leave_one_out", bandwidth=0.05),
+    "sece_grid": partial(losses.sece, form="grid", bandwidth=0.1, power=2.0),
 }
 # With a detached factor: finite differences disagree by design.
 DETACHED = {"focal_detached", "acls", "acls_narrow"}
 NOT_INVARIANT = {name for name in CASES if name.startswith(("logit_norm", "acls"))}
 every = pytest.mark.parametrize("name", CASES)
-
-
-def batch(n=12, k=4, seed=0, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    return logits.to(dtype), torch.randint(k, (n,), generator=generator)
 
 
 def is_statistic(name):
@@ -254,5 +233,5 @@ def test_every_loss_is_documented_and_public(name):
     settings = list(inspect.signature(LOSSES[name]).parameters.values())[2:]
     assert all(setting.kind is setting.KEYWORD_ONLY for setting in settings)
     assert all(setting.default is not setting.empty for setting in settings)
-    assert name in calibrant.losses.__all__
-    assert all(hasattr(calibrant.losses, name) for name in calibrant.losses.__all__)
+    assert name in losses.__all__
+    assert all(hasattr(losses, name) for name in losses.__all__)

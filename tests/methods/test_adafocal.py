@@ -89,21 +89,3 @@ def test_the_choice_of_the_bin_has_no_gradient():
     fixed = logits.detach().clone().requires_grad_()
     losses.focal(fixed, labels, gamma=1.0).sum().backward()
     torch.testing.assert_close(logits.grad, fixed.grad)
-
-
-def test_a_state_is_loaded_and_invalid_settings_and_states_raise():
-    method = methods.build("adafocal", classes=2, bins=2)
-    method.after_epoch(predictions([0.6, 0.9], [0, 1]))
-    other = methods.build("adafocal", classes=2, bins=2)
-    other.load_state_dict(method.state_dict())
-    assert torch.equal(loss_of(other, [0.2, 0.7]), loss_of(method, [0.2, 0.7]))
-    with pytest.raises(ValueError, match=r"gamma must have shape \(3,\), got \(2,\)"):
-        methods.build("adafocal", classes=2, bins=3).load_state_dict(method.state_dict())
-    with pytest.raises(ValueError, match="not a state of AdaFocal"):
-        other.load_state_dict({})
-    with pytest.raises(ValueError, match=r"edges must have shape \(1,\), got \(4,\)"):
-        other.load_state_dict({**method.state_dict(), "edges": torch.zeros(4)})
-    with pytest.raises(ValueError, match="predictions must have the 3 classes of the method, got"):
-        methods.build("adafocal", classes=3).after_epoch(predictions([0.6, 0.9], [0, 1]))
-    with pytest.raises(ValueError, match="least must be finite and at most"):
-        methods.build("adafocal", classes=2, least=0.5)

@@ -94,29 +94,7 @@ def test_the_weight_follows_its_schedule_up_to_its_bound(settings, expected):
     assert found == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["cals_hr", "margin_smoothing"])
-def test_a_state_is_loaded_and_one_of_another_shape_raises(name):
-    settings = {"schedule": "add", "change": 0.1} if name == "margin_smoothing" else {"margin": 1.0}
-    method = methods.build(name, classes=3, **settings)
-    for scale in (1.0, 3.0, 9.0):
-        method.after_epoch(val(TOY * scale))
-    other = methods.build(name, classes=3, **settings)
-    other.load_state_dict(method.state_dict())
-    assert other.after_epoch(val()) == method.after_epoch(val())
-    with pytest.raises(ValueError, match=r"alpha must have shape \(4,\), got \(3,\)"):
-        methods.build(name, classes=4, **settings).load_state_dict(method.state_dict())
-    with pytest.raises(ValueError, match="not a state of"):
-        other.load_state_dict({"alpha": method.alpha})
-
-
-def test_invalid_states_validation_data_and_schedules_raise():
-    method = methods.build("cals_hr", classes=3)
-    with pytest.raises(ValueError, match=r"scores must have shape \(3,\), got \(4,\)"):
-        method.load_state_dict({**method.state_dict(), "scores": torch.ones(4)})
-    with pytest.raises(ValueError, match="must have the 3 classes of the method, got 4"):
-        method.after_epoch(val(torch.zeros(2, 4)))
-    with pytest.raises(ValueError, match="needs a change above 0"):
-        methods.build("margin_smoothing", classes=3, schedule="multiply")
+def test_validation_probabilities_of_zero_raise():
     zero_probs = Predictions.from_probs(torch.eye(3), torch.arange(3))
     for name in ("cals_alm", "cals_hr"):
         with pytest.raises(ValueError, match="validation logits must be finite to have margins"):

@@ -1,25 +1,22 @@
 """Label smoothing learnt on held-out data: three forms, their bounds, side effects."""
 
-from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
+import meta_batches
 import pytest
 import torch
+from meta_batches import K
 from torch import nn
 
-from calibrant import Predictions, data, losses, methods, models
+from calibrant import Predictions, losses, methods
 from calibrant.data import Batch
-from calibrant.training import Recipe, train
 
-K, D = 3, 5
+D = 5
 FORMS = ("scalar", "class", "matrix")
 
 
-def batch_of(n: int, seed: int) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(n, D, generator=generator, dtype=torch.float64)
-    labels = (inputs[:, :K] + torch.randn(n, K, generator=generator)).argmax(1)
-    return Batch(inputs, labels, torch.arange(n))
+batch_of = partial(meta_batches.batch_of, width=D)
 
 
 def head() -> nn.Linear:
@@ -127,18 +124,6 @@ def test_an_overconfident_model_gets_more_smoothing_within_its_bounds(form):
     assert method.targets(torch.arange(K)).diagonal().min() >= 0.5 - 1e-12
 
 
-def test_held_out_data_update_neither_weights_nor_batch_norm():
-    splits = data.load("digits", 0, limit=200).with_meta(0.3, seed=0)
-    wrong = replace(splits.meta, labels=(splits.meta.labels + 1) % splits.classes)
-    found = []
-    for each in (splits, replace(splits, meta=wrong)):
-        model = models.build("small_cnn", classes=10, shape=splits.shape, width=0.1)
-        method = methods.build("meta_smoothing", classes=10, every=1, meta_lr=0.0)
-        train(model, method, each, Recipe(epochs=1, batch=50, lr=0.1))
-        found.append(model.state_dict())
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
 def test_the_lookahead_step_does_not_depend_on_the_size_of_the_batch():
     once = batch_of(20, 0)
     twice = Batch(once.inputs.repeat(2, 1), once.labels.repeat(2), torch.arange(40))
@@ -149,36 +134,3 @@ def test_the_lookahead_step_does_not_depend_on_the_size_of_the_batch():
         method.loss(head(), batch)
         grads.append(method.smoothing.grad)
     torch.testing.assert_close(*grads)
-
-
-def test_a_state_is_resumed_and_one_of_another_form_raises(as_a_user_runs_it):
-    one, other = learnt(made(form="matrix"), head(), steps=3), made(form="matrix")
-    other.load_state_dict(one.state_dict())
-    learnt(one, head(), steps=2)
-    learnt(other, head(), steps=2)
-    assert torch.equal(one.smoothing, other.smoothing)
-    other.to(torch.device("cpu"))
-    assert torch.equal(learnt(one, head()).smoothing, learnt(other, head()).smoothing)
-    with pytest.raises(ValueError, match=r"smoothing must have shape \(1,\), got \(3, 3\)"):
-        made().load_state_dict(one.state_dict())
-    with pytest.raises(ValueError, match="not a state of MetaSmoothing"):
-        made().load_state_dict({})
-    with pytest.raises(ValueError, match="objective must be 'sece', got 'dece"):
-        made(form="matrix", objective="sece").load_state_dict(one.state_dict())
-    with pytest.raises(ValueError, match="predictions must have the 3 classes of the method, got"):
-        one.after_epoch(Predictions(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)))
-    with pytest.raises(ValueError, match=r"form must be one of \['scalar', 'class', 'matrix'\]"):
-        made(form="row")
-
-
-def test_a_state_is_a_copy_that_further_training_does_not_change():
-    method = made()
-    set_to(method, 0.2)
-    learnt(method, head(), steps=3)
-    state = method.state_dict()
-    before = deepcopy(state)
-    learnt(method, head(), steps=3)
-    for name in ("smoothing", "optimizer"):
-        torch.testing.assert_close(state[name], before[name], rtol=0, atol=0)
-        with pytest.raises(AssertionError):
-            torch.testing.assert_close(method.state_dict()[name], before[name], rtol=0, atol=0)

@@ -66,14 +66,6 @@ def test_sums_are_exact_across_chunks():
         )
 
 
-def test_weights_count_as_repeats():
-    p = sample()
-    counts = np.random.default_rng(0).integers(0, 3, len(p))
-    weighted = metrics.per_class_ece(p.reweighted(counts))
-    repeated = metrics.per_class_ece(p.take(np.repeat(np.arange(len(p)), counts)))
-    np.testing.assert_allclose(weighted, repeated, atol=1e-12)
-
-
 def test_adaptive_equals_the_top_label_error_of_each_class():
     p = sample()
     found = metrics.per_class_ece(p, adaptive=True)

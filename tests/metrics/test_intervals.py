@@ -1,7 +1,6 @@
 """Error bars: repeatable, of the right width, and paired where two models are compared."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +8,13 @@ from scipy import stats
 
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
-from calibrant.metrics.resampling.draws import draws_of, resampler
+from calibrant.metrics.resampling.draws import draws_of
 
 WAVY = SYNTHETIC["wavy"].sample(400, seed=0).predictions
+
+
+def in_groups(size):
+    return Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // size)
 
 
 def test_the_seed_repeats_and_another_differs():
@@ -37,29 +40,11 @@ def test_percentile_and_basic_are_mirror_images():
     assert basic.high == pytest.approx(2 * percentile.value - percentile.low)
 
 
-def test_bca_agrees_with_scipy_on_a_skewed_mean():
-    values = -WAVY.example_stats.label_log_prob.numpy()
-    ours = metrics.interval(metrics.nll, WAVY, resamples=4000, method="bca")
-    theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(0)
-    ).confidence_interval
-    width = theirs.high - theirs.low
-    assert ours.low == pytest.approx(theirs.low, abs=0.06 * width)
-    assert ours.high == pytest.approx(theirs.high, abs=0.06 * width)
-
-
 def test_bca_of_a_rate_counts_half_of_the_ties():
     # Values and draws of one half, symmetric: without a bias, the interval is symmetric as well.
     even = Predictions([[1.0, 0.0]] * 10, [0, 1] * 5)
     found = metrics.interval(metrics.accuracy, even, resamples=4000, method="bca")
     assert found.low + found.high == pytest.approx(1, abs=1e-9)
-
-
-@pytest.mark.parametrize("metric", [metrics.ece, partial(metrics.ece, bins=7), metrics.smece])
-def test_reweighting_equals_drawing_the_examples(metric):
-    fast, slow = resampler(metric, WAVY), resampler(lambda p: metric(p), WAVY)
-    for counts in draws_of(WAVY, 20, seed=0):
-        assert fast(counts) == pytest.approx(slow(counts), abs=1e-9)
 
 
 @pytest.mark.slow
@@ -121,8 +106,7 @@ def test_bca_corrects_for_skewness():
 
 
 def test_groups_are_resampled_as_a_whole():
-    p = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 40)
-    for counts in draws_of(p, 20, seed=0):
+    for counts in draws_of(in_groups(40), 20, seed=0):
         assert all(len(set(group)) == 1 for group in counts.reshape(10, 40).tolist())
 
 
@@ -224,25 +208,6 @@ def test_compare_of_infinite_scores_is_not_significant():
         assert metrics.compare(metrics.nll, p, p, resamples=50).p_value == 1
 
 
-def test_compare_requires_the_same_groups():
-    grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
-    with pytest.raises(ValueError, match="the same groups"):
-        metrics.compare(metrics.ece, WAVY, grouped)
-
-
-def test_resampling_requires_two_examples_or_groups():
-    with pytest.raises(ValueError, match="at least 2 examples, got 1"):
-        metrics.interval(metrics.accuracy, WAVY.take([0]))
-    one_group = Predictions(WAVY.logits, WAVY.labels, groups=np.zeros(400))
-    with pytest.raises(ValueError, match="at least 2, got 1"):
-        metrics.interval(metrics.accuracy, one_group)
-
-
-def test_compare_requires_the_same_examples():
-    with pytest.raises(ValueError, match="same examples in the same order"):
-        metrics.compare(metrics.ece, WAVY, WAVY.take(range(399, -1, -1)))
-
-
 def test_several_comparisons_are_corrected():
     others = {f"t{t}": WAVY.map(lambda z, t=t: z / t) for t in (0.7, 1.0, 1.5)}
     found = metrics.compare_many(metrics.nll, WAVY, others, resamples=200)
@@ -262,11 +227,20 @@ def test_several_comparisons_are_corrected():
         ({"level": 1.0}, "level must lie strictly between 0 and 1"),
         ({"resamples": 0}, "resamples must be an int >= 1"),
         ({"method": "normal"}, "method must be one of"),
+        ({"predictions": WAVY.take([0])}, "at least 2 examples, got 1"),
+        ({"predictions": in_groups(400)}, "at least 2, got 1"),
     ],
 )
-def test_bad_settings_are_refused(options, words):
+def test_what_cannot_be_resampled_is_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        metrics.interval(metrics.ece, WAVY, **options)
+        metrics.interval(**{"metric": metrics.ece, "predictions": WAVY, **options})
+
+
+def test_compare_requires_the_same_examples_and_groups():
+    with pytest.raises(ValueError, match="the same groups"):
+        metrics.compare(metrics.ece, WAVY, in_groups(4))
+    with pytest.raises(ValueError, match="same examples in the same order"):
+        metrics.compare(metrics.ece, WAVY, WAVY.take(range(399, -1, -1)))
 
 
 def test_summary_has_every_metric_and_prints_as_a_table():
@@ -310,7 +284,7 @@ def test_summary_has_remarks_and_a_verdict():
 
 
 def test_summary_skips_tests_that_need_independent_examples():
-    grouped = Predictions(WAVY.logits, WAVY.labels, groups=np.arange(400) // 4)
+    grouped = in_groups(4)
     assert metrics.summary(grouped, resamples=20).tests == {}
     with pytest.raises(ValueError, match="not groups"):
         metrics.consistency_test(grouped)

@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
 
+# Four examples of three classes used all over the specification.
 TOY = Predictions(
     [[4.0, 1.0, -2.0], [0.5, 2.5, 1.0], [-6.0, 3.0, 8.0], [0.2, 0.1, 0.0]], [0, 2, 2, 1]
 )
@@ -20,10 +21,17 @@ def binary(confidence, correct):
     return Predictions.from_binary(confidence, correct, kind="probs")
 
 
+@pytest.mark.filterwarnings("ignore:.*bins.*:UserWarning")
 def test_golden_values_of_the_toy_batch():
+    assert metrics.accuracy(TOY) == 0.5
     assert metrics.nll(TOY) == pytest.approx(0.7414901246, abs=1e-10)
     assert metrics.brier(TOY) == pytest.approx(0.4815451786, abs=1e-10)
     assert metrics.overconfidence(TOY) == pytest.approx(0.2617316664, abs=1e-10)
+    assert metrics.ece(TOY) == pytest.approx(0.2899133963, abs=1e-10)
+    # Each example is alone in its bin, so the largest gap is the second one's confidence.
+    assert metrics.mce(TOY) == pytest.approx(0.7361247243, abs=1e-10)
+    for width, expected in {0.01: 0.2899133963, 0.1: 0.2487733271, math.inf: 0.3281489659}.items():
+        assert metrics.sece(TOY, bandwidth=width) == pytest.approx(expected, abs=1e-9)
 
 
 def test_nll_agrees_with_scikit_learn():

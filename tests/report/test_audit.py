@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -26,8 +28,10 @@ def test_the_numbers_are_those_of_the_metrics(predictions):
     assert found.tests == expected.tests
     assert found.verdict == expected.verdict
     assert found.verdict.startswith("over-confident")
-    errors = metrics.per_class_ece(predictions)
-    assert list(found.worst_classes) == [f"class {c}" for c in np.argsort(-errors)]
+    errors = metrics.per_class_ece(predictions, bins=7)
+    worst = {f"class {c}": errors[c] for c in np.argsort(-errors)}
+    assert list(found.worst_classes) == list(worst)
+    assert found.worst_classes == pytest.approx(worst)
     assert [row[1].text for row in found.metrics_table().rows] == [
         f"{each.value:.4f}" for each in expected.metrics.values()
     ]
@@ -58,7 +62,9 @@ def test_the_page_holds_verdict_metrics_tests_diagram_and_classes(predictions, t
 
 def test_without_intervals_there_is_neither_a_verdict_nor_a_test(predictions):
     found = calibrant.audit(predictions, resamples=0)
-    assert (found.verdict, found.tests) == ("", {})
+    assert (found.verdict, found.tests, found.remarks) == ("", {}, [])
+    assert found.metrics["ece"].value == pytest.approx(metrics.ece(predictions))
+    assert np.isnan(found.metrics["ece"].low)
     assert 'class="verdict"' not in found.to_html()
     assert [column.title for column in found.metrics_table().columns] == [
         "metric", "value", "meaning",
@@ -89,3 +95,19 @@ def test_the_page_loads_alone_in_a_browser(predictions, tmp_path):
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     finally:
         browser.close()
+
+
+def test_an_audit_and_its_page_load_no_training():
+    code = """
+import sys
+from calibrant import Predictions
+from calibrant.report.audit import audit
+audit(Predictions([[2.0, 0.0]] * 40, [0, 1] * 20), resamples=20).to_html()
+print(*{name.split(".")[1] for name in sys.modules if name.startswith("calibrant.")})
+"""
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=True
+    )
+    loaded = found.stdout.decode().split()
+    assert "report" in loaded
+    assert not {"training", "methods", "models", "study", "data"} & set(loaded)

@@ -11,13 +11,11 @@ from markup import parsed
 from matplotlib import image
 
 from calibrant.metrics import BinSums
-from calibrant.report.charts.axes import Axes
+from calibrant.report.charts.axes import Axes, Scale
 from calibrant.report.charts.dots import Dot, dot_rows, scatter
 from calibrant.report.charts.heatmap import surface, table_map
-from calibrant.report.charts.histograms import stacked_bars
-from calibrant.report.charts.png import grey_png
-from calibrant.report.charts.reliability import overlay, pair
-from calibrant.report.charts.scales import Scale
+from calibrant.report.charts.reliability import histogram, overlay, pair
+from calibrant.report.sections.maps import grey_png
 
 NAN = math.nan
 # 20 examples of confidence 0.75, 10 of them right, and 4 of confidence 0.25, all right.
@@ -78,7 +76,8 @@ def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
 
 
 def test_right_answers_stand_on_wrong_ones():
-    drawn = stacked_bars([0, 30], [10, 60], highest=1.0, title="t", height=160)
+    sums = BinSums.of_confidence([0.2] * 10 + [0.8] * 90, [0.0] * 70 + [1.0] * 30, bins=2)
+    drawn = histogram(sums, highest=1.0, title="t", height=160)
     first, second = marks(drawn)
     assert [each.get("class") for each in first.findall("path")] == ["wrong"]
     wrong, right = map(corners, second.findall("path"))
@@ -151,7 +150,7 @@ def test_a_dot_has_its_interval_and_a_missing_one_is_left_out():
 def test_a_scatter_leaves_out_pairs_without_a_number():
     drawn = scatter(
         [1.0, NAN, 3.0], [1.0, 2.0, 3.0], ["a", "b", "c"], x_name="x", y_name="y", title="t",
-        shades=[0, 0.5, 1], joined=True,
+        shades=[0, 0.5, 1],
     )  # fmt: skip
     assert [each.get("data-tip") for each in marks(drawn)] == ["a", "c"]
     assert [each.find("circle").get("fill-opacity") for each in marks(drawn)] == ["0.20", "1.00"]

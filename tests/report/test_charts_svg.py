@@ -6,10 +6,8 @@ import pytest
 from markup import parsed
 
 from calibrant.report.charts import svg
-from calibrant.report.charts.axes import Axes
+from calibrant.report.charts.axes import Axes, Scale, band, curve, fit_scale, thin, tick_texts
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.paths import band, curve, thin
-from calibrant.report.charts.scales import Scale, fit_scale, tick_texts
 from calibrant.report.charts.tables import table
 
 NAN = math.nan
@@ -81,12 +79,12 @@ def test_what_is_counted_has_whole_ticks():
     [
         ([], {}, (0, 1, False)),
         ([NAN, math.inf], {}, (0, 1, False)),
-        ([2, 4], {"zero": True, "room": 0.5}, (0, 6, False)),
-        ([-2, 2], {"zero": True, "room": 0.5}, (-4, 4, False)),
-        ([5, 5], {"room": 0.1}, (4.5, 5.5, False)),
+        ([2, 4], {"zero": True}, (0, 4.24, False)),
+        ([-2, 2], {"zero": True}, (-2.24, 2.24, False)),
+        ([5, 5], {}, (4.7, 5.3, False)),
         ([0, 0], {}, (-1, 1, False)),
         ([0.01, 1], {}, (0.01 / 1.3, 1.3, True)),
-        ([0.01, 1], {"plain": True, "zero": True, "room": 0}, (0, 2, False)),
+        ([0.01, 1], {"plain": True, "zero": True}, (0, 1.06, False)),
     ],
 )
 def test_a_fitted_scale_shows_all_that_is_finite(values, options, expected):
@@ -123,7 +121,7 @@ def test_a_line_chart_says_all_numbers_of_a_place():
         Series("a", [1, 2, 3], [0.1, 0.2, NAN], [0.05, 0.2, NAN], [0.15, 0.2, NAN]),
         Series("b", [2, 3], [0.4, 0.5]),
     ]
-    root = parsed(line_chart(two, title="t", x_name="epoch"))
+    root = parsed(line_chart(two, "t", "epoch"))
     tips = [each.get("data-tip") for each in root.iter("rect")]
     assert tips == [
         "epoch 1\na: 0.1000 (0.0500 to 0.1500)",
@@ -136,7 +134,7 @@ def test_a_line_chart_says_all_numbers_of_a_place():
 
 def test_a_line_chart_of_many_places_keeps_the_last_one():
     many = Series("a", [float(at) for at in range(1000)], [1.0] * 1000)
-    root = parsed(line_chart([many], title="t", x_name="step"))
+    root = parsed(line_chart([many], "t", "step"))
     tips = [each.get("data-tip") for each in root.iter("rect")]
     assert len(tips) <= 36
     assert tips[-1].startswith("step 999")
@@ -146,7 +144,7 @@ def test_a_line_chart_of_many_places_keeps_the_last_one():
 def test_a_line_chart_of_almost_nothing_is_still_a_chart(values):
     places = [float(at) for at in range(len(values))]
     one = Series("a", places, values, values, values)
-    drawn = line_chart([one], title="t", x_name="x", guides=[0.0])
+    drawn = line_chart([one], "t", "x", guides=[0.0])
     parsed(drawn)
     assert "nan" not in drawn
     assert "inf" not in drawn

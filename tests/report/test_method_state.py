@@ -5,8 +5,8 @@ import pytest
 
 from calibrant import Predictions, report
 from calibrant.calibrators import FocalTemperatureScaling
-from calibrant.report.focal_landscape import ridge
-from calibrant.report.method_state import gamma_state, multiplier_state
+from calibrant.report.figures.focal_landscape import Landscape
+from calibrant.report.readings import gamma_state, multiplier_state
 
 BINS = 15
 MULTIPLIERS = [
@@ -115,4 +115,6 @@ def test_the_landscape_has_the_grid_that_is_given(predictions):
 def test_the_ridge_is_the_vertex_of_a_parabola_in_the_logarithm():
     temperatures = np.geomspace(0.5, 8, 9)
     values = np.stack([(np.log(temperatures) - np.log(t)) ** 2 for t in (1.3, 2.9)])
-    np.testing.assert_allclose(ridge(temperatures, values), [1.3, 2.9], rtol=1e-9)
+    fitted = FocalTemperatureScaling(2.0, 0.0)
+    found = Landscape(fitted, np.array([0.0, 1.0]), temperatures, values, 0.0, 1.0)
+    np.testing.assert_allclose(found.ridge, [1.3, 2.9], rtol=1e-9)

@@ -14,17 +14,16 @@ import time
 from pathlib import Path
 
 import torch
+from sharing_runs import ended, forked
+from small_studies import SMALL
 
 from calibrant.study.folder import collect, open_runs, running
 from calibrant.study.spec import parse
 from calibrant.study.worker import work
 
 STUDY = {
-    "name": "killed",
+    **SMALL,
     "seeds": [0, 1, 2],
-    "calibrators": ["temperature"],
-    "metrics": ["accuracy", "nll", "ece"],
-    "resamples": 20,
     "recipe": {"epochs": 8},
     "dataset": [{"name": "digits", "limit": 400}],
     "model": [{"name": "small_cnn", "width": 0.25}],
@@ -43,21 +42,13 @@ def study(folder: Path) -> None:
 
 def launch(folder: Path, kill_after: float | None) -> dict:
     started = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            study(folder)
-            code = 0
-        finally:
-            os._exit(code)
+    child = forked(lambda: study(folder))
     timer = threading.Timer(kill_after or 1e6, os.kill, (child, signal.SIGKILL))
     timer.start()
-    _, status = os.waitpid(child, 0)
+    code = ended(child)
     timer.cancel()
     timer.join()
-    ended = "killed" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
-    return {"ended": ended, "seconds": time.monotonic() - started}
+    return {"code": code, "seconds": time.monotonic() - started}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A small study, as plain values and as a file."""
+"""A small study, as plain values and as a file, and what two runs of one must have alike."""
 
 import json
 from pathlib import Path
@@ -29,3 +29,12 @@ def as_toml(value: Any) -> str:
 def write_toml(path: Path, study: dict[str, Any]) -> Path:
     path.write_text("".join(f"{key} = {as_toml(each)}\n" for key, each in study.items()))
     return path
+
+
+PROMISED = ("rows.jsonl", "rows.csv", "weights.pt", "history.jsonl", "val.npz", "test.npz")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Rows of a study, and everything of its runs that is promised to be the same after a kill."""
+    paths = [path for path in folder.rglob("*") if path.name in PROMISED]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}

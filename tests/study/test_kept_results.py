@@ -6,43 +6,22 @@ from types import SimpleNamespace
 
 import pytest
 from benchmarks import results_page, study_results
+from small_studies import SMALL, write_toml
 
 from calibrant.study.runner import run
 from calibrant.study.spec import read
 
-STUDY = """
-name = "small"
-about = "A small one."
-seeds = [0, 1]
-calibrators = ["temperature"]
-metrics = ["accuracy", "nll", "ece"]
-resamples = 20
-
-[recipe]
-epochs = 2
-batch = 64
-
-[[dataset]]
-name = "blobs"
-limit = 400
-
-[[model]]
-name = "mlp"
-
-[[method]]
-name = "cross_entropy"
-
-[[method]]
-name = "gamma_net"
-start = 1
-
-[[method]]
-name = "margin_smoothing"
-label = "diverges"
-alpha = 1e30
-margin = 0.0
-most = 1e32
-"""
+STUDY = {
+    **SMALL,
+    "about": "A small one.",
+    "metrics": ["accuracy", "nll", "ece"],
+    "dataset": [{"name": "blobs", "limit": 400}],
+    "method": [
+        {"name": "cross_entropy"},
+        {"name": "gamma_net", "start": 1},
+        {"name": "margin_smoothing", "label": "diverges", "alpha": 1e30, "margin": 0, "most": 1e32},
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +29,7 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     (root / "studies").mkdir()
     (root / "docs").mkdir()
-    path = root / "studies" / "small.toml"
-    path.write_text(STUDY)
-    run(read(path), root / "runs" / "small")
+    run(read(write_toml(root / "studies" / "small.toml", STUDY)), root / "runs" / "small")
     with pytest.MonkeyPatch.context() as patched:
         for module in (results_page, study_results):
             patched.setattr(module, "ROOT", root)

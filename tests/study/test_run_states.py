@@ -2,6 +2,7 @@
 
 import os
 import threading
+from itertools import product
 
 import pytest
 
@@ -183,12 +184,11 @@ def test_a_damaged_record_is_refused_in_one_line_unless_the_run_is_finished(runs
     assert runs.claim("w").id == "b"
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_a_lock_that_is_no_regular_file_is_refused_at_once(tmp_path, create):
+def test_a_lock_that_is_no_regular_file_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "folder").mkdir()
-    for name in ("pipe", "link", "folder"):
+    for name, create in product(("pipe", "link", "folder"), (True, False)):
         with pytest.raises(ValueError, match=f"{name} must be a regular file"):
             FileLock(tmp_path / name, create=create)
     assert not (tmp_path / "elsewhere").exists()

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from small_studies import write_toml
 
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.data import DATASETS
@@ -25,9 +26,9 @@ calibrators = ["temperature", "focal_temperature"]
 metrics = ["accuracy", "ece"]
 resamples = 50
 
-[recipe]
-epochs = 30
-batch = 64
+recipe = {epochs = 30, batch = 64}
+model = [{name = "resnet8"}, {name = "small_cnn", width = 2, recipe = {epochs = 10, clip = 1}}]
+optimizer = [{name = "sgd", lr = 0.05}, {name = "adamw", label = "Adam"}]
 
 [[dataset]]
 name = "cifar10"
@@ -37,22 +38,6 @@ recipe = {epochs = 20, flip = true, crop = 1}
 
 [[dataset]]
 name = "digits"
-
-[[model]]
-name = "resnet8"
-
-[[model]]
-name = "small_cnn"
-width = 2
-recipe = {epochs = 10, clip = 1}
-
-[[optimizer]]
-name = "sgd"
-lr = 0.05
-
-[[optimizer]]
-name = "adamw"
-label = "Adam"
 
 [[method]]
 name = "cross_entropy"
@@ -140,21 +125,17 @@ def test_overrides_replace_what_the_file_says(path):
     assert (study.dataset[0].recipe, study.method[1].recipe) == ({}, {"clip": 0.5})
 
 
-def test_a_byte_order_mark_is_no_error_and_overrides_may_set_what_is_left_out(tmp_path):
-    path = tmp_path / "small.toml"
-    tables = "dataset = [{name='blobs'}]\nmodel = [{name='mlp'}]\nmethod = [{name='focal'}]\n"
-    path.write_bytes(b"\xef\xbb\xbfname = 'small'\n" + tables.encode())
-    study = read(path, overrides=["optimizer[0].lr=1", "recipe.epochs=2"])
-    assert study.cells()[0].recipe == Recipe(epochs=2, lr=1)
-
-
-def test_a_study_without_options_has_the_defaults():
+def test_what_is_left_out_has_a_default_or_is_set_by_overrides(tmp_path):
     study = parse(SMALL)
     assert [choice.name for choice in study.optimizer] == ["sgd"]
-    assert study.seeds == (0,)
-    assert study.resamples == 300
+    assert (study.seeds, study.resamples) == ((0,), 300)
     assert set(study.metrics) <= set(METRICS)
     assert study.cells()[0].recipe == Recipe()
+    path = write_toml(tmp_path / "small.toml", SMALL)
+    # A byte order mark is no error.
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    study = read(path, overrides=["optimizer[0].lr=1", "recipe.epochs=2"])
+    assert study.cells()[0].recipe == Recipe(epochs=2, lr=1)
 
 
 def test_a_study_comes_back_from_its_plain_values(path):
@@ -188,14 +169,6 @@ FITTING = {"vectors": "mlp", "images": "resnet8", "text": "text_cnn", "masks": "
 ON = {"images": "digits", "text": "agnews", "masks": "camvid", "numbers": "blobs"}
 
 
-def test_every_dataset_is_accepted():
-    for name, dataset in DATASETS.items():
-        model = FITTING.get(dataset.kind, "resnet8")
-        given = "hf:ag_news" if name == "hf" else name
-        cell = only(dataset=[{"name": given}], model=[{"name": model}])
-        assert set(cell.config()["dataset"]) == {"name", *dataset.options}, name
-
-
 def defaults(part, name):
     """The settings of a member as a file can hold them."""
     found = {key: default for key, (_, default) in fields_of(part, name).items()}
@@ -203,28 +176,25 @@ def defaults(part, name):
     return {key: each for key, each in json.loads(json.dumps(found)).items() if each is not None}
 
 
-def test_every_model_and_method_is_accepted_and_its_defaults_may_be_written_out():
+def test_every_member_is_accepted_and_its_defaults_may_be_written_out():
+    for name, dataset in DATASETS.items():
+        model = FITTING.get(dataset.kind, "resnet8")
+        given = "hf:ag_news" if name == "hf" else name
+        cell = only(dataset=[{"name": given}], model=[{"name": model}])
+        assert set(cell.config()["dataset"]) == {"name", *dataset.options}, name
     for name, model in MODELS.items():
         data = {"dataset": [{"name": ON[model.kind]}]}
-        written = {"name": name, **defaults("model", name)}
-        assert identity_with(**data, model=[{"name": name}]) == identity_with(
-            **data, model=[written]
-        ), name
+        written = identity_with(**data, model=[{"name": name, **defaults("model", name)}])
+        assert identity_with(**data, model=[{"name": name}]) == written, name
     for name, method in METHODS.items():
         assert set(fields_of("method", name)) == set(method.settings), name
         written = {"name": name, **defaults("method", name)}
         assert identity_with(method=[{"name": name}]) == identity_with(method=[written]), name
-
-
-def test_every_optimizer_is_accepted_and_its_defaults_may_be_written_out():
     for name in OPTIMIZERS:
         recipe = only(optimizer=[{"name": name}]).recipe
         assert recipe.optimizer == name
         written = {key: getattr(recipe, key) for key in OF_OPTIMIZER}
         assert only(optimizer=[{"name": name, **written}]).recipe == recipe
-
-
-def test_every_calibrator_metric_and_setting_of_a_recipe_is_accepted():
     flat = {key.removeprefix("augmentation."): v for key, v in Recipe().flat().items()}
     flat.pop("optimizer")
     study = parse(
@@ -272,9 +242,7 @@ def test_the_identity_is_that_of_the_training():
     named = [{**SMALL, "model": [{"name": "mine:make", **each}]} for each in orders]
     one, other = (parse(each, allow_code=["mine:make"]).cells()[0] for each in named)
     assert one.id == other.id
-
-
-def test_a_recipe_made_in_python_is_the_same_with_whole_numbers():
+    # A recipe made in Python is the same with integers.
     whole, floats = (replace(only(), recipe=Recipe(clip=clip)) for clip in (2, 2.0))
     assert whole.id == floats.id != only().id
 

@@ -66,7 +66,15 @@ WRONG = [
     ),
     (
         TABLES.replace("= 2", f"= 0x{'f' * 5000}"),
-        "method[0].gamma: expected a number, got an integer of 20000 bits",
+        "method[0].gamma: expected at most 64 bits, got an integer of 20000 bits",
+    ),
+    (
+        f"seeds = [0, {2**63}]\n" + TABLES,
+        "seeds[1]: expected at most 64 bits, got an integer of 64 bits",
+    ),
+    (
+        TABLES + "[recipe]\nepochs = 10_000_000_000",
+        "recipe.epochs: must be at most 1000000000, got 10000000000",
     ),
     (
         '[[dataset]]\nname = "digits"\nsize = 8.5\n',
@@ -181,6 +189,7 @@ BROKEN = [
     (b'name = "a"\nname = "b"\n', "Cannot overwrite a value (at line 2, column 11)"),
     (b"seeds = [1,\n", "Invalid value (at end of document)"),
     (b'name = "a"\nabout = "\xff"\n', "byte 0xff in line 2 is not UTF-8; save the file as UTF-8"),
+    (b"x = 1\ny = " + b"9" * 5000, "the integer in line 2 has more than 64 bits"),
     (b"x = " + b"[" * 5000, "lists or tables are nested too deeply"),
     (b"x = " + b"[" * 40 + b"]" * 40, "lists or tables are nested too deeply"),
     (b'name = "a"\n#' + b"x" * MAX_BYTES, "a study must have at most 1 MB, got 1.0 MB"),
@@ -195,14 +204,11 @@ def test_a_broken_file_is_refused_with_its_line(tmp_path, content, message):
         read(path)
 
 
-def test_a_file_of_one_megabyte_is_read(tmp_path):
+def test_a_study_is_a_file_of_at_most_one_megabyte(tmp_path):
     path = tmp_path / "large.toml"
     path.write_bytes(b'name = "a"\n#'.ljust(MAX_BYTES, b"x"))
     with pytest.raises(ValueError, match=r"large.toml: dataset: the grid is empty"):
         read(path)
-
-
-def test_a_study_that_is_no_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none.toml: no such file$"):
         read(tmp_path / "none.toml")
     with pytest.raises(ValueError, match=r"a study must be a regular file$"):

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from promised_bytes import contents
-from small_studies import SMALL, write_toml
+from small_studies import SMALL, contents, write_toml
 
 from calibrant.study import cluster, cluster_task, runner
 from calibrant.study.cluster import run_on_cluster

@@ -66,26 +66,20 @@ def kinds(path: Path) -> list[Cell]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_study_is_read_and_named_like_its_file(path):
-    study = read(path)
-    assert study.name == path.stem
-    assert study.seeds == (0, 1, 2)
-    assert any(each.name == "cross_entropy" for each in study.method)
-    assert "temperature" in study.calibrators
+def test_every_study_is_named_like_its_file_and_every_full_size_one_has_a_twin_for_two_cores():
+    studies = {path.stem: read(path) for path in FILES}
+    for stem, study in studies.items():
+        assert (study.name, study.seeds) == (stem, (0, 1, 2)), stem
+        assert any(each.name == "cross_entropy" for each in study.method), stem
+        assert "temperature" in study.calibrators, stem
+        twin = study if stem.endswith("-cpu") else studies[f"{stem}-cpu"]
+        assert {each.name for each in twin.method} & {each.name for each in study.method}, stem
 
 
 def test_the_example_of_the_page_is_a_study_of_four_runs():
     page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
     (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert parse(tomllib.loads(example)).count == 4
-
-
-@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
-def test_every_full_size_study_has_a_twin_for_two_cores(path):
-    twin = read(path.with_name(f"{path.stem}-cpu.toml"))
-    full = read(path)
-    assert {each.name for each in twin.method} & {each.name for each in full.method}
 
 
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)

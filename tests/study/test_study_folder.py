@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from promised_bytes import contents
-from small_studies import SMALL, write_toml
+from small_studies import SMALL, contents, write_toml
 
 from calibrant.cli import main
 from calibrant.study import runner

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from promised_bytes import contents
-from small_studies import SMALL
+from small_studies import SMALL, contents
 
-from calibrant import metrics
+from calibrant import data, metrics
 from calibrant.cli import main
 from calibrant.predictions import Predictions
 from calibrant.study import runner
@@ -23,6 +22,7 @@ from calibrant.study.rows import read_rows
 from calibrant.study.spec import parse
 from calibrant.study.worker import run_claimed
 from calibrant.training import InterruptedTrainingError
+from calibrant.training.folder import PROBED, read_history
 
 PROGRAM = Path(__file__).with_name("dying_study.py")
 SMALL = {
@@ -120,9 +120,9 @@ def test_twenty_kills_change_no_byte(tmp_path):
         timeout=600,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    first, *kills, last = [end["ended"] for end in json.loads(done.stdout.splitlines()[-1])]
-    assert kills.count("killed") >= 20
-    assert (first, last) == ("exit 0", "exit 0")
+    first, *kills, last = [end["code"] for end in json.loads(done.stdout.splitlines()[-1])]
+    assert kills.count(-signal.SIGKILL) >= 20
+    assert (first, last) == (0, 0)
     assert contents(parts) == contents(whole)
 
 
@@ -171,3 +171,39 @@ def test_damaged_rows_are_refused_in_one_line(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"dataset": 1}\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl is damaged"):
         read_rows(tmp_path)
+
+
+PROBE = {"every": 2, "examples": 50, "measures": ["calibration", "gauss_newton"]}
+PROBED_STUDY = {
+    **SMALL,
+    "seeds": [0],
+    "optimizer": [{"name": "sgd", "lr": 0.05, "epochs": 2}, {"name": "gd", "epochs": 3}],
+    "recipe": {"batch": 64},
+    "method": [{"name": "cross_entropy"}],
+}
+
+
+def test_every_run_holds_the_readings_of_a_probe_and_a_report_can_be_drawn(alone, tmp_path, capsys):
+    runner.run(parse({**PROBED_STUDY, "probe": PROBE}), tmp_path)
+    study = read_study(tmp_path)
+    assert study.probe == PROBE
+    for id, cell in study.by_id.items():
+        rows = read_history(saved_runs(tmp_path).folder_of(id), name=PROBED)
+        # Three steps of full-batch descent; two epochs of three batches.
+        train = data.load("blobs", cell.seed, limit=300).train
+        last = 3 if cell.optimizer.name == "gd" else 2 * (len(train) // 64)
+        assert [row["step"] for row in rows] == sorted({*range(0, last, 2), last})
+        assert {"train_ece", "val_ece", "gauss_newton", "edge"} <= rows[0].keys()
+        assert "hessian" not in rows[0]
+    assert main(["report", str(tmp_path)]) == 0
+    capsys.readouterr()
+
+
+def test_a_study_without_a_probe_has_the_ids_it_always_had():
+    plain, probed = parse(PROBED_STUDY), parse({**PROBED_STUDY, "probe": {}})
+    assert plain.probe is None
+    assert "probe" not in plain.as_dict()
+    assert not any("probe" in cell.config() for cell in plain.cells())
+    assert not set(plain.by_id) & set(probed.by_id)
+    # Defaults that are written out change nothing.
+    assert probed.by_id.keys() == parse({**PROBED_STUDY, "probe": {"every": 100}}).by_id.keys()

@@ -50,14 +50,11 @@ def launch(folder: Path, method: str, splits: data.Splits, step: dict) -> dict:
             code = 0
         finally:
             os._exit(code)
-    timer = None
-    if "kill_after" in step:
-        timer = threading.Timer(step["kill_after"], os.kill, (child, signal.SIGKILL))
-        timer.start()
+    timer = threading.Timer(step.get("kill_after", 1e6), os.kill, (child, signal.SIGKILL))
+    timer.start()
     _, status = os.waitpid(child, 0)
-    if timer is not None:
-        timer.cancel()
-        timer.join()
+    timer.cancel()
+    timer.join()
     ended = "killed" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
     seconds = time.monotonic() - started
     return {"ended": ended, "seconds": seconds, "unreadable": unreadable(folder)}
@@ -69,16 +66,13 @@ def unreadable(folder: Path) -> list[str]:
         ".json": lambda path: json.loads(path.read_text()),
         ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
         ".npz": Predictions.load,
+        ".pt": lambda path: torch.load(path, weights_only=True),
     }
     bad = []
     for path in sorted(folder.glob("[!.]*")):
         read = readers.get(path.suffix, lambda path: None)
-        if path.name.startswith("checkpoint"):
-            read = checkpoint.load
-        elif path.suffix == ".pt":
-            read = lambda path: torch.load(path, weights_only=True)  # noqa: E731
         try:
-            read(path)
+            checkpoint.load(path) if path.name.startswith("checkpoint") else read(path)
         except Exception as error:  # any failure to read is a finding
             bad.append(f"{path.name}: {error}")
     return bad

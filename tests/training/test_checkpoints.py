@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-import calibrant
-from calibrant import data, losses
+from calibrant import data, losses, methods
 from calibrant.methods import Method
 from calibrant.training import (
     DiskFullError,
@@ -44,24 +43,8 @@ def stopping_at(step: int):
 
 
 @pytest.fixture
-def unfinished(blobs, network, method, tmp_path) -> Path:
-    """A folder with two checkpoints of a training that was left in its third epoch."""
-    with pytest.raises(StopError):
-        train(
-            network(blobs),
-            method(blobs),
-            blobs,
-            RECIPE,
-            folder=tmp_path,
-            on_step=stopping_at(2 * (len(blobs.train) // 64) + 2),
-        )
-    assert len(checkpoint.found(tmp_path)) == 2
-    return tmp_path
-
-
-@pytest.fixture
 def again(blobs, network, method):
-    """Make the same call as before, with changes."""
+    """Make the same call again, with changes."""
 
     def call(where: Path, *, splits=None, **changes):
         splits = splits or blobs
@@ -73,56 +56,72 @@ def again(blobs, network, method):
     return call
 
 
+@pytest.fixture
+def unfinished(blobs, again, tmp_path) -> Path:
+    """A folder with two checkpoints of a training that was left in its third epoch."""
+    with pytest.raises(StopError):
+        again(tmp_path, on_step=stopping_at(2 * (len(blobs.train) // 64) + 2))
+    assert len(checkpoint.found(tmp_path)) == 2
+    return tmp_path
+
+
 def weights(trained) -> torch.Tensor:
     return torch.cat([each.flatten() for each in trained.model.state_dict().values()])
 
 
-@pytest.mark.parametrize("name", sorted(calibrant.methods.METHODS))
-def test_every_method_left_after_any_step_ends_with_the_same_bytes(
-    name, blobs, network, method, tmp_path
+SLOWER = {"epochs": 2, "batch": 128, "lr": 0.01, "clip": 1.0}
+LEFT = [
+    *((name, SLOWER) for name in sorted(methods.METHODS)),
+    ("cross_entropy", {"optimizer": "adamw", "lr": 0.01}),
+    ("cross_entropy", {"optimizer": "muon", "lr": 0.01}),
+    ("cross_entropy", {"optimizer": "gd"}),
+    ("cross_entropy", {"sam": 0.05}),
+    ("cross_entropy", {"average": 0.9, "stop_on": "ece", "clip": 1.0}),
+    ("cross_entropy", {"precision": "bfloat16"}),
+    ("cross_entropy", {"augmentation": data.Augmentation(mixup=0.4)}),
+]
+
+
+@pytest.mark.parametrize(("name", "recipe"), LEFT, ids=str)
+def test_every_method_and_recipe_left_after_any_step_ends_with_the_same_bytes(
+    name, recipe, blobs, method, again, tmp_path
 ):
-    recipe = Recipe(epochs=2, batch=128, lr=0.01, clip=1.0)
+    def call(where: str, on_step, **extras) -> None:
+        chosen = method(blobs, name)
+        again(tmp_path / where, method=chosen, recipe=recipe, on_step=on_step, **extras)
 
-    def call(where: Path, **extras):
-        return train(
-            network(blobs), method(blobs, name), blobs, recipe, folder=where, save_every=0.0,
-            **extras,
-        )  # fmt: skip
-
-    call(tmp_path / "whole")
-    steps = 2 * (len(blobs.train) // 128)
-    for step in range(1, steps + 1):
+    steps = []
+    call("whole", lambda loop: steps.append(loop.step))
+    for step in steps:
         with pytest.raises(StopError):
-            call(tmp_path / "parts", on_step=stopping_at(step))
-    call(tmp_path / "parts")
+            call("parts", stopping_at(step), save_every=0.0)
+    call("parts", stopping_at(0))
     for file in ("weights.pt", "history.jsonl", "val.npz", "test.npz", "result.json"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "parts" / file).read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "zero", "header"])
 def test_a_damaged_checkpoint_is_never_used_and_never_a_crash(unfinished, damage):
-    path = checkpoint.found(unfinished)[0]
-    whole = path.read_bytes()
-    older = checkpoint.load(checkpoint.found(unfinished)[1])
+    path, older = checkpoint.found(unfinished)
+    whole, before = path.read_bytes(), checkpoint.load(older)
     draw = np.random.default_rng(0)
     for _ in range(100):
-        at = int(draw.integers(len(whole)))
-        broken = bytearray(whole)
+        at, broken = int(draw.integers(len(whole))), bytearray(whole)
         if damage == "flip":
             broken[at] ^= 1 << int(draw.integers(8))
         elif damage == "cut":
             del broken[at:]
         elif damage == "zero":
             broken[at : at + 64] = bytes(len(broken[at : at + 64]))
-            if bytes(broken) == whole:
-                continue
         else:
             broken[int(draw.integers(80))] ^= 0xFF
-        path.write_bytes(bytes(broken))
+        if broken == whole:
+            continue
+        path.write_bytes(broken)
         with pytest.warns(UserWarning, match="is damaged: its checksum does not match"):
             state, damaged = checkpoint.latest(unfinished)
         assert damaged == [path.name]
-        assert state["loop"]["progress"]["epoch"] == older["loop"]["progress"]["epoch"]
+        assert state["loop"]["progress"]["epoch"] == before["loop"]["progress"]["epoch"]
 
 
 def test_after_damage_the_older_checkpoint_leads_to_the_same_weights(unfinished, again, tmp_path):
@@ -175,46 +174,43 @@ def test_a_run_that_diverged_resumes_with_another_rate_and_survives_a_kill(again
     assert not (tmp_path / "diverged.json").exists()
 
 
-def test_drift_is_in_the_result_also_after_a_kill_before_the_next_checkpoint(unfinished, again):
-    other = {"recipe": {"lr": 0.1}, "allow_drift": ["recipe.lr"]}
+def test_drift_that_is_allowed_is_in_the_result_also_after_a_kill(unfinished, again):
+    changes = {"lr": 0.1, "average": 0.9}
+    other = {"recipe": changes, "allow_drift": ["recipe.lr", "recipe.average"]}
     with pytest.raises(StopError):
         again(unfinished, on_step=stopping_at(11), **other)
     with pytest.raises(ValueError, match=r"was made with recipe\.lr = 0\.05, now 0\.1"):
-        again(unfinished, recipe={"lr": 0.1})
-    assert again(unfinished, **other).record["drift"] == {"recipe.lr": [0.05, 0.1]}
+        again(unfinished, recipe=changes)
+    expected = {"recipe.lr": [0.05, 0.1], "recipe.average": [0.0, 0.9]}
+    assert again(unfinished, **other).record["drift"] == expected
+    assert json.loads((unfinished / "result.json").read_text())["drift"] == expected
+
+
+class Scaled(Method):
+    def __init__(self, factor: float, state: object = 0) -> None:
+        self.factor, self.state = factor, [state]
+
+    def loss(self, model, batch):
+        return self.factor * losses.cross_entropy(model(batch.inputs), batch.labels)
+
+    def state_dict(self):
+        return {"what": self.state}
 
 
 def test_methods_of_ones_own_and_networks_are_told_apart_by_their_settings(
     again, tmp_path, network, blobs
 ):
-    class Scaled(Method):
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        def loss(self, model, batch):
-            return self.factor * losses.cross_entropy(model(batch.inputs), batch.labels)
-
     again(tmp_path, method=Scaled(1.0))
     with pytest.raises(ValueError, match=r"'factor': 1\.0.*'factor': 2\.0"):
         again(tmp_path, method=Scaled(2.0))
+    other = torch.nn.Sequential(network(blobs), torch.nn.ReLU())
     with pytest.raises(ValueError, match="was made with network = "):
-        again(
-            tmp_path,
-            method=Scaled(1.0),
-            model=torch.nn.Sequential(network(blobs), torch.nn.ReLU()),
-        )
+        again(tmp_path, method=Scaled(1.0), model=other)
 
 
 def test_a_state_that_could_never_be_read_again_is_refused_at_the_first_save(again, tmp_path):
-    class Odd(Method):
-        def loss(self, model, batch):
-            return losses.cross_entropy(model(batch.inputs), batch.labels)
-
-        def state_dict(self):
-            return {"what": Odd}
-
     with pytest.raises(TypeError, match="the state of a method must be tensors and plain values"):
-        again(tmp_path, method=Odd())
+        again(tmp_path, method=Scaled(1.0, state=Scaled))
 
 
 def test_a_finished_run_whose_files_were_changed_is_refused_in_one_line(again, tmp_path):
@@ -246,34 +242,6 @@ def test_a_finished_run_is_read_and_trained_only_for_more_epochs(again, tmp_path
     assert len(longer.history) == 5
 
 
-def test_a_name_that_can_never_drift_is_refused(again, tmp_path):
-    with pytest.raises(ValueError, match=r"nothing of a run is called 'recipe\.rl'"):
-        again(tmp_path, allow_drift=["recipe.rl"])
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"optimizer": "adamw", "lr": 0.01},
-        {"optimizer": "muon", "lr": 0.01},
-        {"optimizer": "gd"},
-        {"sam": 0.05},
-        {"average": 0.9, "stop_on": "ece", "clip": 1.0},
-        {"precision": "bfloat16"},
-        {"augmentation": data.Augmentation(mixup=0.4)},
-    ],
-    ids=str,
-)
-def test_every_recipe_left_after_each_step_ends_with_the_same_bytes(again, tmp_path, changes):
-    again(tmp_path / "whole", recipe=changes)
-    for step in range(1, 4 if "gd" in changes.values() else 16):
-        with pytest.raises(StopError):
-            again(tmp_path / "parts", recipe=changes, save_every=0.0, on_step=stopping_at(step))
-    again(tmp_path / "parts", recipe=changes)
-    for file in ("weights.pt", "history.jsonl", "val.npz", "test.npz", "result.json"):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "parts" / file).read_bytes()
-
-
 CHANGES = {
     "recipe.lr": {"recipe": {"lr": 0.1}},
     "recipe.epochs": {"recipe": {"epochs": 4}},
@@ -290,6 +258,8 @@ def test_another_run_in_the_folder_is_refused_with_what_differs(
         with pytest.raises(folder.DriftError, match=f"--allow-drift {field}$") as refused:
             again(unfinished, **change)
         assert list(refused.value.changes) == [field]
+    with pytest.raises(ValueError, match=r"nothing of a run is called 'recipe\.rl'"):
+        again(unfinished, allow_drift=["recipe.rl"])
     with pytest.raises(ValueError, match="was made with data ="):
         again(unfinished, splits=data.load("blobs", 1, limit=400))
     with pytest.raises(ValueError, match=r"was made with network = .*; first_weights = "):
@@ -317,20 +287,11 @@ def test_another_run_in_the_folder_is_refused_with_what_differs(
         again(unfinished)
 
 
-def test_a_difference_that_is_allowed_is_written_into_the_result(unfinished, again):
-    found = again(unfinished, recipe={"lr": 0.1}, allow_drift=["recipe.lr"])
-    assert found.record["drift"] == {"recipe.lr": [0.05, 0.1]}
-    assert json.loads((unfinished / "result.json").read_text())["drift"]["recipe.lr"] == [0.05, 0.1]
-
-
-def test_a_second_process_in_the_same_folder_is_refused(again, tmp_path):
-    with folder.owned(tmp_path), pytest.raises(ValueError, match="another process is training"):
-        again(tmp_path)
-
-
-def test_drafts_of_killed_writers_are_swept_and_nothing_else(unfinished, again):
+def test_one_process_owns_a_folder_and_sweeps_the_drafts_of_killed_writers_alone(unfinished, again):
     (unfinished / ".0123456789abcdef.tmp.1").write_bytes(b"half")
     (unfinished / ".notes.tmp.bak").write_text("mine")
+    with folder.owned(unfinished), pytest.raises(ValueError, match="another process is training"):
+        again(unfinished)
     again(unfinished)
     assert [path.name for path in unfinished.glob(".*.tmp.*")] == [".notes.tmp.bak"]
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import two_ranks
 
 from calibrant.training import Runtime
-
-sys.path.insert(0, str(Path(__file__).parent))
-import two_ranks
 
 pytestmark = pytest.mark.slow
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -26,28 +24,20 @@ def together(tmp_path_factory) -> dict:
     return torch.load(folder / "two.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("name", two_ranks.CASES)
+@pytest.mark.parametrize("name", [*two_ranks.CASES, *two_ranks.RECIPES])
 def test_two_processes_equal_one(together, name):
-    alone = two_ranks.computed(name, Runtime("cpu"))
-    for key in ("weights", "multipliers", "logits"):
-        torch.testing.assert_close(together[name][key], alone[key], rtol=0, atol=1e-10)
-    for two, one in zip(together[name]["rows"], alone["rows"], strict=True):
-        torch.testing.assert_close(two, one, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", two_ranks.RECIPES)
-def test_two_processes_equal_one_by_any_recipe(together, name):
-    alone = two_ranks.computed("cross_entropy", Runtime("cpu"), two_ranks.RECIPES[name])
-    for key in ("weights", "logits"):
-        torch.testing.assert_close(together[name][key], alone[key], rtol=0, atol=1e-10)
+    check_equal(together[name], two_ranks.computed(name, Runtime("cpu")))
 
 
 @pytest.mark.parametrize("name", two_ranks.DENSE)
 def test_two_processes_with_unequal_numbers_of_pixels_equal_one(together, name):
-    alone, two = two_ranks.dense(name, Runtime("cpu")), together["dense"][name]
-    for key in ("weights", "logits"):
-        torch.testing.assert_close(two[key], alone[key], rtol=0, atol=1e-10)
-    for first, second in zip(two["rows"], alone["rows"], strict=True):
+    check_equal(together["dense"][name], two_ranks.dense(name, Runtime("cpu")))
+
+
+def check_equal(two: dict, one: dict) -> None:
+    for key in ("weights", "multipliers", "logits"):
+        torch.testing.assert_close(two[key], one[key], rtol=0, atol=1e-10)
+    for first, second in zip(two["rows"], one["rows"], strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=1e-8)
 
 

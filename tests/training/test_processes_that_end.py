@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from benchmarks.starved_ranks import measured
 
-from calibrant.training import rendezvous
+from calibrant.training import distributed
 
 COMMAND = [sys.executable, "-m", "calibrant.cli", "train", "--dataset", "blobs", "--model", "mlp"]
 COMMAND += ["--data-set", "limit=300", "--lr", "0.05", "--devices", "2", "--epochs", "1000000"]
@@ -120,10 +120,10 @@ def test_signals_end_a_process_that_waits_for_another_in_vain(training, tmp_path
 
 
 def test_a_process_that_does_not_arrive_is_not_waited_for_long(monkeypatch):
-    assert rendezvous.LIMIT <= 60
-    monkeypatch.setattr(rendezvous, "LIMIT", 0.05)
+    assert distributed.LIMIT <= 60
+    monkeypatch.setattr(distributed, "LIMIT", 0.05)
     with pytest.raises(TimeoutError, match="1 of 2 processes did not arrive within"):
-        rendezvous._wait_for_all(dist.HashStore(), 0, 2)
+        distributed._wait_for_all(dist.HashStore(), 0, 2)
 
 
 @pytest.mark.slow
@@ -135,18 +135,9 @@ def test_processes_end_although_gloo_gets_hardly_any_processor_time():
 @pytest.mark.slow
 def test_two_processes_resume_with_the_same_bytes(tmp_path):
     """With BatchNorm, whose running statistics this method reads in every step."""
-    command = [
-        sys.executable,
-        "-m",
-        "calibrant.cli",
-        "train",
-        "--devices",
-        "2",
-        "--dataset",
-        "digits",
-    ]
-    command += ["--data-set", "limit=600", "--model", "small_cnn", "--model-set", "width=0.25"]
-    command += ["--method", "gamma_net", "--method-set", "every=1", "--epochs", "20"]
+    command = [*COMMAND[:4], "--devices", "2", "--dataset", "digits", "--data-set", "limit=600"]
+    command += ["--model", "small_cnn", "--model-set", "width=0.25", "--epochs", "20"]
+    command += ["--method", "gamma_net", "--method-set", "every=1"]
     command += ["--recipe-set", "average=0.9", "--output"]
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     with subprocess.Popen([*command, str(parts)], stderr=subprocess.DEVNULL) as stopped:

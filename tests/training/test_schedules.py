@@ -34,11 +34,8 @@ def one_cycle(steps, **settings):
 
 def test_schedules_are_those_of_torch():
     for steps in (1, 7, 50):
-        for floor in (0.0, 0.01):
-            expected = by_torch(
-                lambda each, n=steps, low=floor: lr_scheduler.CosineAnnealingLR(each, n, low), steps
-            )
-            assert ours("cosine", steps, floor=floor) == pytest.approx(expected, abs=1e-12)
+        expected = by_torch(lambda each, n=steps: lr_scheduler.CosineAnnealingLR(each, n), steps)
+        assert ours("cosine", steps) == pytest.approx(expected, abs=1e-12)
     for steps in (8, 20, 100):
         places = [steps // 4, steps // 2, 3 * steps // 4]
         expected = by_torch(
@@ -52,8 +49,8 @@ def test_schedules_are_those_of_torch():
     # A warm-up is the rise of one_cycle.
     expected = by_torch(one_cycle(40, pct_start=0.25), 40)
     assert ours("one_cycle", 40, warmup=10) == pytest.approx(expected, abs=1e-12)
-    expected = by_torch(lambda each: lr_scheduler.LinearLR(each, 1.0, 0.1, total_iters=30), 30)
-    assert ours("linear", 30, floor=0.1) == pytest.approx(expected, abs=1e-12)
+    expected = by_torch(lambda each: lr_scheduler.LinearLR(each, 1.0, 0.0, total_iters=30), 30)
+    assert ours("linear", 30) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_warm_up_rises_in_equal_parts_and_the_schedule_has_the_steps_that_are_left():
@@ -63,35 +60,11 @@ def test_a_warm_up_rises_in_equal_parts_and_the_schedule_has_the_steps_that_are_
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-class TestEverySchedule:
-    def test_lies_between_zero_and_one_at_every_step(self, name):
-        for steps, warmup in product((1, 2, 3, 4, 17), (0, 1, 3)):
-            found = [
-                rate(name, s, steps=steps, warmup=min(warmup, steps)) for s in range(steps + 1)
-            ]
-            assert all(0 <= each <= 1 for each in found)
-            assert max(found[:-1]) > 0
-
-    def test_ends_lower_than_its_peak_unless_it_is_constant(self, name):
-        found = ours(name, 100)
-        assert max(found) == 1.0
-        assert (found[-1] < 0.05) == (name != "constant")
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"schedule": "cosin"}, "schedule must be one of .*'cosine'.*, got 'cosin'"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"step": -1}, r"step must lie in \[0, 10\], got -1"),
-        ({"step": 11}, r"step must lie in \[0, 10\], got 11"),
-        ({"warmup": 11}, r"warmup must lie in \[0, 10\], got 11"),
-        ({"milestones": (0.5, 80)}, r"milestones must lie in \[0, 1\], got 80"),
-        ({"decay": -0.1}, "decay must be at least 0, got -0.1"),
-        ({"floor": 2.0}, r"floor must lie in \[0, 1\], got 2"),
-    ],
-)
-def test_what_makes_no_schedule_is_refused(given, message):
-    settings = {"schedule": "cosine", "step": 0, "steps": 10, **given}
-    with pytest.raises(ValueError, match=message):
-        rate(**settings)
+def test_every_schedule_lies_between_zero_and_one_and_falls_unless_it_is_constant(name):
+    for steps, warmup in product((1, 2, 3, 4, 17), (0, 1, 3)):
+        found = [rate(name, s, steps=steps, warmup=min(warmup, steps)) for s in range(steps + 1)]
+        assert all(0 <= each <= 1 for each in found)
+        assert max(found[:-1]) > 0
+    found = ours(name, 100)
+    assert max(found) == 1.0
+    assert (found[-1] < 0.05) == (name != "constant")

@@ -1,20 +1,43 @@
 """The loop: equal to one written by hand, repeatable, and true to its recipe."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from two_ranks import masks
 
-from calibrant import data, losses, metrics
+from calibrant import losses, metrics
 from calibrant.data import Augmentation
 from calibrant.methods import METHODS, Method
 from calibrant.training import DivergedError, Loop, Recipe, Runtime, predict, train
 from calibrant.training.randomness import epoch_order
 
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
 
 def weights_of(model: nn.Module) -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in model.state_dict().values()])
+
+
+class Recording(Method):
+    """Cross entropy that keeps the examples of its batches, and what `before_step` is given."""
+
+    def __init__(self, **attributes) -> None:
+        vars(self).update(attributes, batches=[], seen=[])
+
+    def loss(self, model, batch):
+        self.batches.append(batch.index)
+        return losses.cross_entropy(model(batch.inputs), batch.labels)
+
+    def before_step(self, model, batch, meta, lr):
+        self.seen.append((len(self.batches), meta.index.tolist(), lr))
+
+    def after_epoch(self, val):
+        return {"taken": float(len(self.batches))}
 
 
 def test_the_loop_takes_the_steps_of_a_loop_written_by_hand(digits, network, method, quick):
@@ -195,70 +218,37 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_training_at_once(
 
 
 def test_a_network_whose_logits_are_not_finite_has_diverged(blobs, method, quick):
-    class Blind(nn.Module):
+    class Blind(nn.Linear):
         """Fails only when it is evaluated."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(blobs.shape[0], blobs.classes)
-
         def forward(self, x):
-            return self.linear(x) * (1 if self.training else torch.inf)
+            return super().forward(x) * (1 if self.training else torch.inf)
 
     with pytest.raises(DivergedError):
-        train(Blind(), method(blobs), blobs, quick)
+        train(Blind(blobs.shape[0], blobs.classes), method(blobs), blobs, quick)
 
 
 def test_a_method_that_needs_held_out_training_data_gets_it_and_val_and_test_stay(
     blobs, network, quick
 ):
-    class Meta(Method):
-        """Records what it is given."""
-
-        needs_meta = True
-        seen: list = []  # noqa: RUF012
-
-        def loss(self, model, batch):
-            return losses.cross_entropy(model(batch.inputs), batch.labels)
-
-        def before_step(self, model, batch, meta, lr):
-            self.seen.append((set(meta.index.tolist()), len(batch.labels), lr))
-
-    trained = train(network(blobs), Meta(), blobs, quick)
+    method = Recording(needs_meta=True)
+    trained = train(network(blobs), method, blobs, quick)
     sizes = trained.record["examples"]
     assert sizes["meta"] == pytest.approx(0.1 * len(blobs.train), abs=1)
     assert sizes["meta"] + sizes["train"] == len(blobs.train)
     assert (sizes["val"], sizes["test"]) == (len(blobs.val), len(blobs.test))
-    assert len(Meta.seen) == 3 * (sizes["train"] // 64)
-    assert Meta.seen[0][2] == pytest.approx(0.05)
+    assert len(method.seen) == 3 * (sizes["train"] // 64)
+    assert method.seen[0][2] == pytest.approx(0.05)
     # Each pass over the held-out data sees it all, as far as whole batches go.
-    assert len(set().union(*(index for index, _, _ in Meta.seen))) == sizes["meta"]
+    assert len(set().union(*(index for _, index, _ in method.seen))) == sizes["meta"]
 
 
 def test_held_out_batches_come_in_turn_at_the_steps_and_rates_of_the_training(
     blobs, network, quick
 ):
-    class Meta(Method):
-        """Records what it is given, and counts the steps."""
-
-        needs_meta, meta_every, meta_start, meta_batch = True, 3, 1, 9
-        steps = 0
-
-        def __init__(self) -> None:
-            self.seen: list = []
-
-        def loss(self, model, batch):
-            self.steps += 1
-            return losses.cross_entropy(model(batch.inputs), batch.labels)
-
-        def before_step(self, model, batch, meta, lr):
-            self.seen.append((self.steps, meta.index.tolist(), lr))
-
-        def after_epoch(self, val):
-            return {"taken": float(self.steps)}
-
     recipe = replace(quick, epochs=12, schedule="linear")
-    given, method = blobs.with_meta(0.1, seed=0), Meta()
+    given = blobs.with_meta(0.1, seed=0)
+    method = Recording(needs_meta=True, meta_every=3, meta_start=1, meta_batch=9)
     trained = train(network(blobs), method, given, recipe)
     epoch, turn = len(given.train) // 64, len(given.meta) // 9
     assert turn > 1
@@ -279,33 +269,23 @@ def test_held_out_batches_come_in_turn_at_the_steps_and_rates_of_the_training(
     assert len({tuple(each) for each in whole}) == len(whole)
 
 
-def test_mixed_and_shifted_images_train(digits, network, method, quick):
+def test_mixed_and_shifted_images_train_and_crops_are_smaller_than_images(
+    digits, network, method, quick
+):
     recipe = replace(quick, epochs=10, augmentation=Augmentation(crop=1, flip=True, mixup=0.3))
     trained = train(network(digits, "small_cnn"), method(digits), digits, recipe)
     assert trained.record["metrics"]["val"]["accuracy"] > 0.3
-
-
-def test_crops_are_smaller_than_images(digits, network, method, quick):
     recipe = replace(quick, augmentation=Augmentation(crop=8))
     with pytest.raises(ValueError, match=r"crop must be less than the size of .* \(8, 8\)"):
         train(network(digits, "small_cnn"), method(digits), digits, recipe)
 
 
-def test_masks_train_and_pixels_that_do_not_count_are_not_predicted(network, method):
-    torch.manual_seed(0)
-    inputs = torch.randint(0, 255, (12, 3, 8, 8), dtype=torch.uint8)
-    labels = (inputs[:, 0] > 127).long()
-    labels[:, 0] = 9
-    scale = data.Scale((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    parts = [
-        data.Split(inputs[a:b], labels[a:b], torch.arange(a, b), scale)
-        for a, b in ((0, 6), (6, 9), (9, 12))
-    ]
-    splits = data.Splits("toy", "masks", *parts, class_names=("dark", "light"), ignore_index=9)
+def test_masks_train_and_ignored_pixels_are_not_predicted(network, method):
+    splits = masks()
     recipe = Recipe(epochs=3, batch=3, lr=0.05)
     trained = train(network(splits, "unet", width=4), method(splits), splits, recipe)
-    assert len(trained.test) == 3 * 7 * 8
-    assert trained.test.groups.unique().tolist() == [0, 1, 2]
+    # Of the second test image, four of six rows are ignored.
+    assert trained.test.groups.bincount().tolist() == [36, 12, 36]
 
 
 def test_predictions_do_not_depend_on_the_batches_and_leave_the_mode_alone(digits, network):
@@ -321,20 +301,10 @@ def test_predictions_do_not_depend_on_the_batches_and_leave_the_mode_alone(digit
 
 
 def test_every_step_has_a_full_batch_and_another_part_is_left_out_each_epoch(blobs, network):
-    class Watching(Method):
-        """Keeps what it is given."""
-
-        def __init__(self) -> None:
-            self.seen: list = []
-
-        def loss(self, model, batch):
-            self.seen.append(batch.index)
-            return losses.cross_entropy(model(batch.inputs), batch.labels)
-
-    method = Watching()
+    method = Recording()
     train(network(blobs), method, blobs, Recipe(epochs=2, batch=100))
-    assert [len(index) for index in method.seen] == [100] * 6
-    epochs = [set(torch.cat(method.seen[a : a + 3]).tolist()) for a in (0, 3)]
+    assert [len(index) for index in method.batches] == [100] * 6
+    epochs = [set(torch.cat(method.batches[a : a + 3]).tolist()) for a in (0, 3)]
     assert [len(epoch) for epoch in epochs] == [300, 300]
     assert epochs[0] != epochs[1]
 
@@ -388,27 +358,25 @@ def test_stopping_on_a_metric_with_a_sign_looks_for_zero(blobs, network, method)
     assert trained.record["best_epoch"] == values.index(min(values))
 
 
-def test_a_network_with_other_logits_than_classes_is_refused(blobs, method, quick):
-    with pytest.raises(ValueError, match="the network gives 7 logits, the data have 4 classes"):
-        train(nn.Linear(blobs.shape[0], 7), method(blobs), blobs, quick)
-
-
-def test_a_network_that_returns_more_than_logits_is_refused(
+def test_a_network_that_does_not_return_one_logit_for_each_class_is_refused(
     blobs, method, quick, as_a_user_runs_it
 ):
     class Pair(nn.Linear):
         def forward(self, x):
             return super().forward(x), x
 
+    inputs = blobs.shape[0]
+    with pytest.raises(ValueError, match="the network gives 7 logits, the data have 4 classes"):
+        train(nn.Linear(inputs, 7), method(blobs), blobs, quick)
     with pytest.raises(TypeError, match="a network must return logits, a tensor; got tuple"):
-        train(Pair(blobs.shape[0], 4), method(blobs), blobs, quick)
+        train(Pair(inputs, 4), method(blobs), blobs, quick)
 
 
 def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
-    first, second = (epoch_order(10, seed=0, epoch=epoch) for epoch in (0, 1))
+    first = epoch_order(10, seed=0, epoch=0)
     assert sorted(first.tolist()) == list(range(10))
-    assert not torch.equal(first, second)
     assert torch.equal(first, epoch_order(10, seed=0, epoch=0))
+    assert not torch.equal(first, epoch_order(10, seed=0, epoch=1))
     assert not torch.equal(first, epoch_order(10, seed=1, epoch=0))
 
 
@@ -421,10 +389,7 @@ def test_without_a_learning_rate_the_usual_one_of_the_optimizer_is_taken():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"optimizer": "sgdd"},
-            r"optimizer must be one of \['sgd', .*\], got 'sgdd'",
-        ),
+        ({"optimizer": "sgdd"}, r"optimizer must be one of \['sgd', .*\], got 'sgdd'"),
         ({"schedule": "x"}, "schedule must be one of"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"lr": -1.0}, "lr must be at least 0, got -1"),
@@ -439,9 +404,29 @@ def test_without_a_learning_rate_the_usual_one_of_the_optimizer_is_taken():
         ({"clip": True}, "clip must be a number, got True"),
         ({"decay": float("nan")}, "decay must be at least 0, got nan"),
         ({"milestones": (3,)}, r"milestones must lie in \[0, 1\], got 3"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0, got -1"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1"),
+        ({"sam": float("inf")}, "sam must be finite, got inf"),
+        ({"epochs": 10**10}, "epochs must be at most 1000000000, got 10000000000$"),
+        ({"batch": 10**5000}, "batch must be at most 1000000000, got an integer of 16610 bits$"),
+        ({"lr": 10**5000}, r"lr must be at most 1\.797693135e\+308, got an integer of 16610 bits$"),
+        ({"patience": "9" * 5000}, r"patience must be an integer, got '9{76}\.\.\.$"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60] if isinstance(value, str) else "-".join(value),
 )
 def test_a_wrong_recipe_is_refused(quick, changes, message, as_a_user_runs_it):
     with pytest.raises(ValueError, match=message):
         replace(quick, **changes)
+
+
+def test_the_examples_of_the_page_write_a_run_and_train_a_method(
+    blobs, network, quick, tmp_path, monkeypatch, as_a_user_runs_it
+):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in EXAMPLES[:2]:
+        exec(example, names)  # noqa: S102, our own page
+    assert len(names["trained"].history) == 5
+    assert (tmp_path / "runs" / "mine" / "result.json").is_file()
+    trained = train(network(blobs), names["Halfway"](), blobs, quick)
+    assert trained.history[-1]["loss"] < trained.history[0]["loss"]

@@ -50,7 +50,7 @@ RECIPES = {
 
 
 def masks() -> data.Splits:
-    """Images whose pixels count in unequal numbers, so that the processes hold unequal shares."""
+    """Images with unequal numbers of valid pixels, so that the processes hold unequal shares."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 255, (12, 3, 6, 6), generator=generator, dtype=torch.uint8)
     labels = (inputs[:, 0] > 127).long()
@@ -63,11 +63,13 @@ def masks() -> data.Splits:
     return data.Splits("toy", "masks", *parts, class_names=("dark", "light"), ignore_index=9)
 
 
-def computed(name: str, runtime: Runtime, recipe: Recipe = RECIPE) -> dict:
+def computed(name: str, runtime: Runtime) -> dict:
     """Weights, history, state of the method and predictions after a training in float64."""
+    recipe = RECIPES.get(name, RECIPE)
     splits = data.load("blobs", 0, limit=400)
     model = models.build("mlp", classes=splits.classes, shape=splits.shape, hidden=[16])
-    method = methods.build(name, classes=splits.classes, **CASES[name])
+    chosen = name if name in CASES else "cross_entropy"
+    method = methods.build(chosen, classes=splits.classes, **CASES[chosen])
     with mock.patch("calibrant.training.loop.PART", 64):
         trained = train(model, method, splits, recipe, runtime=runtime)
     return outcome(trained, method)
@@ -150,10 +152,8 @@ def main() -> None:
     # Nothing may have to wait for the garbage collector.
     gc.disable()
     runtime = start("cpu")
-    found = {name: computed(name, runtime) for name in CASES}
+    found = {name: computed(name, runtime) for name in (*CASES, *RECIPES)}
     found["dense"] = {name: dense(name, runtime) for name in DENSE}
-    for name, recipe in RECIPES.items():
-        found[name] = computed("cross_entropy", runtime, recipe)
     found["reduced"] = runtime.states(reduced(runtime))
     found["diverged"] = runtime.states(diverges(runtime))
     found["threads"] = [gloo_threads()]

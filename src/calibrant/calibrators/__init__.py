@@ -11,7 +11,6 @@ from calibrant.calibrators.focal_map import (
 )
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, focal_landscape
 from calibrant.calibrators.histogram import HistogramBinning
-from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.registry import CALIBRATORS
@@ -23,7 +22,7 @@ from calibrant.calibrators.structured import (
     StructuredMatrixScaling,
     StructuredVectorScaling,
 )
-from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
 
 __all__ = [

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.masks import ever_allowed, mask_of
-from calibrant.calibrators.top_class import restore_top_class
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
@@ -72,8 +71,7 @@ class Calibrator(ABC):
     def __post_init__(self) -> None:
         """Make tensors contiguous; subclasses that check their fields call this first.
 
-        Matrix products depend on the memory layout: with one layout, a fitted calibrator and the
-        same one from a file give equal results.
+        Matrix products depend on the memory layout: a loaded calibrator gives equal results.
         """
         for name, value in self.parameters.items():
             if isinstance(value, Tensor):
@@ -90,7 +88,7 @@ class Calibrator(ABC):
 
     def __call__(self, logits: Any) -> Logits:
         """Return log-probabilities, (n, k); -inf for masked classes."""
-        given = logits if isinstance(logits, Tensor) else torch.as_tensor(np.asarray(logits))
+        given = torch.as_tensor(logits if isinstance(logits, Tensor) else np.asarray(logits))
         if given.ndim != 2 or given.shape[1] != self.classes:
             came = f"{given.shape[1]} classes" if given.ndim == 2 else f"shape {tuple(given.shape)}"
             raise ValueError(
@@ -120,6 +118,32 @@ class Calibrator(ABC):
         )
 
 
+def restore_top_class(logits: Logits, log_probs: Logits) -> Logits:
+    """Give the highest log-probability to the highest logit, the first of them if several tie.
+
+    A monotone map can tie or swap two classes that differ in the last digit. Such classes are
+    lowered to one rounding unit below the top class.
+    """
+    best = logits.argmax(1, keepdim=True)
+    lost = log_probs.argmax(1, keepdim=True) != best
+    if not bool(lost.any()):
+        return log_probs
+    lowered = _lower_rivals(log_probs, best, lost)
+    # Lowering can remove more than rounding from the sum: normalise again.
+    normalised = torch.where(lost, torch.log_softmax(lowered, 1), lowered)
+    return _lower_rivals(normalised, best, lost)
+
+
+def _lower_rivals(log_probs: Logits, best: Tensor, lost: Tensor) -> Logits:
+    """Lower classes that are not below the top class, in the rows that lost it."""
+    own = log_probs.gather(1, best)
+    fixed = own.detach()
+    # The value is the next number below; the gradient is that of the top class.
+    below = own + (torch.nextafter(fixed, torch.full_like(fixed, -torch.inf)) - fixed)
+    rivals = (lost & (log_probs >= own)).scatter(1, best, False)
+    return torch.where(rivals, below, log_probs)
+
+
 def parameter_names(kind: type[Calibrator]) -> list[str]:
     """Return the names of the fitted parameters of a kind of calibrator."""
     return [each.name for each in fields(kind) if each.name not in ("classes", "origin")]
@@ -147,7 +171,15 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
     if (present > 0).sum() == 1:
         raise ValueError(f"cannot fit: labels hold a single class, {int(present.argmax())}")
     logits = predictions.logits
-    _refuse_masked_labels(predictions, logits)
+    masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
+    masked &= weights > 0
+    if masked.any():
+        # The loss of these examples is infinite.
+        raise ValueError(
+            f"cannot fit: the label of {masked.sum()} of {len(masked)} examples is masked, its "
+            f"logit is -inf (first at row {masked.argmax()}); drop such rows, give them finite "
+            "logits, or use Predictions.from_probs if these are probabilities rounded to 0"
+        )
     possible = ever_allowed(logits)
     absent = {"never occur": (present == 0) & possible, "are masked in every example": ~possible}
     for what, which in absent.items():
@@ -166,18 +198,6 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
             stacklevel=3,
         )
     return logits
-
-
-def _refuse_masked_labels(predictions: Predictions, logits: Logits) -> None:
-    """Refuse labels of masked classes: their loss is infinite."""
-    masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
-    masked &= predictions.example_weights > 0
-    if masked.any():
-        raise ValueError(
-            f"cannot fit: the label of {masked.sum()} of {len(masked)} examples is masked, its "
-            f"logit is -inf (first at row {masked.argmax()}); drop such rows, give them finite "
-            "logits, or use Predictions.from_probs if these are probabilities rounded to 0"
-        )
 
 
 def listed(predictions: Predictions, which: np.ndarray) -> str:

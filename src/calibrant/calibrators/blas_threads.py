@@ -2,13 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 _lock = threading.Lock()
-# One entry for each running fit, all the same limit.
-_fits: list["BlasLimit"] = []
+# One entry for each running fit, all the same limit and the thread that set it: threadpoolctl
+# restores the number only there, and the first of several fits need not be the last to end.
+_fits: list[tuple[Any, ThreadPoolExecutor]] = []
 
 
 @contextmanager
@@ -20,38 +23,17 @@ def one_thread_each() -> Iterator[None]:
     restores it. A number set with threadpoolctl by the program itself is respected.
     """
     with _lock:
-        _fits.append(_fits[0] if _fits else BlasLimit())
+        _fits.append(_fits[0] if _fits else _lower())
     try:
         yield
     finally:
         with _lock:
-            limit = _fits.pop()
+            limit, thread = _fits.pop()
             if not _fits:
-                limit.restore()
+                thread.submit(limit.restore_original_limits).result()
+                thread.shutdown()
 
 
-class BlasLimit:
-    """The limit, set and restored in a thread of its own.
-
-    threadpoolctl restores the number only in the thread that set it, and the first of several
-    concurrent fits need not be the last to end.
-    """
-
-    def __init__(self) -> None:
-        self._set, self._over = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._hold, daemon=True)
-        self._thread.start()
-        self._set.wait()
-
-    def _hold(self) -> None:
-        try:
-            with threadpool_limits(limits=1, user_api="blas"):
-                self._set.set()
-                self._over.wait()
-        finally:
-            self._set.set()
-
-    def restore(self) -> None:
-        """Restore the previous number of threads."""
-        self._over.set()
-        self._thread.join()
+def _lower() -> tuple[Any, ThreadPoolExecutor]:
+    thread = ThreadPoolExecutor(1)
+    return thread.submit(threadpool_limits, limits=1, user_api="blas").result(), thread

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import allowed_counts, far_below, log_sum, mask_of
-from calibrant.calibrators.temperature import best_inverse, check_temperature
+from calibrant.calibrators.temperature import best_inverse, check_temperature, nll_derivatives
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, Values
@@ -105,7 +105,9 @@ class EnsembleTemperature(Calibrator):
         converged, remark = alone.converged, alone.remark
         if joint and converged:
             around = alone.inverse / FARTHEST, alone.inverse * FARTHEST
-            start = _search(every.part(), alone.inverse, around)
+            part = every.part()
+            tried = [part.at(alone.inverse * factor) for factor in TRIED]
+            start = _newton(part, min(tried, key=lambda mix: mix.loss), around)[0].inverse
             improved, converged = _newton(every, every.at(start), around)
             if improved.loss <= best.loss:
                 best = improved
@@ -148,11 +150,8 @@ class Profile:
 
     def part(self) -> "Profile":
         """Return the profile of evenly spaced examples; of all if there are few."""
-        every = math.ceil(self.logits.numel() / SMALL)
-        if every == 1:
-            return self
-        some = slice(None, None, every)
-        if not self.weights[some].any():
+        some = slice(None, None, math.ceil(self.logits.numel() / SMALL))
+        if some.step == 1 or not self.weights[some].any():
             return self
         return Profile(self.given[some], self.labels[some], self.weights[some])
 
@@ -184,22 +183,12 @@ class Profile:
     def _label(self, inverse: float) -> np.ndarray:
         """Log-probability of the label, its derivative along 1/T and minus the second, (3, n)."""
         given = self.logits.numpy()
-        found = np.empty((3, len(given)))
 
-        def fill(part: slice) -> None:
-            gap = given[part].astype(np.float64)
-            gap -= gap.max(1)[:, None]
-            own = gap[np.arange(len(gap)), self.labels[part]]
-            scaled = np.exp(gap * inverse)
-            total = np.einsum("nk->n", scaled)
-            scaled *= gap
-            mean = np.einsum("nk->n", scaled) / total
-            square = np.einsum("nk,nk->n", scaled, gap) / total
-            found[:, part] = inverse * own - np.log(total), own - mean, square - mean**2
+        def of_chunk(part: slice) -> np.ndarray:
+            return nll_derivatives(given[part], self.labels[part], inverse)
 
-        for _ in map_chunks(fill, self.logits):
-            pass
-        return found
+        found = np.concatenate(list(map_chunks(of_chunk, self.logits)), 1)
+        return found * [[-1], [-1], [1]]
 
 
 def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Weights, float]:
@@ -267,13 +256,6 @@ def _ratios(members: Members, at: Weights) -> Members:
     """Ratio of each component's probability of the label to that of the mixture."""
     # The limit only matters for components of weight zero.
     return np.asarray(np.exp(np.minimum(members - _log_mixture(members, at), 300.0)))
-
-
-def _search(profile: Profile, alone: float, ends: tuple[float, float]) -> float:
-    """Search the best inverse temperature from several starts."""
-    tried = [profile.at(alone * factor) for factor in TRIED]
-    best = min(tried, key=lambda mixture: mixture.loss)
-    return _newton(profile, best, ends)[0].inverse
 
 
 def _newton(profile: Profile, start: Mixture, ends: tuple[float, float]) -> tuple[Mixture, bool]:

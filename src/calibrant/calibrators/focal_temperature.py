@@ -93,15 +93,15 @@ class FocalTemperatureScaling(Calibrator):
                 "use temperature scaling, which is equivalent",
                 stacklevel=2,
             )
-        finite = with_logits(predictions, fitting_logits(predictions))
+        logits, exact = fitting_logits(predictions), search == "exact"
         gradient, remark = 0.0, ""
-        if search == "exact" and criterion == "nll":
-            inverse, gamma, gradient, remark = best_focal(finite)
+        if exact and criterion == "nll":
+            inverse, gamma, gradient, remark = best_focal(predictions, logits)
             temperature = 1 / inverse
         else:
-            temperature, gamma = _by_grid(
-                finite, criterion, gammas, temperatures, polish=search == "exact"
-            )
+            # Logits of probabilities are computed once, not at each point.
+            same = predictions.map(lambda _: logits)
+            temperature, gamma = _by_grid(same, criterion, gammas, temperatures, polish=exact)
         return cls(
             classes=predictions.classes,
             temperature=temperature,
@@ -134,11 +134,6 @@ def focal_landscape(
     return np.array([[score(t, gamma) for t in temperatures] for gamma in gammas])
 
 
-def with_logits(predictions: Predictions, logits: Logits) -> Predictions:
-    """The same examples with other logits."""
-    return Predictions(logits, predictions.labels, weights=predictions.weights)
-
-
 def _score(predictions: Predictions, criterion: str) -> Callable[[float, float], float]:
     def score(temperature: float, gamma: float) -> float:
         mapped = predictions.map(lambda logits: focal_map(logits / temperature, gamma))
@@ -155,26 +150,27 @@ UNBOUNDED = "no optimum: the examples are nearly separable; temperature scaling 
 
 
 @one_thread_each()
-def best_focal(predictions: Predictions) -> tuple[float, float, float, str]:
+def best_focal(predictions: Predictions, logits: Logits) -> tuple[float, float, float, str]:
     """Minimise the NLL; return 1/T, gamma, gradient norm, remark."""
-    logits, labels = predictions.logits.numpy(), predictions.labels.numpy()
+    values, labels = logits.numpy(), predictions.labels.numpy()
     weights = predictions.example_weights
-    plain = best_inverse(predictions, predictions.logits)
+    plain = best_inverse(predictions, logits)
+    alone = plain.inverse, 0.0, abs(plain.derivatives.first)
     if not plain.converged:
-        return plain.inverse, 0.0, abs(plain.derivatives.first), plain.remark
-    part = slice(None, None, math.ceil(logits.size / ROUGH))
-    rough = focal_objective(logits[part], labels[part], weights[part])
+        return *alone, plain.remark
+    part = slice(None, None, math.ceil(values.size / ROUGH))
+    rough = focal_objective(values[part], labels[part], weights[part])
     # The best temperature for a fixed gamma is nearly linear in gamma.
     starts = [(0.0, plain.inverse), *((g, plain.inverse / (1 + g / 3)) for g in STARTS)]
     some = [_descend(rough, *start, gain=1e-6) for start in starts]
     best = min(some, key=lambda found: found[0])
-    objective = focal_objective(logits, labels, weights)
+    objective = focal_objective(values, labels, weights)
     best = _descend(objective, best[2], best[1])
     if abs(math.log(best[1] / plain.inverse)) >= SPAN:
         # Nearly separable data: the loss decreases as gamma approaches -1 and 1/T grows.
-        return plain.inverse, 0.0, abs(plain.derivatives.first), UNBOUNDED
+        return *alone, UNBOUNDED
     if not best[0] < objective(plain.inverse, 0.0)[0]:
-        return plain.inverse, 0.0, abs(plain.derivatives.first), ""
+        return *alone, ""
     return best[1], best[2], best[3], ""
 
 

@@ -15,6 +15,7 @@ from calibrant.calibrators.one_versus_rest import (
     FittingOdds,
     Odds,
     OneVersusRest,
+    check_probs,
     fitting_odds,
     functions,
     is_class,
@@ -70,8 +71,7 @@ class HistogramBinning(OneVersusRest):
         check_tensor("edges", self.edges, (rows, bins - 1))
         if bool((self.edges.diff(dim=1) < 0).any()):
             raise ValueError("edges must not decrease")
-        if not bool(((self.values > 0) & (self.values < 1)).all()):
-            raise ValueError("values must lie strictly between 0 and 1")
+        check_probs(self.values)
 
     @classmethod
     def fit(

@@ -13,13 +13,14 @@ from torch.nn.functional import logsigmoid
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import ever_allowed, infinite_odds, log_softmax, mask_of
 from calibrant.calibrators.one_versus_rest import (
-    BLOCK,
     Odds,
     OneVersusRest,
+    check_probs,
     fitting_odds,
     functions,
     is_class,
     log_odds,
+    map_blocks,
 )
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
@@ -113,13 +114,15 @@ class IsotonicRegression(OneVersusRest):
             return [_fitted(*one, share) for one in zip(odds[part], targets, each, strict=True)]
 
         fitted = [each for part in map_chunks(of_class, torch.from_numpy(odds)) for each in part]
-        offsets = np.cumsum([0, *(len(each.knots) for each in fitted)])
-        values = np.concatenate([each.values for each in fitted])
+        knots, values = (
+            torch.from_numpy(np.concatenate(each)) for each in zip(*fitted, strict=True)
+        )
+        offsets = torch.tensor([0, *(len(each.knots) for each in fitted)]).cumsum(0)
         return cls(
             classes=classes,
-            knots=torch.from_numpy(np.concatenate([each.knots for each in fitted])),
-            values=torch.from_numpy(values),
-            offsets=torch.from_numpy(offsets.astype(np.int64)),
+            knots=knots,
+            values=values,
+            offsets=offsets,
             origin=made_from(predictions),
         )
 
@@ -179,10 +182,8 @@ class OrderPreservingIsotonic(Calibrator):
         weights, classes = predictions.example_weights, predictions.classes
         total = float(weights.sum())
         if total < FEW:
-            warn(
-                f"isotonic regression overfits {total:g} examples; use {FEW} or more",
-                stacklevel=2,
-            )
+            words = f"isotonic regression overfits {total:g} examples; use {FEW} or more"
+            warn(words, stacklevel=2)
         odds = np.empty((len(logits), classes))
 
         def fill(part: slice) -> None:
@@ -208,17 +209,15 @@ class OrderPreservingIsotonic(Calibrator):
         """Interpolate every probability, and normalise."""
         knots, values = self.knots.to(logits)[None], self.values.to(logits)[None]
 
-        def of_part(part: Logits) -> Logits:
-            masked, odds = mask_of(part), log_odds(part)
+        def of_block(block: Logits) -> Logits:
+            masked, odds = mask_of(block), log_odds(block)
             if masked is not None:
                 odds = odds.masked_fill(masked, 0.0)
             found = interpolated(odds.reshape(1, -1), knots, values).reshape(odds.shape)
             found = found + self.slope * logsigmoid(odds).exp()
             return log_softmax(found.log(), masked)
 
-        return torch.cat(
-            [of_part(part) for part in torch.split(logits, max(1, BLOCK // self.classes))]
-        )
+        return map_blocks(of_block, logits)
 
 
 def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> Steps:
@@ -282,5 +281,4 @@ def _check_steps(knots: Tensor, values: Tensor, offsets: Tensor) -> None:
         raise ValueError("knots must increase within each function")
     if bool((values.diff() < 0)[inner[1:]].any()):
         raise ValueError("values must not decrease within a function")
-    if not bool(((values > 0) & (values < 1)).all()):
-        raise ValueError("values must lie strictly between 0 and 1")
+    check_probs(values)

@@ -1,6 +1,7 @@
 """One-versus-rest calibrators: one function of the log-odds for each class."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.focal_map import log_misses
 from calibrant.calibrators.masks import Mask, infinite_odds, log_softmax, mask_of
 from calibrant.example_stats import map_chunks
 from calibrant.shapes import Logits, Values
@@ -45,15 +47,20 @@ class OneVersusRest(Calibrator):
 
     def log_probs(self, logits: Logits) -> Logits:
         """Map the log-odds, and normalise."""
-        parts = torch.split(logits, max(1, BLOCK // self.classes))
-        return torch.cat([self._map_part(part) for part in parts])
+        return map_blocks(self._map_block, logits)
 
-    def _map_part(self, logits: Logits) -> Logits:
+    def _map_block(self, logits: Logits) -> Logits:
         masked, odds = mask_of(logits), _odds(logits)
         if masked is None:
             return _normalise(self.map_odds(odds))
         finite = odds.masked_fill(_unused(masked), 0.0)
         return log_softmax(_normalise(self.map_odds(finite)), masked)
+
+
+def map_blocks(function: Callable[[Logits], Logits], logits: Logits) -> Logits:
+    """Apply a function to blocks of rows, so that its intermediate results stay small."""
+    blocks = torch.split(logits, max(1, BLOCK // logits.shape[1]))
+    return torch.cat([function(block) for block in blocks])
 
 
 def functions(classes: int) -> int:
@@ -63,14 +70,16 @@ def functions(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
+def check_probs(values: Tensor) -> None:
+    """Refuse values of a function that are not probabilities, or have no finite log-odds."""
+    if not bool(((values > 0) & (values < 1)).all()):
+        raise ValueError("values must lie strictly between 0 and 1")
+
+
 def log_odds(logits: Logits) -> Logits:
     """Log-odds of every class against all others, accurate also where a probability rounds to 1."""
     log_probs = torch.log_softmax(logits, 1)
-    top = torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.argmax(1, keepdim=True), 1)
-    # Only the top class can exceed 1/2; its complement is the sum of the others.
-    misses = log_probs.masked_fill(top, -FARTHEST)
-    log_miss = torch.where(top, misses.logsumexp(1, keepdim=True), torch.log1p(-misses.exp()))
-    return log_probs - log_miss
+    return log_probs - log_misses(log_probs)
 
 
 def fitting_odds(logits: Logits, weights: Values) -> tuple[FittingOdds, np.ndarray]:

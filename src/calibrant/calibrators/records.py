@@ -45,12 +45,12 @@ def parsed(path: Path, *, max_bytes: int) -> Any:
     try:
         return json.loads(content.decode(), object_pairs_hook=without_duplicates)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"not valid JSON: {error.msg} at {where}") from None
+        problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except UnicodeDecodeError:
-        raise ValueError("not valid JSON: not text in UTF-8") from None
+        problem = "not text in UTF-8"
     except RecursionError:
-        raise ValueError("not valid JSON: nested too deeply") from None
+        problem = "nested too deeply"
+    raise ValueError(f"not valid JSON: {problem}")
 
 
 def typed(where: str, value: Any, kind: type) -> Any:
@@ -89,31 +89,22 @@ def encoded(value: Any, *, inline: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
     names = {dtype: name for name, dtype in DTYPES.items()}
-    record: dict[str, Any] = {"dtype": names[value.dtype], "shape": list(value.shape)}
-    if inline:
-        record["values"] = value.flatten().tolist()
-    return record
+    record = {"dtype": names[value.dtype], "shape": list(value.shape)}
+    return record | {"values": value.flatten().tolist()} if inline else record
 
 
-def decoded(
-    where: str, value: Any, hint: Any, loaded: np.ndarray | None
-) -> float | int | str | Tensor:
+def decoded(where: str, value: Any, hint: Any, loaded: np.ndarray | None) -> Any:
     """Convert JSON to a parameter of the type of its field; `loaded` is from the tensor file."""
     if hint in (int, float, str, bool):
-        plain: float | int | str = typed(where, value, hint)
+        plain = typed(where, value, hint)
         return float(plain) if hint is float else plain
-    return _tensor(where, value, loaded)
-
-
-def _tensor(where: str, value: Any, loaded: np.ndarray | None) -> Tensor:
     record = typed(where, value, dict)
     check_keys(where, record, ("dtype", "shape") + (() if loaded is not None else ("values",)))
     dtype = typed(f"{where}.dtype", record["dtype"], str)
     if dtype not in DTYPES:
         raise ValueError(f"{where}.dtype must be one of {', '.join(DTYPES)}, got {short(dtype)}")
-    shape = [
-        typed(f"{where}.shape", n, int) for n in typed(f"{where}.shape", record["shape"], list)
-    ]
+    at = f"{where}.shape"
+    shape = [typed(at, n, int) for n in typed(at, record["shape"], list)]
     if loaded is not None:
         if loaded.dtype.name != dtype or list(loaded.shape) != shape:
             raise ValueError(

@@ -4,7 +4,6 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
-from calibrant.calibrators.identity import Identity
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.structured import (
@@ -13,7 +12,7 @@ from calibrant.calibrators.structured import (
     StructuredMatrixScaling,
     StructuredVectorScaling,
 )
-from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
 
 CALIBRATORS: dict[str, type[Calibrator]] = {

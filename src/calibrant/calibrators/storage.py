@@ -7,27 +7,19 @@ memory than they bring.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from calibrant import __version__, files
 from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator, Fit, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
-from calibrant.calibrators.probing import check_probabilities
-from calibrant.calibrators.records import (
-    DIGEST,
-    check_keys,
-    decoded,
-    digest_of,
-    encoded,
-    short,
-    typed,
-)
+from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
@@ -44,9 +36,14 @@ BLEND, PART = "blend", ("method", "parameters", "fit")
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
 MAX_BYTES = 4 * 2**20
+# What a calibrator may raise that has invalid parameters.
+INVALID = (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError)
 # Largest tensor file: a matrix for 10,000 classes.
 MAX_TENSOR_BYTES = 2**30
 MAX_CLASSES = 10**6
+# Logits to which a calibrator is applied once: their sizes, besides the smallest normal number of
+# each dtype, and the number of classes up to which all are used.
+PROBED_SIZES, PROBED_CLASSES = (1.0, 1e4, 1e30), 1000
 
 
 def save(calibrator: Calibrator, path: str | Path) -> None:
@@ -90,9 +87,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Calibrator:
-    """Read a calibrator that `save` wrote.
-
-    Files of schema 1, which have no digest, are read with a warning.
+    """Read a calibrator that `save` wrote; schema 1, which has no digest, gives a warning.
 
     Raises:
         ValueError: the file was changed or damaged, is of another kind or schema, or its
@@ -121,12 +116,11 @@ def method_of(calibrator: Calibrator) -> str:
 
 
 def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
-    given: dict[str, Any] = {}
     if isinstance(calibrator, Blend):
-        given["parts"] = [_record(part, inline=inline) for part in calibrator.parts]
+        given: dict[str, Any] = {"parts": [_record(p, inline=inline) for p in calibrator.parts]}
     else:
-        for name, value in calibrator.parameters.items():
-            given[name] = encoded(value, inline=inline)
+        values = calibrator.parameters.items()
+        given = {name: records.encoded(value, inline=inline) for name, value in values}
     fit = None if calibrator.origin is None else asdict(calibrator.origin)
     if fit is not None and not math.isfinite(fit["gradient_norm"]):
         # JSON has neither NaN nor infinity.
@@ -155,9 +149,8 @@ def _calibrator(path: Path, record: Any) -> Calibrator:
     parts = _parts(record)
     loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
     made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
-    if record["method"] != BLEND:
-        return made[0]
-    return Blend(classes=classes, parts=made, origin=_fit(record["fit"]))
+    is_blend = record["method"] == BLEND
+    return Blend(classes=classes, parts=made, origin=_fit(record["fit"])) if is_blend else made[0]
 
 
 def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
@@ -215,16 +208,47 @@ def _part(
     where = f"part {at[:-1]}: parameters" if at else "parameters"
     hints = get_type_hints(kind)
     values = {
-        name: decoded(f"{where}.{name}", given[name], hints[name], loaded.get(f"{at}{name}"))
+        name: records.decoded(f"{where}.{name}", given[name], hints[name], loaded.get(at + name))
         for name in parameter_names(kind)
     }
     origin = _fit(record["fit"])
     try:
         calibrator = kind(classes=classes, origin=origin, **values)
-    except (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError) as error:
+    except INVALID as error:
         raise ValueError(f"invalid parameters: {one_line(error)}") from None
     check_probabilities(calibrator)
     return calibrator
+
+
+def check_probabilities(calibrator: Calibrator) -> None:
+    """Refuse inconsistent parameters, or parameters that overflow to NaN.
+
+    Applies the calibrator in float32 and float64 to logits of every size: one class above or
+    below all others, all classes different in both orders, all equal, and one class masked.
+    A calibrator without parameters for each class is applied to fewer classes, so that a small
+    file cannot ask for much memory.
+    """
+    classes = min(calibrator.classes, max(PROBED_CLASSES, calibrator.size))
+    calibrator = replace(calibrator, classes=classes)
+    for dtype in (torch.float32, torch.float64):
+        rows = torch.zeros(6, classes, dtype=dtype)
+        rows[0, 0], rows[1, -1] = 1, -1
+        rows[2] = torch.linspace(-1, 1, classes, dtype=dtype)
+        rows[3] = rows[5] = -rows[2]
+        for size in (torch.finfo(dtype).tiny, *PROBED_SIZES):
+            given = rows * size
+            given[5, -1] = -torch.inf
+            try:
+                out = calibrator(given)
+                total = out.double().exp().sum(1)
+            except INVALID as error:
+                raise ValueError(f"invalid parameters: {one_line(error)}") from None
+            # Written so that NaN fails.
+            if out.shape != given.shape or not bool(((total - 1).abs() <= 1e-3).all()):
+                name = str(dtype).removeprefix("torch.")
+                raise ValueError(
+                    f"invalid parameters: no probabilities for {name} logits of size {size:g}"
+                )
 
 
 def _read_tensors(

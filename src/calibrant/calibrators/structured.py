@@ -17,20 +17,21 @@ References:
     Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from calibrant.calibrators.affine import Ridge, fit_diagonal, fit_full
+from calibrant.calibrators.affine import Data, Ridge, Solution, fit_diagonal, fit_full
 from calibrant.calibrators.base import fitting_logits
 from calibrant.calibrators.focal_map import check_gamma, focal_map
-from calibrant.calibrators.focal_temperature import best_focal, with_logits
+from calibrant.calibrators.focal_temperature import best_focal
 from calibrant.calibrators.masks import Mask, allowed_counts, ever_allowed, mask_of, without_masked
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.calibrators.vector_matrix import (
     AffineMap,
     DiagonalMap,
+    Map,
     MatrixMap,
     check_penalties,
     data_of,
@@ -47,8 +48,6 @@ class Structured(AffineMap):
 
     temperature: float
     mix: float
-
-    focal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,8 +70,6 @@ class FocalFirst(Structured):
 
     gamma: float
 
-    focal: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_gamma(self.gamma)
@@ -89,9 +86,6 @@ class StructuredVectorScaling(DiagonalMap, Structured):
     $$\log q = \log \mathrm{softmax}((1 + d) \odot x + b)$$
 
     As the penalty grows it becomes temperature scaling. Good with many classes or few examples.
-
-    References:
-        Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
     """
 
     @classmethod
@@ -105,12 +99,7 @@ class StructuredVectorScaling(DiagonalMap, Structured):
             diagonal: multiplies the penalty of the factors.
             bias: multiplies the penalty of the bias.
         """
-        check_penalties(diagonal=diagonal, bias=bias)
-        first, scores = _fit_first_step(predictions, focal=cls.focal)
-        unit = int(ever_allowed(scores).sum()) / float(predictions.example_weights.sum())
-        ridge = Ridge(bias=bias * unit, diagonal=diagonal * unit)
-        found = fit_diagonal(data_of(predictions, scores.numpy()), ridge)
-        return from_solution(cls, predictions, found, **first)
+        return _fit(cls, fit_diagonal, predictions, diagonal=diagonal, bias=bias)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,9 +110,6 @@ class StructuredMatrixScaling(MatrixMap, Structured):
 
     As the penalty grows it becomes temperature scaling, as it vanishes matrix scaling. Best NLL
     in the benchmark with up to a few hundred classes.
-
-    References:
-        Berta et al., Structured Matrix Scaling for Multi-Class Calibration, arXiv:2511.03685.
     """
 
     @classmethod
@@ -143,14 +129,10 @@ class StructuredMatrixScaling(MatrixMap, Structured):
             off_diagonal: multiplies the penalty of the rest of the matrix.
             bias: multiplies the penalty of the bias.
         """
-        check_penalties(diagonal=diagonal, off_diagonal=off_diagonal, bias=bias)
+        check_penalties(off_diagonal=off_diagonal)
         refuse_large(predictions.classes)
-        first, scores = _fit_first_step(predictions, focal=cls.focal)
-        k = int(ever_allowed(scores).sum())
-        unit = k / float(predictions.example_weights.sum())
-        ridge = Ridge(bias * unit, diagonal * unit, off_diagonal * unit * (k - 1))
-        found = fit_full(data_of(predictions, scores.numpy()), ridge)
-        return from_solution(cls, predictions, found, **first)
+        penalties = {"diagonal": diagonal, "off_diagonal": off_diagonal, "bias": bias}
+        return _fit(cls, fit_full, predictions, **penalties)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -180,15 +162,27 @@ def mix_uniform(log_probs: Logits, mix: float, masked: Mask | None = None) -> Lo
     return found if masked is None else found.masked_fill(masked, -torch.inf)
 
 
-def _fit_first_step(predictions: Predictions, *, focal: bool) -> tuple[dict[str, float], Logits]:
-    """Fit what precedes the affine map; return its parameters and the scores, in float64."""
+def _fit(
+    kind: type[Map],
+    solve: Callable[[Data, Ridge], Solution],
+    predictions: Predictions,
+    **penalties: float,
+) -> Map:
+    """Fit what precedes the affine map, then the map itself."""
+    check_penalties(**penalties)
     logits = fitting_logits(predictions)
-    masked, mix = mask_of(logits), 1 / (float(predictions.example_weights.sum()) + 1)
-    if not focal:
-        temperature = 1 / best_inverse(predictions, logits).inverse
-        log_probs = torch.log_softmax(logits.double() / temperature, 1)
-        return {"temperature": temperature, "mix": mix}, mix_uniform(log_probs, mix, masked)
-    inverse, gamma, _, _ = best_focal(with_logits(predictions, logits))
-    log_probs = focal_map(logits.double() * inverse, gamma)
-    first = {"temperature": 1 / inverse, "mix": mix, "gamma": gamma}
-    return first, mix_uniform(log_probs, mix, masked)
+    total = float(predictions.example_weights.sum())
+    first = {"mix": 1 / (total + 1)}
+    if issubclass(kind, FocalFirst):
+        inverse, first["gamma"], _, _ = best_focal(predictions, logits)
+        log_probs = focal_map(logits.double() * inverse, first["gamma"])
+        first["temperature"] = 1 / inverse
+    else:
+        first["temperature"] = 1 / best_inverse(predictions, logits).inverse
+        log_probs = torch.log_softmax(logits.double() / first["temperature"], 1)
+    scores = mix_uniform(log_probs, first["mix"], mask_of(logits))
+    k = int(ever_allowed(scores).sum())
+    unit = {"bias": k / total, "diagonal": k / total, "off_diagonal": k / total * (k - 1)}
+    ridge = Ridge(**{name: weight * unit[name] for name, weight in penalties.items()})
+    found = solve(data_of(predictions, scores.numpy()), ridge)
+    return from_solution(kind, predictions, found, **first)

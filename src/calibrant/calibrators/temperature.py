@@ -1,4 +1,4 @@
-"""Temperature scaling: one parameter, fitted exactly."""
+"""Temperature scaling, one parameter fitted exactly, and its baseline, the identity."""
 
 import math
 from collections.abc import Callable
@@ -41,6 +41,27 @@ class Found(NamedTuple):
     derivatives: Derivatives
     converged: bool
     remark: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Identity(Calibrator):
+    r"""The uncalibrated network; it has no parameters.
+
+    $$\log q = \log \mathrm{softmax}(z)$$
+
+    It ignores labels, so `fit` accepts any examples, even of a single class.
+    """
+
+    keeps_argmax: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "Identity":
+        """Record the examples."""
+        return cls(classes=predictions.classes, origin=made_from(predictions))
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Normalise."""
+        return torch.log_softmax(logits, 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,9 +139,7 @@ def best_inverse(
         rough = _newton(_derivatives(given[part], labels[part], weights[part]), start, ends)
         start = rough.inverse
     found = _newton(_derivatives(given, labels, weights), start, ends)
-    if found.converged:
-        return found
-    return found._replace(remark=_why(found, ends, predictions))
+    return found if found.converged else found._replace(remark=_why(found, ends, predictions))
 
 
 def all_correct(predictions: Predictions) -> bool:
@@ -151,14 +170,9 @@ def _newton(
     for _ in range(STEPS):
         here = derivatives(at)
         outward = (at == ends[0] and here.first >= 0) or (at == ends[1] and here.first <= 0)
-        if outward:
-            return Found(at, here, converged=False)
-        if here.first == 0:
-            return Found(at, here, converged=True)
-        if here.first > 0:
-            high = at
-        else:
-            low = at
+        if outward or here.first == 0:
+            return Found(at, here, converged=not outward)
+        low, high = (low, at) if here.first > 0 else (at, high)
         convex = here.second > 0
         if convex and here.first**2 / here.second / 2 <= TOLERANCE * abs(here.loss):
             return Found(at - here.first / here.second, here, converged=True)
@@ -182,19 +196,24 @@ def _derivatives(
 
     def at(inverse: float) -> Derivatives:
         def of_chunk(part: slice) -> np.ndarray:
-            gap = logits[part].astype(np.float64)
-            gap -= gap.max(1)[:, None]
-            own = gap[np.arange(len(gap)), labels[part]]
-            scaled = np.exp(gap * inverse)
-            # Sums of exp(gap / T), of that times the gap, and times its square.
-            sums = [np.einsum("nk->n", scaled)]
-            for _ in range(2):
-                scaled *= gap
-                sums.append(np.einsum("nk->n", scaled))
-            mean, square = sums[1] / sums[0], sums[2] / sums[0]
-            each = np.stack([np.log(sums[0]) - inverse * own, mean - own, square - mean**2])
+            each = nll_derivatives(logits[part], labels[part], inverse)
             return np.asarray(np.einsum("cn,n->c", each, weights[part]))
 
         return Derivatives(*(sum(map_chunks(of_chunk, rows, elements=ELEMENTS)) / total).tolist())
 
     return at
+
+
+def nll_derivatives(logits: np.ndarray, labels: np.ndarray, inverse: float) -> np.ndarray:
+    """NLL of each example, and its first and second derivative along 1/T, (3, n), in float64."""
+    gap = logits.astype(np.float64)
+    gap -= gap.max(1)[:, None]
+    own = gap[np.arange(len(gap)), labels]
+    scaled = np.exp(gap * inverse)
+    # Sums of exp(gap / T), of that times the gap, and times its square.
+    sums = [np.einsum("nk->n", scaled)]
+    for _ in range(2):
+        scaled *= gap
+        sums.append(np.einsum("nk->n", scaled))
+    mean, square = sums[1] / sums[0], sums[2] / sums[0]
+    return np.stack([np.log(sums[0]) - inverse * own, mean - own, square - mean**2])

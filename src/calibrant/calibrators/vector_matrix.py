@@ -33,12 +33,26 @@ class AffineMap(Calibrator):
     """Base of calibrators that are softmax of an affine map of `inputs`."""
 
     keeps_argmax: ClassVar[bool] = False
-    # Name of the field that holds the solution of the solver.
+    # The field that holds the matrix or its diagonal, and its number of axes.
     weight_field: ClassVar[str]
+    axes: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, axes in {self.weight_field: self.axes, "bias": 1}.items():
+            check_tensor(name, self.parameters[name], (self.classes,) * axes)
 
     def inputs(self, logits: Logits, masked: Mask | None) -> Logits:
         """Scores that the affine map is applied to; 0 for masked classes."""
         return without_masked(logits, masked)
+
+    def log_probs(self, logits: Logits) -> Logits:
+        """Apply the affine map, and normalise."""
+        masked = mask_of(logits)
+        scores = self.inputs(logits, masked)
+        weight, bias = (self.parameters[name].to(logits) for name in (self.weight_field, "bias"))
+        product = scores * weight if self.axes == 1 else scores @ weight.T
+        return log_softmax(product + bias, masked)
 
 
 Map = TypeVar("Map", bound=AffineMap)
@@ -72,17 +86,7 @@ class DiagonalMap(AffineMap):
     bias: PerClassTensor
 
     weight_field: ClassVar[str] = "scale"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_tensor("scale", self.scale, (self.classes,))
-        check_tensor("bias", self.bias, (self.classes,))
-
-    def log_probs(self, logits: Logits) -> Logits:
-        """Scale, shift, and normalise."""
-        masked = mask_of(logits)
-        scores = self.inputs(logits, masked)
-        return log_softmax(scores * self.scale.to(logits) + self.bias.to(logits), masked)
+    axes: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,17 +97,7 @@ class MatrixMap(AffineMap):
     bias: PerClassTensor
 
     weight_field: ClassVar[str] = "weight"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_tensor("weight", self.weight, (self.classes, self.classes))
-        check_tensor("bias", self.bias, (self.classes,))
-
-    def log_probs(self, logits: Logits) -> Logits:
-        """Multiply, shift, and normalise."""
-        masked = mask_of(logits)
-        scores = self.inputs(logits, masked)
-        return log_softmax(scores @ self.weight.to(logits).T + self.bias.to(logits), masked)
+    axes: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,8 +142,7 @@ class MatrixScaling(MatrixMap):
 
         A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
         """
-        refuse_large(predictions.classes)
-        refuse_few(predictions)
+        refuse_size(predictions)
         inverse, data = _tempered(predictions)
         found = fit_full(data, Ridge(LEAST, LEAST, LEAST))
         return from_solution(cls, predictions, found, factor=inverse)
@@ -181,16 +174,13 @@ class DirichletCalibration(MatrixMap):
             bias: mu; 1e-5 to 1e-1 are usual.
         """
         check_penalties(off_diagonal=off_diagonal, bias=bias)
-        refuse_large(predictions.classes)
-        refuse_few(predictions)
-        logits = fitting_logits(predictions, every_class=True).double()
-        k = int(ever_allowed(logits).sum())
-        inverse = best_inverse(predictions, logits).inverse
-        log_p = torch.log_softmax(logits, 1).numpy()
+        refuse_size(predictions)
+        inverse, data = _tempered(predictions, log_probs=True)
+        k = int(ever_allowed(predictions.logits).sum())
         # The solver sees log p / T: its change of the matrix is T times the change here.
         off_diagonal *= inverse**2 / (k * (k - 1))
         ridge = Ridge(max(bias / k, LEAST), LEAST, max(off_diagonal, LEAST))
-        found = fit_full(data_of(predictions, log_p * inverse), ridge)
+        found = fit_full(data, ridge)
         return from_solution(cls, predictions, found, factor=inverse)
 
     def inputs(self, logits: Logits, masked: Mask | None) -> Logits:
@@ -206,7 +196,7 @@ def check_penalties(**weights: float) -> None:
 
 
 def refuse_large(classes: int) -> None:
-    """Refuse to fit a matrix that would take more memory than `MAX_BYTES`."""
+    """Refuse to fit a matrix that needs more memory than `MAX_BYTES`."""
     needed = 8 * COPIES * classes * (classes + 1)
     if needed > MAX_BYTES:
         raise ValueError(
@@ -215,8 +205,9 @@ def refuse_large(classes: int) -> None:
         )
 
 
-def refuse_few(predictions: Predictions) -> None:
-    """Refuse to fit a matrix to fewer examples than it has parameters."""
+def refuse_size(predictions: Predictions) -> None:
+    """Refuse to fit a matrix that is too large, or has more parameters than there are examples."""
+    refuse_large(predictions.classes)
     k = int(ever_allowed(predictions.logits).sum())
     if len(predictions) < k * (k + 1):
         raise ValueError(
@@ -225,11 +216,12 @@ def refuse_few(predictions: Predictions) -> None:
         )
 
 
-def _tempered(predictions: Predictions) -> tuple[float, Data]:
-    """Fit 1/T, and return it with the data of the tempered logits."""
+def _tempered(predictions: Predictions, *, log_probs: bool = False) -> tuple[float, Data]:
+    """Fit 1/T, and return it with the data of the logits, or log-probabilities, divided by T."""
     logits = fitting_logits(predictions, every_class=True).double()
     inverse = best_inverse(predictions, logits).inverse
-    return inverse, data_of(predictions, logits.numpy() * inverse)
+    scores = torch.log_softmax(logits, 1) if log_probs else logits
+    return inverse, data_of(predictions, scores.numpy() * inverse)
 
 
 def data_of(predictions: Predictions, scores: np.ndarray) -> Data:

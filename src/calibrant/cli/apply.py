@@ -10,7 +10,6 @@ from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_change
 
 if TYPE_CHECKING:
-    import calibrant.calibrators
     import calibrant.predictions
 
 
@@ -21,12 +20,7 @@ def apply(
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="File to write: npz, csv, parquet or safetensors.",
-        ),
+        options.output(metavar="PATH", help="File to write: npz, csv, parquet or safetensors."),
     ],
     allow_same: Annotated[
         bool,
@@ -47,83 +41,63 @@ def apply(
     paths = files.expand(file)
     if output.resolve() in [path.resolve() for path in paths]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    held = files.names(paths[0])
-    record: dict[str, Any] = {"calibrator": str(calibrator), "source": file}
-    record["method"] = method_of(fitted)
-    names: dict[str, Any] = {"logits": logits, "probs": probs, "labels": labels}
-    names["ignore"] = ignore or ()
-    if labels in held:
-        from calibrant.predictions import Predictions
-
-        predictions = Predictions.load(file, **names, max_expansion=max_expansion)
-        same = fitted.origin is not None and fitted.origin.sha256 == predictions.sha256
-        if same and not allow_same:
-            raise ValueError(
-                f"{file} holds the examples that {calibrator} was fitted to: results would be "
-                "in-sample and optimistic; use held-out data, or --allow-same"
-            )
-        _note_zeros(predictions)
-        changed = _mapped(fitted, predictions, file)
-        changed.save(output)
-        record |= {"examples": len(changed), "classes": changed.classes, "same": same}
-        record |= {"before": measured(predictions), "after": measured(changed)}
-    else:
-        scores = _unlabelled(file, held, names, max_expansion)
-        files.write(output, {"logits": _applied(fitted, scores, file).numpy()})
-        record |= {"examples": len(scores), "classes": fitted.classes, "same": None}
-        record |= {"before": None, "after": None}
-    record["predictions"] = str(output)
-    (screen.show_json if as_json else _show)(record)
-
-
-def _mapped(
-    fitted: "calibrant.calibrators.Calibrator",
-    predictions: "calibrant.predictions.Predictions",
-    file: str,
-) -> "calibrant.predictions.Predictions":
-    return predictions.map(lambda logits: _applied(fitted, logits, file))
-
-
-def _applied(fitted: "calibrant.calibrators.Calibrator", logits: Any, file: str) -> Any:
-    try:
-        return fitted(logits)
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-
-
-def _unlabelled(file: str, held: list[str], names: dict[str, Any], max_expansion: float) -> Any:
-    """Logits of a file without labels, checked as those of any other."""
-    from calibrant import files
-    from calibrant.array_names import optional_names, which_scores
-    from calibrant.predictions import Predictions
-
-    paths = files.expand(file)
-    # Asked for as if labels were there, which nobody has to have to be calibrated.
-    seen = [*held, names["labels"]]
-    kind, name = which_scores(paths[0], seen, names["logits"], names["probs"], names["labels"])
-    others = [files.names(path) for path in paths]
-    optional_names(paths, others, name, names["labels"], names["ignore"])
-    values = files.read_parts(paths, [name], max_expansion=max_expansion)[name]
-    none = [0] * len(values)
-    try:
-        if values.ndim == 1:
-            found = Predictions.from_binary(values, none, kind=kind)
-        else:
-            make = Predictions if kind == "logits" else Predictions.from_probs
-            found = make(values, none)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{file}: {error}") from None
-    _note_zeros(found)
-    return found.logits
-
-
-def _note_zeros(predictions: "calibrant.predictions.Predictions") -> None:
+    labelled = labels in files.names(paths[0])
+    read = options.load if labelled else _unlabelled
+    predictions = read(file, logits, probs, labels, ignore, max_expansion)
+    origin = fitted.origin
+    same = labelled and origin is not None and origin.sha256 == predictions.sha256
+    if same and not allow_same:
+        raise ValueError(
+            f"{file} holds the examples that {calibrator} was fitted to: results would be "
+            "in-sample and optimistic; use held-out data, or --allow-same"
+        )
     if predictions.zero_probs:
         warnings.warn(
             f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
             "are exactly 0: replaced by 1e-38",
-            stacklevel=2,
+            stacklevel=1,
         )
+    try:
+        changed = predictions.map(fitted)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if labelled:
+        changed.save(output)
+    else:
+        files.write(output, {"logits": changed.logits.numpy()})
+    record = {
+        "calibrator": str(calibrator),
+        "source": file,
+        "method": method_of(fitted),
+        "examples": len(changed),
+        "classes": changed.classes,
+        "same": same if labelled else None,
+        "before": measured(predictions) if labelled else None,
+        "after": measured(changed) if labelled else None,
+        "predictions": str(output),
+    }
+    (screen.show_json if as_json else _show)(record)
+
+
+def _unlabelled(
+    file: str,
+    logits: str | None,
+    probs: str | None,
+    labels: str,
+    ignore: list[str] | None,
+    max_expansion: float,
+) -> "calibrant.predictions.Predictions":
+    """A file without labels, checked as any other; all its labels are 0."""
+    from calibrant import files
+    from calibrant.array_names import optional_names, which_scores
+    from calibrant.predictions import from_arrays
+
+    paths = files.expand(file)
+    held = [files.names(path) for path in paths]
+    kind, name = which_scores(paths[0], [*held[0], labels], logits, probs, labels)
+    optional_names(paths, held, name, labels, ignore or ())
+    values = files.read_parts(paths, [name], max_expansion=max_expansion)[name]
+    return from_arrays(file, kind, values, [0] * len(values))
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -1,17 +1,23 @@
 """`calibrant audit`: every metric of one file of predictions, a figure, a verdict."""
 
+import math
+import re
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli import options, screen
-from calibrant.cli.audit_output import default_output, show
+from calibrant.cli import complain, options, screen
+from calibrant.cli.options import measuring, reading, written
+from calibrant.cli.screen import print_table, say
 
 if TYPE_CHECKING:
     import calibrant.predictions
+    from calibrant.metrics import Interval
+    from calibrant.report.audit import Audit
 
 EXAMPLE, EXAMPLES = "overconfident", 10_000
 # What is written unless told otherwise: the library it takes, and how its name ends.
@@ -24,15 +30,13 @@ def audit(
         typer.Argument(
             metavar="FILE",
             help="npz, csv, parquet or safetensors; a quoted glob pattern reads several files.",
-            show_default=False,
         ),
     ] = None,
     example: Annotated[
         bool,
-        typer.Option(
+        reading(
             "--example",
             help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
-            rich_help_panel=options.READING,
         ),
     ] = False,
     logits: options.Logits = None,
@@ -41,70 +45,38 @@ def audit(
     ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
     bins: options.Bins = 15,
-    intervals: Annotated[
-        bool, typer.Option(help="Compute intervals and tests.", rich_help_panel=options.MEASURING)
-    ] = True,
+    intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
     resamples: options.Resamples = 1000,
     level: options.Level = 0.95,
     interval_type: Annotated[
         options.IntervalType,
-        typer.Option(
-            metavar="KIND",
-            help=f"Bootstrap interval type: {', '.join(options.IntervalType)}.",
-            rich_help_panel=options.MEASURING,
+        measuring(
+            metavar="KIND", help=f"Bootstrap interval type: {', '.join(options.IntervalType)}."
         ),
     ] = options.IntervalType.basic,
     seed: options.Seed = 0,
     figure: Annotated[
         Path | None,
-        typer.Option(
+        written(
             metavar="PATH",
             help="Reliability diagram, png, svg or pdf. Default: a png in the current folder.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    no_figure: Annotated[
-        bool, typer.Option("--no-figure", help="Write no figure.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    no_figure: Annotated[bool, written("--no-figure", help="Write no figure.")] = False,
     classwise: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Reliability diagrams of all classes.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
-        ),
+        Path | None, written(metavar="PATH", help="Reliability diagrams of all classes.")
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Self-contained HTML file. Default: in the current folder.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
-        ),
+        written(metavar="PATH", help="Self-contained HTML file. Default: in the current folder."),
     ] = None,
-    no_page: Annotated[
-        bool, typer.Option("--no-page", help="Write no page.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    no_page: Annotated[bool, written("--no-page", help="Write no page.")] = False,
     adaptive: Annotated[
-        bool,
-        typer.Option(
-            "--adaptive",
-            help="Bins of equal mass in the diagram.",
-            rich_help_panel=options.OUTPUT,
-        ),
+        bool, written("--adaptive", help="Bins of equal mass in the diagram.")
     ] = False,
     as_json: options.Json = False,
     max_ece: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Exit with code 1 if ece is above X.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
-        ),
+        float | None, written(metavar="X", help="Exit with code 1 if ece is above X.")
     ] = None,
 ) -> None:
     """Measure how well confidence matches accuracy: metrics, tests, a diagram, a page."""
@@ -119,24 +91,21 @@ def audit(
         from calibrant.files.atomic import check_target
 
         check_target(page)
+    truth = None
     if example:
         predictions, truth = load_example(source, bins)
     else:
-        from calibrant.predictions import Predictions
-
-        truth = None
-        predictions = Predictions.load(
-            source,
-            logits=logits,
-            probs=probs,
-            labels=labels,
-            ignore=ignore or (),
-            max_expansion=max_expansion,
-        )
+        predictions = options.load(source, logits, probs, labels, ignore, max_expansion)
+    from calibrant import report
     from calibrant.report.audit import audit as audit_predictions
 
     # Figures first: one that cannot be written should be known before the long part.
-    _draw(predictions, source, figure, classwise, bins=bins, level=level, adaptive=adaptive)
+    drawing: dict[str, Any] = {"bins": bins, "level": level, "title": Path(source).name}
+    if figure is not None:
+        drawn = report.reliability_diagram(predictions, adaptive=adaptive, **drawing)
+        report.save(drawn, figure)
+    if classwise is not None:
+        report.save(report.classwise_diagrams(predictions, **drawing), classwise)
     files = {"figure": figure, "classwise figure": classwise, "page": page}
     times = resamples if intervals else 0
     with screen.progress(times, f"resampling {times} times") as step:
@@ -161,7 +130,7 @@ def audit(
     else:
         show(found, truth, {key: path for key, path in files.items() if path is not None})
     if not passed:
-        print(f"calibrant: ece {ece:.4f} is above --max-ece {max_ece:g}", file=sys.stderr)
+        complain(f"ece {ece:.4f} is above --max-ece {max_ece:g}")
         raise typer.Exit(1)
 
 
@@ -193,25 +162,41 @@ def load_example(
     return synthetic.sample(EXAMPLES, seed=0).predictions, truth
 
 
-def _draw(
-    predictions: "calibrant.predictions.Predictions",
-    source: str,
-    figure: Path | None,
-    classwise: Path | None,
-    *,
-    bins: int,
-    level: float,
-    adaptive: bool,
-) -> None:
-    from calibrant import report
+def show(found: "Audit", truth: Mapping[str, float] | None, files: Mapping[str, Path]) -> None:
+    """Print the tables, the verdict, and which files were written."""
+    say(f"{found.name}: {found.facts}")
+    say("")
+    print_table(found.metrics_table())
+    if found.tests:
+        print_table(found.tests_table())
+    for line in found.remarks:
+        say(line)
+    if truth is not None:
+        say(truth_line(truth, found.metrics["ece"], found.bins))
+    if found.verdict:
+        say(found.verdict, style="bold")
+    for what, path in files.items():
+        say(f"{what}: {path}")
 
-    title = Path(source).name
-    if figure is not None:
-        drawn = report.reliability_diagram(
-            predictions, bins=bins, level=level, adaptive=adaptive, title=title
-        )
-        report.save(drawn, figure)
-    if classwise is not None:
-        report.save(
-            report.classwise_diagrams(predictions, bins=bins, level=level, title=title), classwise
-        )
+
+def truth_line(truth: Mapping[str, float], ece: "Interval", bins: int) -> str:
+    """Say the true error of an example, and whether the interval of the ECE contains it."""
+    line = f"true error {truth['error']:.4f}, over {bins} bins {truth['binned_error']:.4f}"
+    if math.isnan(ece.low):
+        return line
+    first, second = (ece.low <= truth[name] <= ece.high for name in ("error", "binned_error"))
+    words = {(True, True): "both", (True, False): "the first", (False, True): "the second"}
+    return f"{line}; the interval of ece contains {words.get((first, second), 'neither')}"
+
+
+def default_output(source: str, ending: str) -> Path:
+    """Name what is written about a file, a pattern or an example, in the current folder.
+
+    >>> str(default_output("runs/test.npz", "reliability.png"))
+    'test.reliability.png'
+    >>> str(default_output("parts/*.parquet", "audit.html"))
+    'parts.audit.html'
+    """
+    path = Path(source)
+    names = (re.sub(r"[*?!\[\]]", "", name).strip(" -_.") for name in (path.stem, path.parent.name))
+    return Path(f"{next(filter(None, names), 'predictions')}.{ending}")

@@ -3,7 +3,6 @@
 import math
 import sys
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,12 +31,10 @@ def compare(
     max_expansion: options.Expansion = 100.0,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
+        options.measuring(
             metavar="NAME",
             help=f"May be repeated; only {FAIR} says who is better calibrated. "
             f"Default: {', '.join(METRICS_COMPARED)}.",
-            show_default=False,
-            rich_help_panel=options.MEASURING,
         ),
     ] = None,
     bins: options.Bins = 15,
@@ -49,20 +46,12 @@ def compare(
     """Compare two models on the same examples: paired differences, A minus B."""
     names = list(dict.fromkeys(metric or METRICS_COMPARED))
     from calibrant.metrics import METRICS
-    from calibrant.predictions import Predictions
 
     for name in names:
         if name not in METRICS:
             raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
-    load = partial(
-        Predictions.load,
-        logits=logits,
-        probs=probs,
-        labels=labels,
-        ignore=ignore or (),
-        max_expansion=max_expansion,
-    )
-    one, two = load(first), load(second)
+    reading = (logits, probs, labels, ignore, max_expansion)
+    one, two = options.load(first, *reading), options.load(second, *reading)
     if resamples < enough_resamples(len(names), level):
         print(
             f"note: {resamples} resamples cannot show a difference in any of {len(names)} metrics; "

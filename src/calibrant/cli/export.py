@@ -3,16 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from calibrant.cli import options, screen
 
 
 def export(
     calibrator: options.Calibrator,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="PATH", help="File to write, .onnx.")
-    ],
+    output: Annotated[Path, options.output(metavar="PATH", help="File to write, .onnx.")],
 ) -> None:
     """Export a calibrator as an ONNX graph, after checking that both give equal outputs."""
     if output.suffix.lower() != ".onnx":

@@ -21,10 +21,7 @@ COMPARED = (AUTO, BLEND)
 
 def fit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Held-out predictions, with labels.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="PATH", help="File to write, .json."),
-    ],
+    output: Annotated[Path, options.output(metavar="PATH", help="File to write, .json.")],
     name: Annotated[
         str,
         typer.Option(
@@ -41,27 +38,24 @@ def fit(
     max_expansion: options.Expansion = 100.0,
     folds: Annotated[
         int,
-        typer.Option(
+        options.measuring(
             help=f"Cross-validation folds, for {AUTO} and {BLEND}.",
             callback=options.within("--folds", 2),
-            rich_help_panel=options.MEASURING,
         ),
     ] = 5,
     criterion: Annotated[
         str,
-        typer.Option(
+        options.measuring(
             metavar="NAME",
             help=f"Selection criterion, for {AUTO} and {BLEND}: {', '.join(CRITERIA)}.",
-            rich_help_panel=options.MEASURING,
         ),
     ] = "nll",
     seed: options.Seed = 0,
     keep_class: Annotated[
         bool,
-        typer.Option(
+        options.measuring(
             "--keep-class",
             help=f"Only calibrators that preserve the predicted class, for {AUTO} and {BLEND}.",
-            rich_help_panel=options.MEASURING,
         ),
     ] = False,
     as_json: options.Json = False,
@@ -69,7 +63,6 @@ def fit(
     """Fit a calibrator to held-out predictions, not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS
     from calibrant.calibrators.storage import method_of, save
-    from calibrant.predictions import Predictions
     from calibrant.setting_errors import did_you_mean
 
     if name not in COMPARED and name not in CALIBRATORS:
@@ -80,14 +73,7 @@ def fit(
         raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
-    predictions = Predictions.load(
-        file,
-        logits=logits,
-        probs=probs,
-        labels=labels,
-        ignore=ignore or (),
-        max_expansion=max_expansion,
-    )
+    predictions = options.load(file, logits, probs, labels, ignore, max_expansion)
     selection, requested = None, name
     if name in COMPARED:
         selection = _selected(

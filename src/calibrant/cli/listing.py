@@ -2,104 +2,31 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from calibrant.cli.screen import say, show_table
 
-
-def first_line(thing: Callable[..., Any]) -> str:
-    """First line of a docstring, which says what the thing means, without marks of $maths$.
-
-    >>> first_line(first_line)
-    'First line of a docstring, which says what the thing means, without marks of maths.'
-    """
-    return re.sub(r"[$\\]", "", (inspect.getdoc(thing) or "").partition("\n")[0])
-
-
-def _metrics() -> dict[str, str]:
-    from calibrant.metrics import METRICS
-
-    return {name: metric.meaning for name, metric in METRICS.items()}
-
-
-def _losses() -> dict[str, str]:
-    from calibrant.losses import LOSSES
-
-    return {name: first_line(loss) for name, loss in LOSSES.items()}
-
-
-def _datasets() -> dict[str, tuple[str, str]]:
-    from calibrant.data import DATASETS
-
-    return {name: (dataset.kind, dataset.meaning) for name, dataset in DATASETS.items()}
-
-
-def _examples() -> dict[str, str]:
-    from calibrant.data import SYNTHETIC
-
-    return {name: synthetic.meaning for name, synthetic in SYNTHETIC.items()}
-
-
-def _models() -> dict[str, tuple[str, str]]:
-    from calibrant.models import MODELS
-
-    return {name: (model.kind, model.meaning) for name, model in MODELS.items()}
-
-
-def _methods() -> dict[str, tuple[str, str]]:
-    from calibrant.methods import METHODS
-
-    return {
-        name: (", ".join(method.settings) or "-", method.meaning)
-        for name, method in METHODS.items()
-    }
-
-
-def _calibrators() -> dict[str, tuple[str, str]]:
-    from calibrant.calibrators import CALIBRATORS
-
-    return {
-        name: ("preserved" if calibrator.keeps_argmax else "may change", first_line(calibrator))
-        for name, calibrator in CALIBRATORS.items()
-    }
-
-
-def _measures() -> dict[str, str]:
-    from calibrant.curvature import MEASURES
-
-    return {name: first_line(measure) for name, measure in MEASURES.items()}
-
-
-def _shifts() -> dict[str, tuple[str, str]]:
-    from calibrant.data.shifts import KINDS
-
-    return {
-        change.__name__: (f"1 to {len(strengths)}", first_line(change))
-        for change, strengths in KINDS.items()
-    }
-
-
-FAMILIES: dict[str, Callable[[], Mapping[str, str | tuple[str, ...]]]] = {
-    "metrics": _metrics,
-    "losses": _losses,
-    "calibrators": _calibrators,
-    "methods": _methods,
-    "models": _models,
-    "datasets": _datasets,
-    "measures": _measures,
-    "shifts": _shifts,
-    "examples": _examples,
+FAMILIES = {
+    "metrics": "calibrant.metrics:METRICS",
+    "losses": "calibrant.losses:LOSSES",
+    "calibrators": "calibrant.calibrators:CALIBRATORS",
+    "methods": "calibrant.methods:METHODS",
+    "models": "calibrant.models:MODELS",
+    "datasets": "calibrant.data:DATASETS",
+    "measures": "calibrant.curvature:MEASURES",
+    "shifts": "calibrant.data.shifts:KINDS",
+    "examples": "calibrant.data:SYNTHETIC",
 }
 # Columns between the name and the meaning.
 COLUMNS = {
-    "calibrators": ("predicted class",),
-    "methods": ("settings",),
-    "models": ("inputs",),
-    "datasets": ("inputs",),
-    "shifts": ("strengths",),
+    "calibrators": "predicted class",
+    "methods": "settings",
+    "models": "inputs",
+    "datasets": "inputs",
+    "shifts": "strengths",
 }
 
 
@@ -113,6 +40,31 @@ def listing(
         raise ValueError(f"no list {family!r}; expected one of {', '.join(FAMILIES)}")
     for name in FAMILIES if family is None else [family]:
         say(name, style="bold")
-        found = FAMILIES[name]().items()
-        rows = [(key, *([words] if isinstance(words, str) else words)) for key, words in found]
-        show_table(("name", *COLUMNS.get(name, ()), "meaning"), rows)
+        module, _, registry = FAMILIES[name].partition(":")
+        columns = [COLUMNS[name]] if name in COLUMNS else []
+        rows = [
+            (_name(key), *(_value(column, member) for column in columns), _meaning(key, member))
+            for key, member in getattr(import_module(module), registry).items()
+        ]
+        show_table(("name", *columns, "meaning"), rows)
+
+
+def _name(key: Any) -> str:
+    """Shifts are registered as functions, everything else by name."""
+    return key if isinstance(key, str) else key.__name__
+
+
+def _value(column: str, member: Any) -> str:
+    if column == "predicted class":
+        return "preserved" if member.keeps_argmax else "may change"
+    if column == "settings":
+        return ", ".join(member.settings) or "-"
+    return f"1 to {len(member)}" if column == "strengths" else member.kind
+
+
+def _meaning(key: Any, member: Any) -> str:
+    """What a member says of itself, or the first line of its docstring without marks of $maths$."""
+    if hasattr(member, "meaning"):
+        return str(member.meaning)
+    text = inspect.getdoc(member if isinstance(key, str) else key) or ""
+    return re.sub(r"[$\\]", "", text.partition("\n")[0])

@@ -3,10 +3,14 @@
 import math
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import calibrant.predictions
 
 
 class IntervalType(StrEnum):
@@ -17,85 +21,78 @@ class IntervalType(StrEnum):
     bca = "bca"
 
 
-def within(option: str, least: int, most: float = math.inf) -> Callable[[int], int]:
+def within(option: str, least: int, most: float = math.inf) -> Callable[[int | None], int | None]:
     """Check an integer, with a message that does not change with the release of the parser."""
 
-    def check(value: int) -> int:
-        if value < least:
+    def check(value: int | None) -> int | None:
+        if value is not None and value < least:
             raise ValueError(f"{option} must be at least {least:,}, got {value}")
-        if value > most:
+        if value is not None and value > most:
             raise ValueError(f"{option} must be at most {most:,}, got {value}")
         return value
 
     return check
 
 
-READING, MEASURING, OUTPUT = "Input", "Measurement", "Output"
+def panel(title: str) -> Callable[..., Any]:
+    """Options that `--help` shows under a title of their own."""
+    return partial(typer.Option, rich_help_panel=title)
 
-Logits = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Array or column that holds logits.", rich_help_panel=READING
-    ),
-]
+
+output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
+reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
+
+Logits = Annotated[str | None, reading(metavar="NAME", help="Array or column that holds logits.")]
 Probs = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Array or column that holds probabilities.", rich_help_panel=READING
-    ),
+    str | None, reading(metavar="NAME", help="Array or column that holds probabilities.")
 ]
-Labels = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="Array or column that holds labels.", rich_help_panel=READING
-    ),
-]
+Labels = Annotated[str, reading(metavar="NAME", help="Array or column that holds labels.")]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Array or column to ignore, or a glob pattern; may be repeated.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
+    reading(metavar="NAME", help="Array or column to ignore, or a glob pattern; may be repeated."),
 ]
 Expansion = Annotated[
-    float,
-    typer.Option(
-        metavar="X",
-        help="Largest allowed compression ratio of an array.",
-        rich_help_panel=READING,
-    ),
+    float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
 ]
-# More bins would mostly be empty, and their sums would fill the memory.
-MOST_BINS = 10_000
+# More bins would mostly be empty, and the sums of bins or the values of resamples fill the memory.
+MOST_BINS, MOST_RESAMPLES = 10_000, 1_000_000
 Bins = Annotated[
     int,
-    typer.Option(
+    measuring(
         help=f"Bins of the confidence, at most {MOST_BINS:,}.",
         callback=within("--bins", 1, MOST_BINS),
-        rich_help_panel=MEASURING,
     ),
 ]
-Level = Annotated[
-    float, typer.Option(help="Confidence level of intervals.", rich_help_panel=MEASURING)
-]
+Level = Annotated[float, measuring(help="Confidence level of intervals.")]
 Resamples = Annotated[
     int,
-    typer.Option(
-        help="Number of bootstrap resamples.",
-        callback=within("--resamples", 1),
-        rich_help_panel=MEASURING,
+    measuring(
+        help="Number of bootstrap resamples.", callback=within("--resamples", 1, MOST_RESAMPLES)
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option(help="Random seed.", callback=within("--seed", 0), rich_help_panel=MEASURING),
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print only JSON to stdout.", rich_help_panel=OUTPUT),
-]
+Seed = Annotated[int, measuring(help="Random seed.", callback=within("--seed", 0))]
+Json = Annotated[bool, written("--json", help="Print only JSON to stdout.")]
 Calibrator = Annotated[
     Path, typer.Argument(metavar="CALIBRATOR", help="A json file that `calibrant fit` wrote.")
 ]
+
+
+def load(
+    source: str,
+    logits: str | None,
+    probs: str | None,
+    labels: str,
+    ignore: list[str] | None,
+    max_expansion: float,
+) -> "calibrant.predictions.Predictions":
+    """Read predictions by the options above."""
+    from calibrant.predictions import Predictions
+
+    return Predictions.load(
+        source,
+        logits=logits,
+        probs=probs,
+        labels=labels,
+        ignore=ignore or (),
+        max_expansion=max_expansion,
+    )

@@ -1,12 +1,17 @@
 """`calibrant report`: the page of a study, from its saved files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
-from calibrant.cli import options
+from calibrant.cli import options, printable, screen
 from calibrant.cli.screen import say
+
+if TYPE_CHECKING:
+    from calibrant.report.findings import Findings
+    from calibrant.report.saved import Saved
 
 
 def report(
@@ -38,15 +43,12 @@ def report(
     if serve:
         _serve(folder, port)
         return
-    if text:
-        from calibrant.cli.report_output import show_report
-        from calibrant.cli.snapshot import read_snapshot
-
-        show_report(read_snapshot(folder))
-        return
-    from calibrant.cli.snapshot import update_snapshot
+    from calibrant.cli.snapshot import read_snapshot, update_snapshot
     from calibrant.report.study_page import study_page
 
+    if text:
+        show_report(read_snapshot(folder))
+        return
     update_snapshot(folder)
     say(f"written: {study_page(folder)}")
 
@@ -66,3 +68,38 @@ def _serve(folder: Path, port: int) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             say("stopped")
+
+
+def show_report(saved: "Saved") -> None:
+    """Print what a study found; as wide as the terminal, or as it is where there is none."""
+    from calibrant.report.findings import findings
+
+    _say(saved.name, "bold")
+    if saved.about:
+        _say(saved.about, "dim")
+    for each in findings(saved):
+        _show(each)
+
+
+def _show(found: "Findings") -> None:
+    print()
+    _say(found.group.title, "bold")
+    _say(f"{found.verdict.headline}.", "bold")
+    for sentence in found.verdict.sentences:
+        _say(sentence)
+    if found.comparison.lines:
+        print()
+        hidden = screen.print_table(found.comparison.as_table(), keep=3)
+        _say(f"{screen.LEGEND}. {found.comparison.note}")
+        if hidden:
+            _say(f"Hidden, terminal too narrow: {', '.join(hidden)}.")
+        print()
+    if found.weak_spots:
+        _say("Weak spots", "bold")
+    for sentence in found.weak_spots:
+        _say(f"- {sentence}")
+
+
+def _say(text: str, style: str = "") -> None:
+    """Print a paragraph; a terminal breaks it between words."""
+    screen.console().print(Text(printable(text), style=style))

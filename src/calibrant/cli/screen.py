@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich.table
 from rich import box
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from calibrant.cli import printable
 from calibrant.tables import Cell, Mark, Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # Away from a terminal nothing forces a line to be short, and a cut one could not be searched.
 UNLIMITED = 10_000
@@ -109,13 +112,18 @@ def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
     if not sys.stderr.isatty():
         yield _announcer(f"{what} ...")
         return
+    with progress_bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def progress_bar() -> "Progress":
+    """A bar on stderr with steps done and time left, which vanishes at its end."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def _announcer(line: str) -> Callable[[], None]:

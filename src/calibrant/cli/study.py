@@ -13,11 +13,7 @@ from calibrant.cli.study_output import View, show_estimates, show_study
 if TYPE_CHECKING:
     from calibrant.study.grid import Study
 
-WHAT, HOW = "What is run", "How it is run"
-
-
-def _within(workers: int | None) -> int | None:
-    return None if workers is None else options.within("--workers", 1, 1024)(workers)
+_what, _how = options.panel("What is run"), options.panel("How it is run")
 
 
 def study(
@@ -26,65 +22,52 @@ def study(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
+        _what(
             "--output",
             "-o",
             metavar="FOLDER",
             help="Folder of the results; by default runs/ and the study's name.",
-            rich_help_panel=WHAT,
         ),
     ] = None,
     sets: Annotated[
         list[str] | None,
-        typer.Option(
+        _what(
             "--set",
             metavar="PLACE=VALUE",
             help="Override a value of the file, such as recipe.epochs=5; may be repeated.",
-            rich_help_panel=WHAT,
         ),
     ] = None,
     allow_code: Annotated[
         list[str] | None,
-        typer.Option(
+        _what(
             "--allow-code",
             metavar="MODULE:FACTORY",
             help="Code of yours that the file names and may run; may be repeated.",
-            rich_help_panel=WHAT,
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Allow more than 10,000 runs.", rich_help_panel=WHAT)
-    ] = False,
+    yes: Annotated[bool, _what("--yes", help="Allow more than 10,000 runs.")] = False,
     workers: Annotated[
         int | None,
-        typer.Option(
+        _how(
             help="Processes that train side by side; 1 by default.",
-            callback=_within,
-            rich_help_panel=HOW,
+            callback=options.within("--workers", 1, 1024),
         ),
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(
+        _how(
             metavar="ADDRESS",
             help="Train on the workers of the Dask cluster whose scheduler is there.",
-            rich_help_panel=HOW,
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
+        _how(
             "--dry-run",
             help="Show the runs and how long they will take, by a few steps of each kind.",
-            rich_help_panel=HOW,
         ),
     ] = False,
-    retry: Annotated[
-        bool,
-        typer.Option(
-            "--retry", help="Try runs that failed or diverged again.", rich_help_panel=HOW
-        ),
-    ] = False,
+    retry: Annotated[bool, _how("--retry", help="Try runs that failed or diverged again.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Run a study. Re-run the same command to resume; finished runs are not trained again.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,124 +13,102 @@ import typer
 from calibrant.cli import complain, options, screen
 from calibrant.cli.doctor import cores
 from calibrant.cli.processes import First, Other
-from calibrant.cli.settings import settings
 from calibrant.cli.train_output import View, show_result
 
 if TYPE_CHECKING:
     from calibrant.training import Recipe
 
-WHAT, HOW, WHERE = "What is trained", "How it is trained", "Where it runs"
 # Exit codes beside 0 and 2: the loss was not finite, the disk is full.
 DIVERGED, FULL = 4, 5
+_what, _how, _where = (
+    options.panel(title) for title in ("What is trained", "How it is trained", "Where it runs")
+)
 
 
-def _pairs(option: str, what: str, panel: str) -> Any:
+def _pairs(panel: Callable[..., Any], option: str, what: str) -> Any:
     """An option that takes `name=value` and may be repeated."""
-    return typer.Option(
-        option, metavar="NAME=VALUE", help=f"{what} May be repeated.", rich_help_panel=panel
-    )
+    return panel(option, metavar="NAME=VALUE", help=f"{what} May be repeated.")
 
 
 def train(
-    dataset: Annotated[
-        str, typer.Option(help="See `calibrant list datasets`.", rich_help_panel=WHAT)
-    ] = "digits",
+    dataset: Annotated[str, _what(help="See `calibrant list datasets`.")] = "digits",
     model: Annotated[
-        str,
-        typer.Option(
-            help="See `calibrant list models`; or package.module:factory.", rich_help_panel=WHAT
-        ),
+        str, _what(help="See `calibrant list models`; or package.module:factory.")
     ] = "small_cnn",
-    method: Annotated[
-        str, typer.Option(help="See `calibrant list methods`.", rich_help_panel=WHAT)
-    ] = "cross_entropy",
+    method: Annotated[str, _what(help="See `calibrant list methods`.")] = "cross_entropy",
     data_set: Annotated[
-        list[str] | None, _pairs("--data-set", "Option of the dataset, such as limit=2000.", WHAT)
+        list[str] | None, _pairs(_what, "--data-set", "Option of the dataset, such as limit=2000.")
     ] = None,
     model_set: Annotated[
-        list[str] | None, _pairs("--model-set", "Setting of the model, such as width=2.", WHAT)
+        list[str] | None, _pairs(_what, "--model-set", "Setting of the model, such as width=2.")
     ] = None,
     method_set: Annotated[
-        list[str] | None, _pairs("--method-set", "Setting of the method, such as gamma=3.", WHAT)
+        list[str] | None, _pairs(_what, "--method-set", "Setting of the method, such as gamma=3.")
     ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the dataset's files.", rich_help_panel=WHAT),
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the data.", rich_help_panel=HOW)] = 20,
-    batch: Annotated[int, typer.Option(help="Examples of a step.", rich_help_panel=HOW)] = 128,
-    optimizer: Annotated[
-        str, typer.Option(help="sgd, adamw, muon or gd.", rich_help_panel=HOW)
-    ] = "sgd",
+    root: Annotated[Path | None, _what(help="Folder of the dataset's files.")] = None,
+    epochs: Annotated[int, _how(help="Passes over the data.")] = 20,
+    batch: Annotated[int, _how(help="Examples of a step.")] = 128,
+    optimizer: Annotated[str, _how(help="sgd, adamw, muon or gd.")] = "sgd",
     lr: Annotated[
         float,
-        typer.Option(
+        _how(
             help="Highest learning rate; 0 is the optimizer's usual one: 0.1, or 0.003 for adamw "
-            "and muon.",
-            rich_help_panel=HOW,
+            "and muon."
         ),
     ] = 0.0,
     recipe_set: Annotated[
         list[str] | None,
         _pairs(
+            _how,
             "--recipe-set",
             "Any other setting: momentum, weight_decay, schedule, warmup, clip, sam, average, "
             "stop_on, patience, precision, crop, flip, mixup, word_dropout, ...",
-            HOW,
         ),
     ] = None,
     probe: Annotated[
         list[str] | None,
         _pairs(
+            _how,
             "--probe",
             "Read calibration, margins and curvature on the way, into probe.jsonl: every=100, "
             "examples=1000, ...; see `calibrant list measures`.",
-            HOW,
         ),
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(
+        _how(
             help="Seed of splits, weights, order and augmentation.",
             callback=options.within("--seed", 0, 2**63 - 1),
-            rich_help_panel=HOW,
         ),
     ] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(
+        _where(
             "--output",
             "-o",
             metavar="FOLDER",
             help="Folder of the run; by default one in runs/ named after all of the above.",
-            rich_help_panel=WHERE,
         ),
     ] = None,
     devices: Annotated[
         int,
-        typer.Option(
-            help="Processes that train together.",
-            callback=options.within("--devices", 1, 256),
-            rich_help_panel=WHERE,
-        ),
+        _where(help="Processes that train together.", callback=options.within("--devices", 1, 256)),
     ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=WHERE)] = "auto",
+    device: Annotated[str, _where(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[
         int,
-        typer.Option(
+        _where(
             help="Threads of each process; 0 leaves it to torch, or shares the cores between "
             "--devices.",
             callback=options.within("--threads", 0, 1024),
-            rich_help_panel=WHERE,
         ),
     ] = 0,
     allow_drift: Annotated[
         list[str] | None,
-        typer.Option(
+        _where(
             "--allow-drift",
             metavar="NAME",
             help="What may differ from the unfinished run in the folder; may be repeated.",
-            rich_help_panel=WHERE,
         ),
     ] = None,
     as_json: options.Json = False,
@@ -205,6 +183,29 @@ def train(
                 screen.show_json({"folder": str(folder), **trained.record})
             else:
                 show_result(folder, trained, already=not view.trained)
+
+
+def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """Read `name=value` pairs; a value is a number, true, false, a list, or else a word.
+
+    >>> settings("--method-set", ["gamma=3", "source=paper", "detach=true"])
+    {'gamma': 3, 'source': 'paper', 'detach': True}
+    """
+    # Not at the top: it would load numpy for --help.
+    from calibrant.study.spec_text import value
+
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{option} takes name=value, such as gamma=3; got {each!r}")
+        if name == "name":
+            raise ValueError(f"{option} cannot set a name: it has an option of its own")
+        if name in found:
+            raise ValueError(f"{option} {name} is given twice")
+        found[name] = value(text.strip())
+    return found
 
 
 def _launch(asked: Mapping[str, Any]) -> AbstractContextManager[First | Other | None]:

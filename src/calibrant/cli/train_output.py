@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from calibrant.cli import screen
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from calibrant.training import Trained
     from calibrant.training.loop import Loop
 
@@ -32,13 +31,7 @@ class View:
         self.bar: Progress | None = None
         self.task: Any = None
         if not self.quiet and sys.stderr.isatty():
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.bar = screen.progress_bar()
             self.bar.start()
             self.task = self.bar.add_task(self.last, total=None)
 

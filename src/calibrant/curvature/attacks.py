@@ -29,12 +29,8 @@ def pgd(
     is never longer than `steps * step_size`, so with too few steps it stays inside the ball.
 
     Args:
-        loss: of a perturbation, summed over the examples.
+        loss: of a perturbation, summed over the examples; `steps` gradients of it are taken.
         start: initial perturbation, (n, ...); zero is the example itself.
-        epsilon: radius of the ball.
-        steps: number of gradients.
-        step_size: length of a step.
-        norm: of the ball.
         low: lower bound of each element, at most 0; None is no bound.
         high: upper bound of each element, at least 0.
 

@@ -22,7 +22,7 @@ from calibrant.losses.log_probs import log_one_minus_p
 from calibrant.losses.margin import margin
 from calibrant.metrics.bins import Bins, bin_edges, bin_index
 from calibrant.predictions import Predictions
-from calibrant.shapes import PerExample
+from calibrant.shapes import PerExample, shape
 
 # Relative rounding error of values measured in float32, such as sharpness.
 TOLERANCE = 1e-6
@@ -30,12 +30,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Bound:
-    """Both sides of an inequality that a theorem states.
-
-    Attributes:
-        name: the inequality, as text.
-        left: the bounded quantity.
-        right: the bound.
+    """Both sides of an inequality that a theorem states: the bounded quantity and its bound.
 
     Examples:
         >>> print(Bound("ECE <= E[1 - p_y]", 0.01, 0.2))
@@ -91,10 +86,10 @@ def population_bounds(
         margins: `robust_margins` of the examples, for additional bounds with their Q.
         bins: of the calibration error.
     """
-    own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
+    own = _Measured(predictions, jacobian, sharpness, trace, bins)
     tails = {"Q": own.tail(own.margins)}
     if margins is not None:
-        tails["Q_robust"] = own.tail(own.checked(margins))
+        tails["Q_robust"] = own.robust_tail(margins)
     found = [Bound("ECE <= E[1 - p_y]", own.ece, own.mean(own.miss))]
     for name, tail in tails.items():
         right = min(1.0, (own.classes - 1) * tail)
@@ -102,12 +97,12 @@ def population_bounds(
     tails["Q_predicted"] = own.tail(own.predicted_margins)
     scale = own.largest**2
     if sharpness is not None:
-        right = 2 * scale * own.mean(own.doubt)
-        found.append(Bound("lambda_max <= 2 C_J^2 E[1 - p_max]", float(sharpness), right))
+        rights = {"E[1 - p_max]": own.mean(own.doubt)}
         for name, tail in tails.items():
-            right = 2 * scale * min(1.0, (own.classes - 1) * tail)
-            text = f"lambda_max <= 2 C_J^2 min(1, (K-1) {name})"
-            found.append(Bound(text, float(sharpness), right))
+            rights[f"min(1, (K-1) {name})"] = min(1.0, (own.classes - 1) * tail)
+        for name, right in rights.items():
+            text = f"lambda_max <= 2 C_J^2 {name}"
+            found.append(Bound(text, float(sharpness), 2 * scale * right))
     if trace is not None:
         right = scale * own.mean(own.doubt * (2 - own.doubt))
         found.append(Bound("trace <= C_J^2 E[1 - p_max^2]", float(trace), right))
@@ -136,25 +131,19 @@ def interpolation_bounds(
 
     The arguments are those of `population_bounds`, measured on training examples.
     """
-    own = _Measured.of(predictions, jacobian, sharpness, trace, bins)
-    wrong = int((own.margins <= 0).sum())
+    own = _Measured(predictions, jacobian, sharpness, trace, bins)
+    wrong, n = int((own.margins <= 0).sum()), len(own.margins)
     if wrong:
-        raise ValueError(
-            f"every margin must be above 0, {wrong} of {len(own.margins)} are not: "
-            "use population_bounds"
-        )
-    k, error, tail = own.classes, own.ece, own.tail(own.margins)
+        raise ValueError(f"margins must be above 0, {wrong} of {n} are not: use population_bounds")
+    k, error, tail, miss = own.classes, own.ece, own.tail(own.margins), own.mean(own.miss)
+    largest = math.exp(-float(own.margins.min()))
     found = [
-        Bound("ECE <= E[1 - p_y]", error, own.mean(own.miss)),
-        Bound("E[1 - p_y] <= ECE", own.mean(own.miss), error),
+        Bound("ECE <= E[1 - p_y]", error, miss),
+        Bound("E[1 - p_y] <= ECE", miss, error),
         Bound("Q_D / K <= ECE", tail / k, error),
         Bound("Q_D / 2 <= ECE", tail / 2, error),
         Bound("ECE <= (K-1) Q_D", error, (k - 1) * tail),
-        Bound(
-            "(K-1) Q_D <= (K-1) exp(-min m)",
-            (k - 1) * tail,
-            (k - 1) * math.exp(-float(own.margins.min())),
-        ),
+        Bound("(K-1) Q_D <= (K-1) exp(-min m)", (k - 1) * tail, (k - 1) * largest),
     ]
     scale = 2 * own.largest**2
     if sharpness is not None:
@@ -169,58 +158,43 @@ def interpolation_bounds(
     return tuple(found)
 
 
-@dataclass(frozen=True, eq=False)
 class _Measured:
     """Quantities of the bounds, for examples with positive weight; all in float64."""
 
-    classes: int
-    counts: torch.Tensor
-    weights: PerExample
-    margins: PerExample
-    predicted_margins: PerExample
-    miss: PerExample
-    doubt: PerExample
-    ece: float
-    largest: float
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         predictions: Predictions,
         jacobian: Any,
         sharpness: float | None,
         trace: float | None,
         bins: Bins,
-    ) -> "_Measured":
-        given = {"sharpness": sharpness, "trace": trace}
-        if jacobian is None and any(each is not None for each in given.values()):
+    ) -> None:
+        curvature = {"sharpness": sharpness, "trace": trace}
+        given = {name: value for name, value in curvature.items() if value is not None}
+        if given and jacobian is None:
             raise ValueError("the bounds of sharpness and trace need jacobian=...")
-        if jacobian is not None and all(each is None for each in given.values()):
+        if jacobian is not None and not given:
             raise ValueError("jacobian is for the bounds of sharpness=... or trace=...: pass one")
         for name, value in given.items():
-            if value is not None and not math.isfinite(value):
+            if not math.isfinite(value):
                 raise ValueError(f"{name} must be finite, got {value}")
-        counts = torch.from_numpy(predictions.example_weights > 0)
-        held = predictions.take(counts)
-        logits, weights = held.logits.double(), torch.from_numpy(held.example_weights)
+        self.counts = torch.from_numpy(predictions.example_weights > 0)
+        self.largest = 0.0 if jacobian is None else _largest(jacobian, self.counts)
+        held = predictions.take(self.counts)
+        logits, self.classes = held.logits.double(), held.classes
+        self.weights = torch.from_numpy(held.example_weights)
+        self.margins = margin(logits, held.labels)
+        self.predicted_margins = margin(logits, held.predicted)
         log_p = logits.log_softmax(1)
-        miss, doubt = (log_one_minus_p(log_p, each).exp() for each in (held.labels, held.predicted))
+        self.miss, self.doubt = (
+            log_one_minus_p(log_p, each).exp() for each in (held.labels, held.predicted)
+        )
         # Like `metrics.ece`, whose differences would round to 0 where confidence is close to 1.
-        gaps = torch.where(held.correct == 1, doubt, doubt - 1)
+        gaps = torch.where(held.correct == 1, self.doubt, self.doubt - 1)
         edges = bin_edges(bins)
         index = bin_index(held.confidence.numpy(), edges)
-        sums = np.bincount(index, (weights * gaps).numpy(), len(edges) - 1)
-        return cls(
-            held.classes,
-            counts,
-            weights,
-            margin(logits, held.labels),
-            margin(logits, held.predicted),
-            miss,
-            doubt,
-            float(np.abs(sums).sum() / weights.sum()),
-            _largest(jacobian, counts),
-        )
+        sums = np.bincount(index, (self.weights * gaps).numpy(), len(edges) - 1)
+        self.ece = float(np.abs(sums).sum() / self.weights.sum())
 
     def mean(self, values: PerExample) -> float:
         return float((self.weights * values).sum() / self.weights.sum())
@@ -228,28 +202,25 @@ class _Measured:
     def tail(self, margins: PerExample) -> float:
         return margin_tail(margins, weights=self.weights)
 
-    def checked(self, margins: Any) -> PerExample:
-        """Robust margins; raises if one is above the clean margin of its example."""
+    def robust_tail(self, margins: Any) -> float:
+        """Tail of robust margins; raises if one is above the clean margin of its example."""
         robust = as_tensor("margins", margins).double().cpu()
         if robust.shape != self.counts.shape:
-            must = tuple(self.counts.shape)
-            raise ValueError(f"margins must be {must}, got {tuple(robust.shape)}")
+            raise ValueError(f"margins must be {shape(self.counts)}, got {shape(robust)}")
         robust = robust[self.counts]
         # Other batch sizes round differently; infinite margins do not round.
         rounding = torch.where(self.margins.isfinite(), 1e-3 * (1 + self.margins.abs()), 0.0)
-        above = ~(robust <= self.margins + rounding)
-        if above.any():
+        above = int((~(robust <= self.margins + rounding)).sum())
+        if above:
             raise ValueError(
-                f"{int(above.sum())} robust margins are above the clean ones: "
+                f"{above} robust margins are above the clean ones: "
                 "are they of the same examples, in the same order?"
             )
-        return robust
+        return self.tail(robust)
 
 
 def _largest(jacobian: Any, counts: torch.Tensor) -> float:
     """C_J: the given number, or the largest norm of the examples."""
-    if jacobian is None:
-        return 0.0
     norms = as_values("jacobian", np.atleast_1d(as_tensor("jacobian", jacobian).cpu().numpy()))
     if len(norms) == 1:
         return float(norms[0])

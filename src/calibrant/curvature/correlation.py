@@ -45,7 +45,7 @@ def correlation(
         level: nominal coverage.
         resamples: number of resamples.
         block: readings per block; by default the rounded square root of n.
-        seed: of the resampling.
+        seed: of the resamples.
 
     Returns:
         The correlation and its interval; NaN where one sequence is constant or fewer than 3 pairs
@@ -63,7 +63,7 @@ def correlation(
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level:g}")
     at_least("resamples", 1, resamples)
-    one, two = (_readings(*each) for each in (("first", first), ("second", second)))
+    one, two = _readings("first", first), _readings("second", second)
     if len(one) != len(two):
         raise ValueError(f"first and second must be equally long, got {len(one)} and {len(two)}")
     if len(one) < LEAST:
@@ -87,12 +87,7 @@ def correlation(
 
 @dataclass(frozen=True)
 class Correlations:
-    """The correlation in each of several trainings, and their mean.
-
-    Attributes:
-        mean: over the trainings, with its interval.
-        values: of each training, NaN where there is none.
-    """
+    """The correlation in each of several trainings, NaN where there is none, and their mean."""
 
     mean: Interval
     values: tuple[float, ...]
@@ -120,16 +115,8 @@ def correlations(
     Trainings are independent, so this interval, unlike that of one `correlation`, needs no blocks:
     it is Student's t-interval of the mean, clipped to [-1, 1].
 
-    Args:
-        runs: `Probe.records` of each training; by name or in a list.
-        first: name of a column.
-        second: name of another.
-        kind: "pearson" or "spearman".
-        level: nominal coverage.
-
-    Returns:
-        The mean with its interval, NaN with fewer than two trainings, and the correlation of each
-        training: NaN where a column is constant or fewer than 3 readings have both.
+    `runs` are the `Probe.records` of each training. The interval is NaN with fewer than two
+    trainings; a correlation is NaN where a column is constant or fewer than 3 readings have both.
 
     Examples:
         >>> run = [{"train_ece": 0.3, "gauss_newton": 9.0}, {"train_ece": 0.2, "gauss_newton": 5.0}]
@@ -155,13 +142,11 @@ def correlations(
 def _mean(values: Sequence[float], level: float) -> Interval:
     """Mean of the correlations that are not NaN, with its t-interval clipped to [-1, 1]."""
     held = np.array([value for value in values if not math.isnan(value)])
-    if not len(held):
-        return Interval(math.nan, math.nan, math.nan, level)
-    if len(held) == 1:
-        return Interval(float(held[0]), math.nan, math.nan, level)
+    value = float(held.mean()) if len(held) else math.nan
+    if len(held) < 2:
+        return Interval(value, math.nan, math.nan, level)
     # Without Fisher's z: a single correlation of 1 would outweigh all others.
     reach = stats.t.ppf((1 + level) / 2, len(held) - 1) * held.std(ddof=1) / math.sqrt(len(held))
-    value = float(held.mean())
     return Interval(value, max(-1.0, value - reach), min(1.0, value + reach), level)
 
 

@@ -70,14 +70,8 @@ def _vjp(
     """Vector-Jacobian products; zero for inputs that no output depends on."""
     if not any(each.requires_grad for each in outputs):
         return [torch.zeros_like(each) for each in inputs]
-    return grad(
-        outputs,
-        inputs,
-        vectors,
-        retain_graph=True,
-        create_graph=create_graph,
-        materialize_grads=True,
-    )
+    options = {"create_graph": create_graph, "materialize_grads": True}
+    return grad(outputs, inputs, vectors, retain_graph=True, **options)
 
 
 def check_twice_differentiable(value: Scalar, weights: Sequence[Tensor]) -> None:
@@ -104,11 +98,8 @@ def check_twice_differentiable(value: Scalar, weights: Sequence[Tensor]) -> None
 def measurement_mode(model: nn.Module, *, twice: bool = True) -> Iterator[None]:
     """Evaluation mode, fast second derivatives, fixed random numbers; all restored afterwards.
 
-    Fused attention has no second derivative, so the plain implementation is used.
-
-    Args:
-        model: the user's model.
-        twice: whether gradients will be differentiated with respect to the weights.
+    Fused attention has no second derivative, so the plain implementation is used. `twice` is that
+    of `twice_differentiable`.
     """
     with (
         evaluating(model),

@@ -33,9 +33,6 @@ def jacobian_norms(model: nn.Module, inputs: Any, *, chunk: int | None = None) -
         chunk: examples at a time, by default as many as fit in 64 MB; 1 for networks that
             `torch.func.vmap` does not support.
 
-    Returns:
-        Operator norms, float64, (n,).
-
     Examples:
         >>> _ = torch.manual_seed(0)
         >>> linear = nn.Linear(2, 3)  # the norm of the input with a one for the bias
@@ -44,16 +41,14 @@ def jacobian_norms(model: nn.Module, inputs: Any, *, chunk: int | None = None) -
     """
     network = bare(model)
     given = move_inputs(network, inputs)
-    learnt = {
-        name: each.detach() for name, each in network.named_parameters() if each.requires_grad
-    }
+    named = network.named_parameters()
+    learnt = {name: each.detach() for name, each in named if each.requires_grad}
     if not learnt:
         raise ValueError("no weight of the network requires a gradient")
 
     def gram(one: Tensor) -> Float[Tensor, "k k"]:
-        def logits(weights: dict[str, Tensor]) -> Tensor:
-            output: Tensor = functional_call(network, weights, (one[None],))[0]
-            return output
+        def logits(weights: dict[str, Tensor]) -> Any:
+            return functional_call(network, weights, (one[None],))[0]
 
         parts = [each.flatten(1) for each in jacrev(logits)(learnt).values()]
         return torch.stack([(each @ each.T).double() for each in parts]).sum(0)
@@ -84,16 +79,6 @@ def move_inputs(network: nn.Module, inputs: Any) -> Tensor:
         raise ValueError(f"need at least 1 example, got inputs of shape {tuple(given.shape)}")
     like = next((each for each in network.parameters() if each.is_floating_point()), given)
     return given.to(like.device, like.dtype if given.is_floating_point() else given.dtype)
-
-
-def labels_for(inputs: Tensor, labels: Any) -> Tensor:
-    """One label per input, on the device of the inputs."""
-    truth = as_tensor("labels", labels)
-    if truth.ndim == 0 or len(truth) != len(inputs):
-        raise ValueError(
-            f"inputs are {len(inputs)} examples, labels have shape {tuple(truth.shape)}"
-        )
-    return truth.to(inputs.device)
 
 
 def logits_of(network: nn.Module, inputs: Tensor) -> Tensor:

@@ -76,14 +76,13 @@ def _convolved(layer: _ConvNd, twice: bool, x: Tensor) -> Tensor:
     return convolution(x, layer.weight, layer.bias, how, twice)
 
 
-class Convolution(torch.autograd.Function):
-    """A convolution whose backward is `ConvolutionGradients`."""
+class _Convolution(torch.autograd.Function):
+    """A convolution whose backward is `_ConvolutionGradients`."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any], twice: bool
     ) -> Tensor:
-        """Convolve."""
         ctx.save_for_backward(x, weight)
         ctx.how, ctx.twice = how, twice
         out: Tensor = torch.ops.aten.convolution(x, weight, bias, *how)
@@ -91,7 +90,6 @@ class Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients with respect to input, weight and bias."""
         x, weight = ctx.saved_tensors
         if not ctx.twice:
             x, weight = x.detach(), weight.detach()
@@ -101,8 +99,8 @@ class Convolution(torch.autograd.Function):
         return found[0], found[1], total, None, None
 
 
-class ConvolutionGradients(torch.autograd.Function):
-    """The gradients of a convolution, linear in the output gradient, the input and the weight."""
+class _ConvolutionGradients(torch.autograd.Function):
+    """Gradients of grad . convolution(x, weight) in x and weight, where needed; linear in all."""
 
     @staticmethod
     def forward(
@@ -113,7 +111,6 @@ class ConvolutionGradients(torch.autograd.Function):
         how: Sequence[Any],
         needed: Sequence[bool],
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients of grad . convolution(x, weight) with respect to x and weight, where needed."""
         ctx.save_for_backward(grad, x, weight)
         ctx.how = how
         ctx.set_materialize_grads(False)
@@ -123,7 +120,7 @@ class ConvolutionGradients(torch.autograd.Function):
     def backward(
         ctx: Any, along_x: Tensor | None, along_weight: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """The product rule: each vector replaces the variable of its gradient."""
+        # The product rule: each vector replaces the variable of its gradient.
         grad, x, weight = ctx.saved_tensors
         for_grad, for_x, for_weight = ctx.needs_input_grad[:3]
         parts = []
@@ -137,30 +134,27 @@ class ConvolutionGradients(torch.autograd.Function):
         return sum(parts[1:], parts[0]) if parts else None, *found, None, None
 
 
-class Scaled(torch.autograd.Function):
-    """A multiplication and an addition per channel, whose backward is `ScaleGradients`."""
+class _Scaled(torch.autograd.Function):
+    """A multiplication and an addition per channel, whose backward is `_ScaleGradients`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-        """Multiply and add."""
         ctx.save_for_backward(x, scale)
         return torch.addcmul(_broad(offset, x), x, _broad(scale, x))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients with respect to input, scale and offset."""
         found = scale_gradients(grad, *ctx.saved_tensors, ctx.needs_input_grad[:2])
         return *found, _per_channel(grad) if ctx.needs_input_grad[2] else None
 
 
-class ScaleGradients(torch.autograd.Function):
-    """The gradients of `Scaled`, each in one pass over the maps."""
+class _ScaleGradients(torch.autograd.Function):
+    """Gradients of grad . (x scale) in x and scale, where needed; each in one pass."""
 
     @staticmethod
     def forward(
         ctx: Any, grad: Tensor, x: Tensor, scale: Tensor, needed: Sequence[bool]
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients of grad . (x scale) with respect to x and scale, where needed."""
         ctx.save_for_backward(grad, x, scale)
         ctx.set_materialize_grads(False)
         for_x, for_scale = needed
@@ -173,7 +167,6 @@ class ScaleGradients(torch.autograd.Function):
     def backward(
         ctx: Any, along_x: Tensor | None, along_scale: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """The product rule."""
         grad, x, scale = ctx.saved_tensors
         for_grad, for_x, for_scale = ctx.needs_input_grad[:3]
         total = None
@@ -205,9 +198,9 @@ def _both(
     return found[0], found[1]
 
 
-convolution: Callable[..., Tensor] = Convolution.apply
+convolution: Callable[..., Tensor] = _Convolution.apply
 convolution_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = (
-    ConvolutionGradients.apply
+    _ConvolutionGradients.apply
 )
-scaled: Callable[..., Tensor] = Scaled.apply
-scale_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = ScaleGradients.apply
+scaled: Callable[..., Tensor] = _Scaled.apply
+scale_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = _ScaleGradients.apply

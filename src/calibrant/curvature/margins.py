@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from calibrant.checks import as_tensor, as_weights
 from calibrant.curvature.attacks import Norm, dual_norm, pgd
 from calibrant.curvature.batches import same_randomness
-from calibrant.curvature.jacobians import labels_for, logits_of, move_inputs
+from calibrant.curvature.jacobians import logits_of, move_inputs
 from calibrant.losses.margin import margin
 from calibrant.losses.settings import at_least, one_of, positive
 from calibrant.model_modes import bare, evaluating
 from calibrant.predictions import Predictions
-from calibrant.shapes import PerExample
+from calibrant.shapes import PerExample, shape
 
 
 def margins(logits: Any, labels: Any, *, ignore_index: int | None = None) -> PerExample:
@@ -26,9 +26,6 @@ def margins(logits: Any, labels: Any, *, ignore_index: int | None = None) -> Per
         logits: (n, k); or (n, k, h, w), (n, k, t) of pixels or tokens.
         labels: (n,); or (n, h, w), (n, t).
         ignore_index: label of ignored examples, pixels or tokens, which are left out.
-
-    Returns:
-        One margin per valid label, float64.
 
     Examples:
         >>> margins([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0]], [0, 1]).tolist()
@@ -115,16 +112,13 @@ def robust_margins(
         inputs: (n, ...), floating point.
         labels: (n,).
         epsilon: radius, in units of the inputs.
-        norm: of the ball, "linf" or "l2".
-        by: "first_order" or "attack".
+        norm: of the ball.
+        by: one of the two above.
         steps: of the attack.
         step_size: of the attack, by default 2.5 * epsilon / steps.
         low: smallest value of a perturbed input, a number or an array that broadcasts.
         high: largest value.
         chunk: examples at a time.
-
-    Returns:
-        One margin per example, float64, (n,).
 
     References:
         Morosini et al., Too Sharp, Too Sure: When Calibration Follows Curvature, 2026,
@@ -143,15 +137,20 @@ def robust_margins(
     attack = partial(pgd, epsilon=epsilon, steps=steps, step_size=length, norm=norm)
     network = bare(model)
     given = move_inputs(network, inputs)
-    truth = labels_for(given, labels)
+    truth = as_tensor("labels", labels).to(given.device)
+    if truth.shape[:1] != given.shape[:1]:
+        raise ValueError(f"inputs are {len(given)} examples, labels have shape {shape(truth)}")
     if not given.is_floating_point():
         raise TypeError(
             f"inputs of dtype {given.dtype} cannot be perturbed: scale images to floats; for token "
             "ids pass the output of the embedding, and the network after it"
         )
     # Bounds of the perturbations; zero must always be allowed.
-    below = None if low is None else (_broadcast("low", low, given) - given).clamp(max=0)
-    above = None if high is None else (_broadcast("high", high, given) - given).clamp(min=0)
+    bounds = {}
+    if low is not None:
+        bounds["low"] = (_broadcast("low", low, given) - given).clamp(max=0)
+    if high is not None:
+        bounds["high"] = (_broadcast("high", high, given) - given).clamp(min=0)
     found = []
     with evaluating(network), same_randomness():
         for start in range(0, len(given), chunk):
@@ -160,8 +159,8 @@ def robust_margins(
             if by == "first_order":
                 found.append(_first_order(network, x, y, epsilon, norm))
             else:
-                ends = (None if each is None else each[part] for each in (below, above))
-                found.append(_attacked(network, x, y, attack, *ends))
+                ends = {end: each[part] for end, each in bounds.items()}
+                found.append(_attacked(network, x, y, partial(attack, **ends)))
     least = torch.cat(found)
     if least.isnan().any():
         raise FloatingPointError("the logits of the network, or their gradients, are not finite")
@@ -179,12 +178,7 @@ def _first_order(
 
 
 def _attacked(
-    network: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    attack: Callable[..., Tensor],
-    low: Tensor | None,
-    high: Tensor | None,
+    network: nn.Module, inputs: Tensor, labels: Tensor, attack: Callable[..., Tensor]
 ) -> PerExample:
     least = torch.full((len(inputs),), math.inf, dtype=torch.float64, device=inputs.device)
 
@@ -194,7 +188,7 @@ def _attacked(
         least = torch.minimum(least, perturbed.detach())
         return -perturbed.sum()
 
-    last = attack(negative_margin, torch.zeros_like(inputs), low=low, high=high)
+    last = attack(negative_margin, torch.zeros_like(inputs))
     with torch.no_grad():
         negative_margin(last)
     return least
@@ -203,9 +197,9 @@ def _attacked(
 def _without_labels(logits: Any) -> Predictions:
     """Checked and flattened logits, with placeholder labels."""
     scores = as_tensor("logits", logits)
-    shape = scores.shape[:1] + scores.shape[2:]
     make = Predictions.from_dense if scores.ndim > 2 else Predictions
-    return make(scores, torch.zeros(shape, dtype=torch.long, device=scores.device))
+    labels = torch.zeros(scores.shape[:1] + scores.shape[2:], dtype=torch.long)
+    return make(scores, labels.to(scores.device))
 
 
 def _broadcast(name: str, bound: Any, like: Tensor) -> Tensor:
@@ -213,6 +207,4 @@ def _broadcast(name: str, bound: Any, like: Tensor) -> Tensor:
     try:
         return as_tensor(name, bound).to(like).broadcast_to(like.shape)
     except RuntimeError:
-        raise ValueError(
-            f"{name} must be a number or broadcast to inputs {tuple(like.shape)}"
-        ) from None
+        raise ValueError(f"{name} must be a number or broadcast to inputs {shape(like)}") from None

@@ -86,6 +86,6 @@ class OneClass:
     def __iter__(self) -> Iterator[Pair]:
         for inputs, labels in read_batches(self.data):
             match = labels == self.label
-            found = match.flatten(1).any(1) if match.ndim > 1 else match
+            found = match.reshape(len(match), -1).any(1)
             if found.any():
                 yield take(inputs, found), labels[found].where(match[found], NO_CLASS)

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ from calibrant.curvature.batches import (
     take,
 )
 from calibrant.curvature.margins import logit_norm, margin_tail, margins
-from calibrant.curvature.products import Matrix, gradient
+from calibrant.curvature.products import gradient
 from calibrant.curvature.sharpness import batch_sharpness
 from calibrant.curvature.spectrum import top_eigenvalues
 from calibrant.curvature.trace import trace
@@ -37,6 +39,7 @@ QUANTILES = (0, 5, 25, 50, 75, 95)
 CHUNK = 512
 
 
+@dataclass(eq=False, repr=False)
 class Probe:
     """Measures a network regularly during training, always on the same examples.
 
@@ -79,42 +82,39 @@ class Probe:
 
     rows = Renamed()
 
-    def __init__(
-        self,
-        model: nn.Module,
-        train: Data,
-        test: Data | None = None,
-        *,
-        every: int = 100,
-        examples: int = 1000,
-        measures: Sequence[str] = (
-            "calibration",
-            "margins",
-            "norms",
-            "gauss_newton",
-            "hessian",
-            "batch_sharpness",
-            "trace",
-        ),
-        tolerance: float = 1e-2,
-        products: int = 10,
-        batch: int = 128,
-        batches: int = 8,
-        seed: int = 0,
-        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
-        ignore_index: int | None = None,
-    ) -> None:
-        counts = {"every": every, "examples": examples, "batch": batch, "batches": batches}
-        check(**counts, products=products, tolerance=tolerance, measures=measures, seed=seed)
-        if not any(each.requires_grad for each in model.parameters()):
+    model: nn.Module
+    train: Data
+    test: Data | None = None
+    _: KW_ONLY
+    every: int = 100
+    examples: int = 1000
+    measures: Sequence[str] = (
+        "calibration",
+        "margins",
+        "norms",
+        "gauss_newton",
+        "hessian",
+        "batch_sharpness",
+        "trace",
+    )
+    tolerance: float = 1e-2
+    products: int = 10
+    batch: int = 128
+    batches: int = 8
+    seed: int = 0
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    ignore_index: int | None = None
+    records: list[dict[str, float]] = field(default_factory=list, init=False)
+    _steps: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        names = ("every", "examples", "batch", "batches", "products", "seed")
+        counts = {name: getattr(self, name) for name in names}
+        check(tolerance=self.tolerance, measures=self.measures, **counts)
+        if not any(each.requires_grad for each in self.model.parameters()):
             raise ValueError("no weight of the model requires a gradient")
-        self.model, self.loss, self.ignore_index = model, loss, ignore_index
-        self.every, self.measures, self.tolerance = every, tuple(measures), tolerance
-        self.products, self.batch, self.batches, self.seed = products, batch, batches, seed
-        self.train = _some(train, examples, seed)
-        self.test = None if test is None else _some(test, examples, seed)
-        self.records: list[dict[str, float]] = []
-        self._steps = 0
+        self.train = _some(self.train, self.examples, self.seed)
+        self.test = None if self.test is None else _some(self.test, self.examples, self.seed)
 
     def step(self, *, lr: float | None = None, number: int | None = None) -> None:
         """Count a step; call it before each. Measures at the first and every `every`-th step.
@@ -223,59 +223,41 @@ def _margins(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, 
 
 def _norms(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Mean norm of the logits, and norm of the gradient of the loss."""
-    return {
-        "logit_norm": logit_norm(outputs["train"][0]),
-        "gradient_norm": float(gradient(*_problem(probe), ignore_index=probe.ignore_index).norm()),
-    }
+    found = _measured(probe, gradient)
+    return {"logit_norm": logit_norm(outputs["train"][0]), "gradient_norm": float(found.norm())}
 
 
 def _gauss_newton(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Largest eigenvalue of the Gauss-Newton matrix."""
-    return {"gauss_newton": _sharpness(probe, "gauss_newton")}
+    options = {"tolerance": probe.tolerance, "seed": probe.seed}
+    found = _measured(probe, top_eigenvalues, matrix="gauss_newton", **options)
+    return {"gauss_newton": float(found[0])}
 
 
 def _hessian(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Largest eigenvalue of the Hessian."""
-    return {"hessian": _sharpness(probe, "hessian")}
+    found = _measured(probe, top_eigenvalues, tolerance=probe.tolerance, seed=probe.seed)
+    return {"hessian": float(found[0])}
 
 
 def _batch_sharpness(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Curvature of random batches along their own gradients, with its standard error."""
-    found = batch_sharpness(
-        *_problem(probe),
-        batch=min(probe.batch, len(probe.train[1])),
-        batches=probe.batches,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
+    sizes = {"batch": min(probe.batch, len(probe.train[1])), "batches": probe.batches}
+    found = _measured(probe, batch_sharpness, seed=probe.seed, **sizes)
     return {"batch_sharpness": found.value, "batch_sharpness_error": found.error}
 
 
 def _trace(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
     """Trace of the Gauss-Newton matrix, with its standard error."""
-    found = trace(
-        *_problem(probe),
-        matrix="gauss_newton",
-        products=probe.products,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
+    options = {"products": probe.products, "seed": probe.seed}
+    found = _measured(probe, trace, matrix="gauss_newton", **options)
     return {"trace": found.value, "trace_error": found.error}
 
 
-def _sharpness(probe: Probe, matrix: Matrix) -> float:
-    found = top_eigenvalues(
-        *_problem(probe),
-        matrix=matrix,
-        tolerance=probe.tolerance,
-        seed=probe.seed,
-        ignore_index=probe.ignore_index,
-    )
-    return float(found[0])
-
-
-def _problem(probe: Probe) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], Pair]:
-    return bare(probe.model), probe.loss, probe.train
+def _measured(probe: Probe, measure: Callable[..., Any], **options: Any) -> Any:
+    """A measure of the probe's loss on its training examples."""
+    problem = bare(probe.model), probe.loss, probe.train
+    return measure(*problem, ignore_index=probe.ignore_index, **options)
 
 
 # Measures of a probe; each returns one or more columns.

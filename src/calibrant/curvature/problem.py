@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from calibrant.curvature.batches import (
@@ -80,23 +80,22 @@ class Problem:
             step = self.step or len(labels)
             for start in range(0, len(labels), step):
                 part = slice(start, start + step)
-                examples = labels[part].to(self.weights.device)
-                logits = self.logits(take(inputs, part))
-                logits, valid = flatten_valid(logits, examples, ignore_index=self.ignore_index)
+                given = take(inputs, part), labels[part]
+                logits, valid = self.forward(*given, ignore_index=self.ignore_index)
                 if len(valid):
                     found = True
-                    yield Chunk(self.to_loss_dtype(logits), valid, len(examples))
+                    yield Chunk(logits, valid, len(given[1]))
         if not found:
             raise ValueError(f"all labels are ignore_index, {self.ignore_index}")
 
-    def logits(self, inputs: Inputs) -> Float[Tensor, "n k ..."]:
-        """Logits of the model."""
+    def forward(
+        self, inputs: Inputs, labels: Int[Tensor, "b ..."], *, ignore_index: int | None
+    ) -> tuple[Logits, Labels]:
+        """Logits (m, k) in the dtype of the loss, and valid labels (m,)."""
         like = self.weights.tensors[0]
-        return model_logits(self.model, self.weights.state, move_inputs(inputs, like))
-
-    def to_loss_dtype(self, logits: Logits) -> Logits:
-        """Logits in the dtype of the loss."""
-        return logits.double() if self.exact else logits
+        logits = model_logits(self.model, self.weights.state, move_inputs(inputs, like))
+        flat, valid = flatten_valid(logits, labels.to(like.device), ignore_index=ignore_index)
+        return flat.double() if self.exact else flat, valid
 
     def total(self, labels: Labels) -> Callable[[Logits], Scalar]:
         """The sum of the losses as a function of the logits."""
@@ -116,11 +115,6 @@ class Problem:
     def product(self, build: Build, chunk: Chunk) -> Product:
         """Products with a second derivative of the sum over a chunk."""
         return build(self.total(chunk.labels), chunk.logits, self.weights.tensors)
-
-    def products(self, build: Build) -> Iterator[tuple[int, Product]]:
-        """The same for each chunk, with its number of valid labels."""
-        for chunk in self.chunks():
-            yield len(chunk.labels), self.product(build, chunk)
 
     def value_and_gradient(self) -> tuple[float, Vector]:
         """The mean loss and its gradient."""
@@ -173,19 +167,16 @@ def _measure_memory(
 ) -> tuple[float, bool]:
     """Bytes of the graph of one example, and whether the loss has one value per example."""
     # Class 0, because these examples may be ignored ones.
-    labels = torch.zeros_like(labels, device=problem.weights.device)
-    single: list[bool] = []
+    labels, weights = torch.zeros_like(labels), problem.weights
 
-    def forward() -> tuple[Callable[[Logits], Scalar], Logits]:
-        logits, classes = flatten_valid(problem.logits(inputs), labels, ignore_index=None)
-        logits, total = problem.to_loss_dtype(logits), problem.total(classes)
-        single.append(problem.loss(logits, classes).ndim == 1)
-        return total, logits
+    def forward() -> tuple[Callable[[Logits], Scalar], Logits, Labels]:
+        logits, classes = problem.forward(inputs, labels, ignore_index=None)
+        return problem.total(classes), logits, classes
 
     def graph() -> Product:
-        return hessian(*forward(), problem.weights.tensors)
+        return hessian(*forward()[:2], weights.tensors)
 
-    total, logits = forward()
-    check_twice_differentiable(total(logits), problem.weights.tensors)
-    graph_bytes = saved_bytes(graph, besides=problem.weights.state.values())
-    return max(1.0, graph_bytes / len(labels)), single[0]
+    total, logits, classes = forward()
+    check_twice_differentiable(total(logits), weights.tensors)
+    graph_bytes = saved_bytes(graph, besides=weights.state.values())
+    return max(1.0, graph_bytes / len(labels)), problem.loss(logits, classes).ndim == 1

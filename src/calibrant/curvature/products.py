@@ -1,6 +1,6 @@
 """Hessian and Gauss-Newton matrices of a loss over a dataset, as matrix-vector products."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
@@ -57,7 +57,7 @@ class Operator:
         labels = 0
         twice = self.matrix == "hessian"
         with nullcontext() if self.kept else measurement_mode(self.problem.model, twice=twice):
-            for count, product in self.kept or self.problem.products(MATRICES[self.matrix]):
+            for count, product in self.kept or self._products():
                 accumulate(sums, product(vectors))
                 labels += count
         found = flat(sums) / labels
@@ -67,6 +67,10 @@ class Operator:
                 "inputs are finite and the loss is twice differentiable there"
             )
         return found
+
+    def _products(self) -> Iterator[tuple[int, Product]]:
+        for chunk in self.problem.chunks():
+            yield len(chunk.labels), self.problem.product(MATRICES[self.matrix], chunk)
 
     def dense(self) -> Float64[Tensor, "d d"]:
         """The dense matrix, for small networks."""

@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.curvature.batches import Data, join_batches, take
 from calibrant.curvature.problem import Loss, make_problem
-from calibrant.curvature.products import gradient, operator
+from calibrant.curvature.products import Operator
 from calibrant.curvature.trace import Estimate, average
 from calibrant.losses.settings import at_least, positive
 
@@ -20,8 +20,8 @@ def batch_sharpness(
     batch: int = 128,
     batches: int = 16,
     seed: int = 0,
-    parameters: Sequence[str] | None = None,
     ignore_index: int | None = None,
+    parameters: Sequence[str] | None = None,
 ) -> Estimate:
     r"""Mean over random batches of the curvature along the gradient of the batch.
 
@@ -35,7 +35,6 @@ def batch_sharpness(
         data: as for `operator`; batches are concatenated first, so shapes must agree.
         batch: examples of a batch, drawn without replacement.
         batches: number of batches.
-        seed: of the batches.
 
     References:
         Andreyev and Beneventano, Edge of Stochastic Stability, 2024, arXiv:2412.20553.
@@ -45,9 +44,8 @@ def batch_sharpness(
     inputs, labels = join_batches(data)
     if ignore_index is not None:
         # Examples without a valid label have no gradient.
-        valid = (labels != ignore_index).flatten(1 if labels.ndim > 1 else 0)
-        kept = valid.any(1) if labels.ndim > 1 else valid
-        inputs, labels = take(inputs, kept.nonzero()[:, 0]), labels[kept]
+        kept = (labels != ignore_index).reshape(len(labels), -1).any(1)
+        inputs, labels = take(inputs, kept), labels[kept]
     if not len(labels):
         raise ValueError(f"all labels are ignore_index, {ignore_index}")
     generator = torch.Generator().manual_seed(seed)
@@ -55,15 +53,14 @@ def batch_sharpness(
     for _ in range(batches if batch < len(labels) else 1):
         index = torch.randperm(len(labels), generator=generator)[:batch].to(labels.device)
         drawn = take(inputs, index), labels[index]
-        direction = gradient(model, loss, drawn, parameters=parameters, ignore_index=ignore_index)
+        problem = make_problem(model, loss, drawn, parameters=parameters, ignore_index=ignore_index)
+        direction = problem.value_and_gradient()[1]
         square = float(direction @ direction)
         if not square:
             raise FloatingPointError("the gradient of a batch is zero: no curvature along it")
-        hessian = operator(
-            model, loss, drawn, parameters=parameters, ignore_index=ignore_index, keep=0
-        )
+        hessian = Operator(problem, "hessian")
         found.append(float(direction @ hessian.product(direction)) / square)
-    return average(found) if len(found) > 1 else Estimate(found[0], 0.0)
+    return average(found)
 
 
 def sam_sharpness(
@@ -83,10 +80,6 @@ def sam_sharpness(
     The first step moves rho along the gradient, as sharpness-aware minimisation (SAM) does. Each
     further step moves rho along the current gradient and projects onto the ball. The result is the
     largest increase of all steps: a lower bound of the maximum, and zero if no step increases.
-
-    Args:
-        rho: radius of the ball.
-        steps: number of gradients.
 
     References:
         Foret et al., Sharpness-Aware Minimization, ICLR 2021, arXiv:2010.01412.

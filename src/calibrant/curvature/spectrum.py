@@ -3,20 +3,27 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 from scipy.linalg import eigh_tridiagonal
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor, nn
 
 from calibrant.curvature.batches import Data
-from calibrant.curvature.eigen import Values, Vectors, largest_eigenvalues
 from calibrant.curvature.problem import Loss
 from calibrant.curvature.products import OperatorOptions, operator
 from calibrant.curvature.weights import Vector, random_direction, random_signs
 from calibrant.losses.settings import at_least, positive
+
+Values: TypeAlias = Float64[Tensor, " k"]
+Vectors: TypeAlias = Float64[Tensor, "k d"]
+Product: TypeAlias = Callable[[Vector], Vector]
+
+# Smallest number of Lanczos vectors; ARPACK checks convergence after that many products.
+BASIS = 20
 
 
 def top_eigenvalues(model: nn.Module, loss: Loss, data: Data, **options: Any) -> Values:
@@ -54,15 +61,60 @@ def top_eigenvectors(
     """The k largest eigenvalues, largest first, and their eigenvectors (k, size) of norm one.
 
     Args:
-        k: number of eigenvalues, at most the number of weights.
         tolerance: relative error of an eigenvalue.
-        seed: of the random initial vector.
-        start: initial vector instead, (size,), such as the eigenvector of an earlier step.
+        start: initial vector (size,), such as the eigenvector of an earlier step; default random.
         options: of `operator`, as are `model`, `loss` and `data`.
     """
     matrix = operator(model, loss, data, **options)
     first = random_direction(matrix.size, seed) if start is None else start
     return largest_eigenvalues(matrix.product, matrix.size, k=k, tolerance=tolerance, start=first)
+
+
+def largest_eigenvalues(
+    product: Product,
+    size: int,
+    *,
+    k: int,
+    tolerance: float,
+    start: Vector,
+    restarts: int = 100,
+) -> tuple[Values, Vectors]:
+    """The k algebraically largest eigenvalues, largest first, and their vectors.
+
+    Implicitly restarted Lanczos (ARPACK); an eigenvector of a similar matrix as `start` saves
+    products. A matrix no larger than the Lanczos basis is computed densely instead.
+    """
+    if not isinstance(k, int) or not 1 <= k <= size:
+        raise ValueError(f"k must lie in [1, {size}], the number of weights, got {k}")
+    positive("tolerance", tolerance)
+    if start.shape != (size,) or not start.isfinite().all() or not start.any():
+        raise ValueError(f"start must be ({size},), finite and not zero, got {tuple(start.shape)}")
+    basis = max(BASIS, 2 * k + 1)
+    if size <= basis:
+        matrix = torch.stack([product(unit) for unit in torch.eye(size, dtype=torch.float64)])
+        values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+        return values.flip(0)[:k], vectors.T.flip(0)[:k].contiguous()
+
+    def matvec(vector: np.ndarray) -> np.ndarray:
+        return product(torch.from_numpy(vector.reshape(-1)).double()).numpy()
+
+    wrapped = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
+    try:
+        found, columns = eigsh(
+            wrapped, k, which="LA", v0=start.numpy(), ncv=basis, tol=tolerance, maxiter=restarts
+        )
+    except ArpackNoConvergence as error:
+        raise FloatingPointError(
+            f"{len(error.eigenvalues)} of {k} eigenvalues converged to {tolerance:g} in {restarts} "
+            "restarts: request fewer, raise tolerance, or use float64 weights"
+        ) from None
+    except ArpackError as error:
+        # ARPACK fails where the first product is zero.
+        if product(random_direction(size, seed=0)).any():
+            raise FloatingPointError(f"no eigenvalue was found ({error}): change start") from None
+        return torch.zeros(k, dtype=torch.float64), torch.eye(k, size, dtype=torch.float64)
+    order = np.argsort(found)[::-1]
+    return torch.from_numpy(found[order]), torch.from_numpy(columns.T[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +144,9 @@ def spectral_density(
 ) -> Density:
     """Density of all eigenvalues by stochastic Lanczos quadrature, `steps * draws` products.
 
-    For each random vector, Lanczos gives a quadrature rule that is exact for polynomials up to
-    degree `2 * steps - 1`. Both ends of the spectrum are accurate; the bulk is smoothed.
-
-    Args:
-        steps: of Lanczos, for each vector.
-        draws: random vectors.
-        seed: of the vectors.
-        options: of `operator`, as are `model`, `loss` and `data`.
+    For each of `draws` random vectors, Lanczos gives a quadrature rule that is exact for
+    polynomials up to degree `2 * steps - 1`. Both ends of the spectrum are accurate; the bulk is
+    smoothed. `model`, `loss`, `data` and `options` are those of `operator`.
 
     References:
         Ghorbani, Krishnan and Xiao, An Investigation into Neural Net Optimization via Hessian
@@ -109,9 +156,7 @@ def spectral_density(
     return density(matrix.product, matrix.size, steps=steps, draws=draws, seed=seed)
 
 
-def density(
-    product: Callable[[Vector], Vector], size: int, *, steps: int, draws: int, seed: int
-) -> Density:
+def density(product: Product, size: int, *, steps: int, draws: int, seed: int) -> Density:
     """The same for any symmetric matrix."""
     at_least("steps", 1, steps)
     at_least("draws", 1, draws)
@@ -121,7 +166,7 @@ def density(
 
 
 def lanczos(
-    product: Callable[[Vector], Vector], start: Vector, *, steps: int
+    product: Product, start: Vector, *, steps: int
 ) -> tuple[Float64[Tensor, " m"], Float64[Tensor, " m"]]:
     """Nodes and weights of the quadrature for one initial vector; at most `steps` of them.
 

@@ -56,9 +56,8 @@ def trace(
     as those of networks. With no more weights than products the trace is exact.
 
     Args:
-        method: "hutchinson" or "hutch++"; None is the second from 30 products on.
+        method: None is "hutch++" from 30 products on.
         products: with the matrix; at least 2, for "hutch++" 6.
-        seed: of the random vectors.
         options: of `operator`, as are `model`, `loss` and `data`.
 
     References:
@@ -92,6 +91,6 @@ def estimate_trace(
 
 
 def average(draws: Sequence[float]) -> Estimate:
-    """Mean of independent draws and its standard error, which is NaN for a single draw."""
-    error = stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else math.nan
+    """Mean of independent draws and its standard error, which is 0 for a single draw."""
+    error = stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else 0.0
     return Estimate(fmean(draws), error)

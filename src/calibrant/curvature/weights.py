@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from calibrant.files.checks import listed
+
 Vector = Float64[Tensor, " d"]
 
 
@@ -37,11 +39,6 @@ class Weights:
         """The chosen weights, in the order of flat vectors."""
         return [*self.chosen.values()]
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.tensors[0].device
-
     def zeros(self) -> list[Tensor]:
         """Zeros in float64, to accumulate sums over batches."""
         return [torch.zeros_like(each, dtype=torch.float64) for each in self.tensors]
@@ -58,30 +55,22 @@ class Weights:
 
     def moved(self, vector: Vector) -> "Weights":
         """These weights plus a flat vector."""
-        steps = self.split(vector)
-        moved = {
-            name: (each.detach() + step).requires_grad_()
-            for (name, each), step in zip(self.chosen.items(), steps, strict=True)
-        }
-        return Weights(moved, self.others)
+        pairs = zip(self.tensors, self.split(vector), strict=True)
+        moved = [(each.detach() + step).requires_grad_() for each, step in pairs]
+        return Weights(dict(zip(self.chosen, moved, strict=True)), self.others)
 
 
 def copy_weights(model: nn.Module, parameters: Sequence[str] | None) -> Weights:
-    """Copy the weights of a model.
-
-    Args:
-        model: its parameters must be initialised.
-        parameters: names of parameters, or of modules, to choose; None is every parameter that
-            requires a gradient.
-    """
+    """Copy the weights of a model; `parameters` as for `operator`."""
     named = dict(model.named_parameters())
     if parameters is None:
         names = [name for name, each in named.items() if each.requires_grad]
     else:
-        names = [name for name in named if any(_within(name, each) for each in parameters)]
-        for each in parameters:
-            if not any(_within(name, each) for name in named):
-                raise ValueError(f"no parameter {each!r}; expected one of {_listed([*named])}")
+        within = {part: [n for n in named if f"{n}.".startswith(f"{part}.")] for part in parameters}
+        for part, found in within.items():
+            if not found:
+                raise ValueError(f"no parameter {part!r}; expected one of {listed([*named])}")
+        names = [name for name in named if any(name in found for found in within.values())]
     if not names:
         raise ValueError("no parameter is chosen: none requires a gradient, or none was named")
     chosen = {name: _copy(named[name]).requires_grad_() for name in names}
@@ -117,12 +106,3 @@ def random_signs(size: int, draws: int, seed: int) -> Iterator[Vector]:
 def _copy(weight: Tensor) -> Tensor:
     layout = torch.channels_last if weight.ndim == 4 else torch.preserve_format
     return weight.detach().clone(memory_format=layout)
-
-
-def _within(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(f"{prefix}.")
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,6 +1,5 @@
 """Reproducible data augmentation of whole batches."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +9,11 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
-from calibrant.data.hashing import uniform
 from calibrant.data.splits import Batch, Split
-from calibrant.data.text import PAD, UNKNOWN
+from calibrant.data.text_sets import PAD, UNKNOWN
+from calibrant.losses.settings import at_least
 from calibrant.setting_errors import SettingError
-from calibrant.shapes import Index
+from calibrant.shapes import Index, Values
 
 # Indices of the random numbers of an example in an epoch.
 ROW, COLUMN, FLIP, PARTNER, SHARE, WORD = range(6)
@@ -46,10 +45,8 @@ class Augmentation:
     word_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.crop < 0:
-            raise SettingError("crop", f"must be at least 0 pixels, got {self.crop}")
-        if not 0 <= self.mixup < math.inf:
-            raise SettingError("mixup", f"must be at least 0 and finite, got {self.mixup}")
+        at_least("crop", 0, self.crop)
+        at_least("mixup", 0, self.mixup)
         if not 0 <= self.word_dropout < 1:
             raise SettingError("word_dropout", f"must lie in [0, 1), got {self.word_dropout}")
 
@@ -58,12 +55,7 @@ class Augmentation:
     ) -> Batch:
         """Return the augmented examples at `index`, ready for the network.
 
-        Args:
-            split: usually train.
-            index: positions in the split.
-            seed: at least 0.
-            epoch: at least 0.
-            ignore_index: for cropped masks, the label of pixels outside the image.
+        `ignore_index` is the label of pixels outside the image, for cropped masks.
         """
         self._check(split, ignore_index)
         if self.word_dropout:
@@ -106,7 +98,6 @@ class Augmentation:
             raise ValueError("cropped masks need ignore_index, the label of pixels outside")
 
     def _drop_words(self, split: Split, index: Tensor, seed: int, epoch: int) -> Batch:
-        """Replace random words by the unknown token."""
         batch = split.batch(index)
         words = batch.inputs.numpy()
         place = index.numpy()[:, None] * words.shape[1] + np.arange(words.shape[1])
@@ -117,7 +108,6 @@ class Augmentation:
     def _crop_and_flip(
         self, split: Split, index: Tensor, seed: int, epoch: int, ignore_index: int | None
     ) -> Batch:
-        """Crop and flip at random."""
         if not (self.crop or self.flip):
             return split.batch(index)
         # Numpy in one thread: for so few bytes torch's threads cost more than they save.
@@ -148,3 +138,27 @@ def _cropped(images: NDArray[Any], pad: int, down: Index, right: Index, fill: in
     windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
     picked: NDArray[Any] = windows[np.arange(n), :, down, right]
     return picked
+
+
+def uniform(seed: int, epoch: int, draw: int, index: Index) -> Values:
+    """One number in [0, 1) per example, independent of the other examples of the call.
+
+    Each of the four arguments passes through SplitMix64's mixing step.
+
+    References:
+        Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
+    """
+    key = np.zeros(1, dtype=np.uint64)
+    for part in (seed, epoch, draw):
+        key = _hash(key ^ np.uint64(part))
+    bits = _hash(_hash(key ^ index.astype(np.uint64)))
+    return (bits >> 11) * 2.0**-53
+
+
+def _hash(key: NDArray[Any]) -> NDArray[Any]:
+    # Unsigned arrays wrap around on overflow, as intended.
+    key = key + 0x9E3779B97F4A7C15
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB
+    mixed: NDArray[Any] = key ^ (key >> 31)
+    return mixed

@@ -13,16 +13,26 @@ import torch
 from torch import Tensor
 
 from calibrant import files
-from calibrant.data.finding import counts_to_posterior, first, first_with, labelled_images
 from calibrant.data.images import checked_labels
 from calibrant.data.options import check_names
-from calibrant.data.pickled import MAX_BYTES, unpickled
-from calibrant.data.source import Part, Source, in_memory, numbered_classes
+from calibrant.data.pickled import unpickled
+from calibrant.data.source import (
+    Part,
+    Source,
+    counts_to_posterior,
+    first,
+    first_with,
+    in_memory,
+    labelled_images,
+    numbered_classes,
+    read_bytes,
+)
 from calibrant.files.checks import check_file, one_line
-from calibrant.files.checks import human as readable
+from calibrant.files.checks import human as human_size
 
 CIFAR10_NAMES: tuple[str, ...] = ("airplane", "automobile", "bird", "cat", "deer")
 CIFAR10_NAMES += ("dog", "frog", "horse", "ship", "truck")
+MAX_BYTES = 512 * 2**20
 # Zeros at the end of a tar archive: 20 blocks of 512 bytes, or a few times that.
 MAX_PADDING = 2**20
 # Which array of the CIFAR-10N file, and which column of it.
@@ -51,13 +61,11 @@ def cifar10(folders: list[Path], *, human: bool = False, label_noise: float | st
     named = isinstance(label_noise, str)
     if named:
         check_names("label_noise of cifar10", [str(label_noise)], tuple(HUMAN_LABELS))
-    found = None
     if not (human or named):
         train = [f"data_batch_{i}" for i in range(1, 6)]
         parts = _batches(folders, "cifar-10-batches-py", "cifar-10-python.tar.gz", train, 10)
-        found = parts and Source(*parts, class_names=CIFAR10_NAMES)
-    if found:
-        return found
+        if parts:
+            return Source(*parts, class_names=CIFAR10_NAMES)
     path = first(folders, ["cifar10_A.npz", "cifar10.npz"])
     if path is None:
         expected = "cifar10_A.npz" if human or named else "cifar-10-batches-py or cifar10_A.npz"
@@ -106,11 +114,7 @@ def _contents(
 ) -> Mapping[Path, bytes] | None:
     folder = first_with(folders, [place, "."], names[0])
     if folder is not None:
-        for name in names:
-            if not (folder / name).is_file():
-                raise FileNotFoundError(f"{folder} has no {name}")
-            _check_size(folder / name, (folder / name).stat().st_size)
-        return {folder / name: (folder / name).read_bytes() for name in names}
+        return {folder / name: read_bytes(folder / name, MAX_BYTES) for name in names}
     packed = first(folders, [archive])
     return None if packed is None else _unpacked(packed, place, names)
 
@@ -124,7 +128,8 @@ def _unpacked(archive: Path, place: str, names: Sequence[str]) -> dict[Path, byt
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
                 if member.name in members and member.isreg():
-                    _check_size(members[member.name], member.size)
+                    if member.size > MAX_BYTES:
+                        raise ValueError(f"{members[member.name]} has {human_size(member.size)}")
                     stream = tar.extractfile(member)
                     found[members[member.name]] = b"" if stream is None else stream.read()
             # The checksum of a gzip file follows the padding of the archive: read to the end.
@@ -143,17 +148,15 @@ def _batch(path: Path, content: bytes, key: bytes, classes: int) -> tuple[Tensor
     data = held.get(b"data")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != 3072:
         raise ValueError(f"{path}: 'data' must be uint8 (n, 3072), got {_shown(data)}")
-    labels = held.get(key)
+    name, labels = key.decode(), held.get(key)
     if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
-        raise ValueError(
-            f"{path}: {key.decode()!r} must be a list of integers, got {_shown(labels)}"
-        )
+        raise ValueError(f"{path}: {name!r} must be a list of integers, got {_shown(labels)}")
     images = torch.from_numpy(data.reshape(-1, 3, 32, 32).copy())
     try:
         numbers = np.array(labels, dtype=np.int64)
     except OverflowError:
-        raise ValueError(f"{path}: {key.decode()!r} must lie in [0, {classes - 1}]") from None
-    return images, checked_labels(path, key.decode(), numbers, len(images), classes)
+        raise ValueError(f"{path}: {name!r} must lie in [0, {classes - 1}]") from None
+    return images, checked_labels(path, name, numbers, len(images), classes)
 
 
 def _fine_names(folders: Sequence[Path], place: str, archive: str) -> tuple[str, ...]:
@@ -185,11 +188,6 @@ def _human_labels(folders: Sequence[Path], which: str, clean: Tensor) -> Tensor:
         raise ValueError(f"{path} is for other images: its 'clean' labels are not those of train")
     labels = arrays[name] if column is None else arrays[name].reshape(len(clean), -1)[:, column]
     return checked_labels(path, name, labels, len(clean), 10)
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > MAX_BYTES:
-        raise ValueError(f"{path} has {readable(size)}, more than {readable(MAX_BYTES)}")
 
 
 def _shown(value: Any) -> str:

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.data.images import resized, resized_masks, scale_of
-from calibrant.data.long_tail import long_tailed
 from calibrant.data.options import Options, height_and_width
 from calibrant.data.source import Part, Source
 from calibrant.data.splits import Kind, Scale, Split, Splits
-from calibrant.data.strata import Purpose, generator, stratified_order
-from calibrant.data.text import encoded, vocabulary_of, words_of
+from calibrant.data.strata import Purpose, generator, long_tailed, stratified_order
+from calibrant.data.text_sets import encoded, vocabulary_of, words_of
 from calibrant.shapes import Index
 
 VAL = 0.1
@@ -38,11 +37,11 @@ class Selection:
 
 def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> Splits:
     """Select the examples of each split, then read them."""
-    train, val, test = choose(name, source, seed, options)
-    classes = len(source.class_names)
+    chosen = _choose(name, source, seed, options)
+    train, classes = chosen["train"], len(source.class_names)
     if options.long_tail > 1:
         keep = long_tailed(train.labels.numpy(), classes, options.long_tail, seed)
-        train = replace(train, index=train.index[keep])
+        chosen["train"] = train = replace(train, index=train.index[keep])
     labels = train.labels
     if source.noisy is not None:
         labels = source.noisy[torch.from_numpy(train.index)]
@@ -52,7 +51,6 @@ def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> S
         )
     elif options.label_noise:
         labels = noisy_labels(labels, classes, options.label_noise, seed)
-    chosen = {"train": train, "val": val, "test": test}
     numbers = None
     if kind == "text":
         inputs, numbers = _tokens(chosen, options.vocabulary, options.length or source.length)
@@ -67,34 +65,33 @@ def cut(name: str, kind: Kind, source: Source, seed: int, options: Options) -> S
     if kind != "masks":
         splits["train"] = replace(splits["train"], labels=labels)
     return Splits(
-        name=name,
-        kind=kind,
-        train=splits["train"],
-        val=splits["val"],
-        test=splits["test"],
+        name,
+        kind,
+        **splits,
         class_names=source.class_names,
         vocabulary=numbers,
         ignore_index=source.ignore_index,
     )
 
 
-def choose(
-    name: str, source: Source, seed: int, options: Options
-) -> tuple[Selection, Selection, Selection]:
+def _choose(name: str, source: Source, seed: int, options: Options) -> dict[str, Selection]:
     """Positions of train, val and test, each sorted; test is the same for every seed."""
     pool = np.arange(len(source.train))
-    first_test = len(pool) + (len(source.val) if source.val is not None else 0)
-    if source.test is not None:
-        test = Selection(source.test, np.arange(len(source.test)), first_test)
+    own_val, own_test = source.val, source.test
+    if own_test is None:
+        own_val, own_test = None, own_val
+    if own_test is not None:
+        first_row = len(pool) + (0 if own_val is None else len(own_val))
+        test = Selection(own_test, np.arange(len(own_test)), first_row)
     else:
         order = stratified_order(source.train.labels.numpy(), FIXED, Purpose.TEST)
         cut_at = round(TEST * len(pool))
         test, pool = Selection(source.train, order[:cut_at], 0), np.sort(order[cut_at:])
-    if source.val is not None:
+    if own_val is not None:
         if options.val is not None:
             raise ValueError(f"{name} has its own val split; remove val={options.val}")
-        val = Selection(source.val, np.arange(len(source.val)), len(source.train))
         train = _limited(Selection(source.train, pool, 0), options.limit, seed)
+        val = Selection(own_val, np.arange(len(own_val)), len(source.train))
         val = _limited(val, options.limit, seed)
     else:
         fraction = VAL if options.val is None else options.val
@@ -106,11 +103,11 @@ def choose(
         val = Selection(source.train, order[:kept], 0)
         train = _limited(Selection(source.train, order[cut_at:], 0), total - kept, seed)
     test = _limited(test, options.limit, FIXED)
-    found = tuple(replace(each, index=np.sort(each.index)) for each in (train, val, test))
-    for role, each in zip(("train", "val", "test"), found, strict=True):
+    chosen = {"train": train, "val": val, "test": test}
+    for role, each in chosen.items():
         if not len(each.index):
             raise ValueError(f"{name}: {role} has no examples; raise limit or change val")
-    return found[0], found[1], found[2]
+    return {role: replace(each, index=np.sort(each.index)) for role, each in chosen.items()}
 
 
 def noisy_labels(labels: Tensor, classes: int, fraction: float, seed: int) -> Tensor:

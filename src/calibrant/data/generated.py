@@ -9,6 +9,7 @@ from scipy import special
 from calibrant.checks import as_tensor
 from calibrant.data.source import Source, in_memory, numbered_classes
 from calibrant.extras import need
+from calibrant.losses.settings import at_least, positive
 
 # The data are the same for every seed, which only determines the splits.
 DATA_SEED = 20_240_229
@@ -38,7 +39,7 @@ def blobs(
     With means $\mu_c$ from a standard normal times 2 and classes equally likely,
     $$P(c \mid x) = \mathrm{softmax}_c\left(-\|x - \mu_c\|^2 / 2\,spread^2\right).$$
     """
-    _check(n=n, test_n=test_n, classes=classes - 1, dimensions=dimensions, spread=spread)
+    _check(classes, n=n, test_n=test_n, dimensions=dimensions, spread=spread)
     means = _stream(0).normal(size=(classes, dimensions)) * 2
     parts = []
     for stream, size in ((1, n), (2, test_n)):
@@ -69,8 +70,8 @@ def teacher(
     Logits have a standard deviation of about 4 at temperature 1: most labels have one likely class.
     Higher temperatures make labels harder to predict, for the same inputs.
     """
-    _check(n=n, test_n=test_n, classes=classes - 1, dimensions=dimensions, width=width)
-    _check(temperature=temperature)
+    positives = {"dimensions": dimensions, "width": width, "temperature": temperature}
+    _check(classes, n=n, test_n=test_n, **positives)
     random = _stream(0)
     first = random.normal(size=(dimensions, width)) * (2 / np.sqrt(dimensions))
     second = random.normal(size=(width, classes)) * (5 / np.sqrt(width))
@@ -90,9 +91,7 @@ def _stream(number: int) -> np.random.Generator:
     return np.random.default_rng([DATA_SEED, number])
 
 
-def _check(**settings: float) -> None:
-    for name, value in settings.items():
-        if not 0 < value < float("inf"):
-            least = "at least 2" if name == "classes" else "positive"
-            came = value + 1 if name == "classes" else value
-            raise ValueError(f"{name} must be {least}, got {came}")
+def _check(classes: int, **positives: float) -> None:
+    at_least("classes", 2, classes)
+    for name, value in positives.items():
+        positive(name, value)

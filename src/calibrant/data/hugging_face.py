@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.data.folders import Size, pixels, stacked
+from calibrant.data.folders import pixels, stacked
+from calibrant.data.options import Size
 from calibrant.data.source import Part, Source
+from calibrant.data.splits import Kind
 from calibrant.extras import need
 from calibrant.files.checks import listed, one_line
 from calibrant.shapes import Index
@@ -29,7 +31,7 @@ def hugging_face(
 ) -> Source:
     """Read a dataset by its name on the hub, or a folder that `datasets` can read or has saved.
 
-    A split called validation (or valid, val, dev) is val; without a labelled test it is test.
+    A split called validation (or valid, val, dev) is val; without a labelled test it becomes test.
 
     Args:
         folders: not searched: pass the path of a folder as the name.
@@ -59,12 +61,10 @@ def hugging_face(
     numbers = _classes(dataset, splits["train"], target, features[target])
 
     def part(name: str) -> Part | None:
-        if name not in splits:
-            return None
-        labels = _labels(dataset, splits[name], target, numbers)
+        table = splits.get(name)
+        labels = None if table is None else _labels(dataset, table, target, numbers)
         if labels is None:
             return None
-        table = splits[name]
         if not is_image:
             return Part(labels, lambda index: _select(table, index)[given])
         return Part(labels, lambda index: stacked(_images(table, given, index), len(index), size))
@@ -73,11 +73,8 @@ def hugging_face(
     val = next(filter(None, map(part, VAL_NAMES)), None)
     if train is None:
         raise ValueError(f"hf:{dataset}: the labels of 'train' must be at least 0")
-    if test is None:
-        val, test = None, val
-    return Source(
-        train, test, val, class_names=tuple(numbers), kind="images" if is_image else "text"
-    )
+    kind: Kind = "images" if is_image else "text"
+    return Source(train, test, val, class_names=tuple(numbers), kind=kind)
 
 
 def _opened(library: Any, dataset: str, config: str | None) -> Any:

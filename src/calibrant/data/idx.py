@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.data.finding import first, first_with, labelled_images
 from calibrant.data.images import checked_labels
-from calibrant.data.source import Part, Source, in_memory
-from calibrant.files.checks import Limits, check_size, one_line
+from calibrant.data.source import Part, Source, first, first_with, in_memory, labelled_images
+from calibrant.files.checks import Limits, check_file, check_size, one_line
 
 # Debian's package dataset-fashion-mnist puts its files here.
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -31,8 +30,7 @@ def mnist(folders: list[Path]) -> Source:
 def fashion_mnist(folders: list[Path]) -> Source:
     """Clothes of 28 x 28 pixels."""
     places = ["fashion_mnist", "fashion-mnist", "FashionMNIST/raw", "FashionMNIST"]
-    everywhere = [*folders, DEBIAN]
-    return _source(everywhere, places, "fashion_mnist.npz", FASHION_NAMES)
+    return _source([*folders, DEBIAN], places, "fashion_mnist.npz", FASHION_NAMES)
 
 
 def _source(
@@ -60,8 +58,7 @@ def _part(folder: Path, split: str, ending: str) -> Part:
 
 def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
     """Read an array of bytes: zero, zero, type 8, dimensions, then sizes in 32 bits each."""
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+    check_file(path)
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rb") as stream:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from calibrant.data.splits import Kind
+from calibrant.losses.settings import at_least
 from calibrant.setting_errors import SettingError, did_you_mean
 
+Size = int | Sequence[int] | None
 # Which of the options below apply to which kind of input.
 SHARED: dict[Kind | Literal["images or text"], tuple[str, ...]] = {
     "images": ("val", "limit", "size", "long_tail", "label_noise"),
@@ -30,13 +32,13 @@ class Options:
         long_tail: ratio of the largest class of train to the smallest, at least 1.
         label_noise: fraction of train labels replaced by a uniformly random other class; for some
             datasets the name of real noisy labels. Val and test stay clean.
-        vocabulary: text: most token ids, the most frequent words of train.
+        vocabulary: text: most token ids: 0 pads, 1 is unknown, then the most frequent words.
         length: text: tokens of each document.
     """
 
     val: float | None = None
     limit: int | None = None
-    size: int | Sequence[int] | None = None
+    size: Size = None
     long_tail: float = 1.0
     label_noise: float | str = 0.0
     vocabulary: int = 20_000
@@ -45,24 +47,15 @@ class Options:
     def __post_init__(self) -> None:
         if self.val is not None and not 0 < self.val < 1:
             raise SettingError("val", f"must lie strictly between 0 and 1, got {self.val}")
-        if self.limit is not None and self.limit < 1:
-            raise SettingError("limit", f"must be at least 1, got {self.limit}")
-        if not 1 <= self.long_tail < float("inf"):
-            raise SettingError(
-                "long_tail", f"must be at least 1 (1 changes nothing), got {self.long_tail}"
-            )
+        for name, low in {"limit": 1, "long_tail": 1, "vocabulary": 3, "length": 1}.items():
+            if getattr(self, name) is not None:
+                at_least(name, low, getattr(self, name))
         if not isinstance(self.label_noise, str) and not 0 <= self.label_noise < 1:
             raise SettingError("label_noise", f"must lie in [0, 1), got {self.label_noise}")
-        if self.vocabulary < 3:
-            raise SettingError(
-                "vocabulary", f"must be at least 3 (0 pads, 1 is unknown), got {self.vocabulary}"
-            )
-        if self.length is not None and self.length < 1:
-            raise SettingError("length", f"must be at least 1, got {self.length}")
         height_and_width(self.size)
 
 
-def height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | None:
+def height_and_width(size: Size) -> tuple[int, int] | None:
     """Size as (height, width); a single number is a square."""
     if size is None:
         return None

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from calibrant.files.checks import one_line
 
-MAX_BYTES = 512 * 2**20
-
 
 class ByteArray:
     """Replaces a numpy array while unpickling: numpy itself is never called."""

@@ -9,10 +9,9 @@ from typing import Any, Literal
 from calibrant.data import generated
 from calibrant.data.cifar import cifar10, cifar100
 from calibrant.data.cutting import cut
-from calibrant.data.folders import image_folder, tiny_imagenet
+from calibrant.data.folders import camvid, image_folder, mask_folder, tiny_imagenet
 from calibrant.data.hugging_face import hugging_face
 from calibrant.data.idx import fashion_mnist, mnist
-from calibrant.data.masks import camvid, mask_folder
 from calibrant.data.options import OPTION_NAMES, SHARED, Options, check_names
 from calibrant.data.source import Source
 from calibrant.data.splits import Kind, Splits

@@ -140,9 +140,7 @@ class Splits:
         """Number of classes, including those that do not occur."""
         if self.class_names:
             return len(self.class_names)
-        labels = torch.cat([part.labels.flatten().long() for part in self._parts().values()])
-        if self.ignore_index is not None:
-            labels = labels[labels != self.ignore_index]
+        labels = torch.cat([self._labels(part) for part in self._parts().values()])
         return int(labels.max()) + 1
 
     @property
@@ -153,10 +151,7 @@ class Splits:
     @property
     def class_counts(self) -> Tensor:
         """Training examples (or valid pixels) of each class, (k,)."""
-        labels = self.train.labels.flatten().long()
-        if self.ignore_index is not None:
-            labels = labels[labels != self.ignore_index]
-        return torch.bincount(labels, minlength=self.classes)
+        return torch.bincount(self._labels(self.train), minlength=self.classes)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -194,6 +189,11 @@ class Splits:
         order = stratified_order(strata, seed, Purpose.META)
         meta, train = (torch.from_numpy(np.sort(o)) for o in (order[:count], order[count:]))
         return replace(self, train=self.train.take(train), meta=self.train.take(meta))
+
+    def _labels(self, part: Split) -> Tensor:
+        """Valid labels of examples or pixels."""
+        labels = part.labels.flatten().long()
+        return labels if self.ignore_index is None else labels[labels != self.ignore_index]
 
     def _parts(self) -> dict[str, Split]:
         found = {role: getattr(self, role) for role in ROLES}

@@ -1,14 +1,19 @@
-"""Text classification datasets, from the files of their authors or from npz files."""
+"""Text datasets, from the files of their authors or from npz files; and their token ids."""
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
-from calibrant.data.finding import first, first_with, labelled_texts
-from calibrant.data.source import Part, Source, texts_in_memory
-from calibrant.files.checks import human, one_line
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.data.source import Part, Source, first, first_with, labelled_texts, read_bytes
+from calibrant.files.checks import one_line
 
 MAX_BYTES = 2 * 2**30
 MAX_MESSAGE = 2 * 2**20
@@ -26,7 +31,13 @@ NEWS_NAMES += ("talk.politics.misc", "talk.religion.misc")
 _ROOT = re.compile(r"\s*\((\d) ")
 _LEAF = re.compile(r"\(\d ([^()\s]+)\)")
 
+# Letters and digits of any alphabet, with an apostrophe inside: don't, o'clock.
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+
+PAD, UNKNOWN = 0, 1
+
 Documents = Iterator[tuple[str, int]]
+Words = list[str]
 
 
 def newsgroups(folders: list[Path]) -> Source:
@@ -34,7 +45,8 @@ def newsgroups(folders: list[Path]) -> Source:
     trained = first_with(folders, [".", "20news-bydate", "20news"], "20news-bydate-train")
     if trained is None:
         return _from_npz(folders, ["20news_bydate.npz"], NEWS_NAMES, 400)
-    train, test = (_groups(trained / f"20news-bydate-{split}") for split in ("train", "test"))
+    parts = [trained / f"20news-bydate-{split}" for split in ("train", "test")]
+    train, test = (_in_memory(folder, _read_groups(folder)) for folder in parts)
     return Source(train, test, class_names=NEWS_NAMES, length=400)
 
 
@@ -82,24 +94,21 @@ def _from_npz(
 
 
 def _part(path: Path, parse: Callable[[Path, str], Documents]) -> Part:
-    if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise ValueError(f"{path} has {human(size)}, more than {human(MAX_BYTES)}")
-    content = path.read_bytes()
+    content = read_bytes(path, MAX_BYTES)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         # TREC is latin-1, which can decode any bytes.
         text = content.decode("latin-1")
-    texts, labels = [], []
-    for document, label in parse(path, text):
-        texts.append(document)
-        labels.append(label)
-    if not texts:
+    return _in_memory(path, parse(path, text))
+
+
+def _in_memory(path: Path, documents: Iterable[tuple[str, int]]) -> Part:
+    pairs = list(documents)
+    if not pairs:
         raise ValueError(f"{path} has no examples")
-    return texts_in_memory(texts, labels)
+    texts, labels = zip(*pairs, strict=True)
+    return Part(torch.tensor(labels), lambda index: [texts[i] for i in index])
 
 
 def _parse_csv(path: Path, text: str) -> Documents:
@@ -136,21 +145,44 @@ def _parse_questions(path: Path, text: str) -> Documents:
         yield question, number[coarse]
 
 
-def _groups(folder: Path) -> Part:
+def _read_groups(folder: Path) -> Documents:
     """One folder per group, one file per message."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no such folder: {folder}")
-    texts, labels = [], []
     for label, name in enumerate(NEWS_NAMES):
         if not (folder / name).is_dir():
             raise ValueError(f"{folder} has no folder {name}")
         for path in sorted((folder / name).iterdir()):
-            if not path.is_file() or path.stat().st_size > MAX_MESSAGE:
-                raise ValueError(f"{path} must be a file of at most {human(MAX_MESSAGE)}")
-            texts.append(path.read_bytes().decode("latin-1"))
-            labels.append(label)
-    return texts_in_memory(texts, labels)
+            yield read_bytes(path, MAX_MESSAGE).decode("latin-1"), label
 
 
 def _wrong(path: Path, line: str, expected: str) -> ValueError:
     return ValueError(f"{path}: a line must be {expected}, got {one_line(line, 60)!r}")
+
+
+def words_of(document: str, length: int) -> Words:
+    """The first words of a document, in lower case.
+
+    >>> words_of("Don't PANIC: it's 42!", 3)
+    ["don't", 'panic', "it's"]
+    """
+    return _WORD.findall(document.lower())[:length]
+
+
+def vocabulary_of(documents: Sequence[Words], size: int) -> dict[str, int]:
+    """Ids of the most frequent words, ties in alphabetical order; 0 pads and 1 is unknown."""
+    counts = Counter(chain.from_iterable(documents))
+    # Two sorts are faster than one with a (count, word) key.
+    ordered = sorted(sorted(counts), key=counts.__getitem__, reverse=True)
+    return {word: number for number, word in enumerate(ordered[: size - 2], start=2)}
+
+
+def encoded(documents: Sequence[Words], numbers: dict[str, int], length: int) -> Tensor:
+    """Token ids, (n, length), int64, padded with 0 at the end."""
+    sizes = np.fromiter(map(len, documents), dtype=np.int64, count=len(documents))
+    flat = np.fromiter(
+        (numbers.get(word, UNKNOWN) for word in chain.from_iterable(documents)),
+        dtype=np.int64,
+        count=int(sizes.sum()),
+    )
+    tokens = np.zeros((len(documents), length), dtype=np.int64)
+    tokens[np.arange(length) < sizes[:, None]] = flat
+    return torch.from_numpy(tokens)

@@ -65,16 +65,13 @@ def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weigh
 
 def _log_uniform(graph: Graph, logits: str) -> str:
     """Minus the log of the number of allowed classes, (n, k); far below that where masked."""
-    even = graph.where_masked(-FARTHEST, graph("Mul", logits, 0.0))
-    return graph.log_softmax(even)
+    return graph.log_softmax(graph.where_masked(-FARTHEST, graph("Mul", logits, 0.0)))
 
 
 def _log_mixture(graph: Graph, parts: list[str], weights: list[float]) -> str:
     """Log of a weighted sum of probabilities; components of weight zero are skipped."""
-    pairs = zip(parts, weights, strict=True)
-    return graph.log_sum(
-        [graph("Add", part, math.log(weight)) for part, weight in pairs if weight > 0]
-    )
+    pairs = [pair for pair in zip(parts, weights, strict=True) if pair[1] > 0]
+    return graph.log_sum([graph("Add", part, math.log(weight)) for part, weight in pairs])
 
 
 def vector(graph: Graph, logits: str, *, scale: Tensor, bias: Tensor) -> str:
@@ -93,40 +90,14 @@ def dirichlet(graph: Graph, logits: str, *, weight: Tensor, bias: Tensor) -> str
     return matrix(graph, graph.log_softmax(logits), weight=weight, bias=bias)
 
 
-def _smoothed(graph: Graph, logits: str, temperature: float, mix: float, gamma: float) -> str:
-    """Log of tempered (and focal) probabilities with a uniform component."""
+def structured(
+    graph: Graph, logits: str, *, temperature: float, mix: float, gamma: float = 0.0, **of: Tensor
+) -> str:
+    """Vector or matrix scaling of tempered (and focal) probabilities with a uniform component."""
     first = focal_temperature(graph, logits, temperature=temperature, gamma=gamma)
     parts = [graph.log_softmax(first), _log_uniform(graph, logits)]
-    return _log_mixture(graph, parts, [1 - mix, mix])
-
-
-def structured_vector(
-    graph: Graph,
-    logits: str,
-    *,
-    temperature: float,
-    mix: float,
-    scale: Tensor,
-    bias: Tensor,
-    gamma: float = 0.0,
-) -> str:
-    """Vector scaling of smoothed log-probabilities."""
-    return vector(graph, _smoothed(graph, logits, temperature, mix, gamma), scale=scale, bias=bias)
-
-
-def structured_matrix(
-    graph: Graph,
-    logits: str,
-    *,
-    temperature: float,
-    mix: float,
-    weight: Tensor,
-    bias: Tensor,
-    gamma: float = 0.0,
-) -> str:
-    """Matrix scaling of smoothed log-probabilities."""
-    scores = _smoothed(graph, logits, temperature, mix, gamma)
-    return matrix(graph, scores, weight=weight, bias=bias)
+    scores = _log_mixture(graph, parts, [1 - mix, mix])
+    return vector(graph, scores, **of) if "scale" in of else matrix(graph, scores, **of)
 
 
 def platt(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
@@ -178,24 +149,18 @@ def _log_sigmoid(graph: Graph, odds: str) -> str:
 
 def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
     """Add the probabilities of the parts; normalisation divides by their number."""
-    methods = [method_of(part) for part in parts]
-    for method in methods:
+    built = []
+    for part in parts:
+        method = method_of(part)
         if method not in BUILDERS:
             raise ValueError(
                 f"a blend with {method} cannot be exported, since {method} has no ONNX graph; "
-                "use calibrant fit --method auto, or the name of a calibrator"
+                "use calibrant fit --calibrator auto, or the name of a calibrator"
             )
-    return graph.log_sum(
-        [
-            _finite(graph, graph.normalised(BUILDERS[method](graph, logits, **part.parameters)))
-            for method, part in zip(methods, parts, strict=True)
-        ]
-    )
-
-
-def _finite(graph: Graph, log_probs: str) -> str:
-    """Replace -inf of masked classes by finite numbers; they are masked again later."""
-    return graph.where_masked(-FARTHEST, log_probs)
+        log_probs = graph.normalised(BUILDERS[method](graph, logits, **part.parameters))
+        # Masked classes are masked again after the sum.
+        built.append(graph.where_masked(-FARTHEST, log_probs))
+    return graph.log_sum(built)
 
 
 # By name in `calibrators.CALIBRATORS`, and the blend.
@@ -206,10 +171,10 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "ensemble_temperature": ensemble_temperature,
     "vector": vector,
     "matrix": matrix,
-    "structured_vector": structured_vector,
-    "structured_matrix": structured_matrix,
-    "focal_structured_vector": structured_vector,
-    "focal_structured_matrix": structured_matrix,
+    "structured_vector": structured,
+    "structured_matrix": structured,
+    "focal_structured_vector": structured,
+    "focal_structured_matrix": structured,
     "dirichlet": dirichlet,
     "platt": platt,
     "beta": beta,

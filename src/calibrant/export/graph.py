@@ -23,8 +23,7 @@ class Graph:
     """Nodes and constants; calling it adds an operation and returns the name of its result."""
 
     def __init__(self) -> None:
-        self.helper = need("onnx.helper", extra="export", what="writing ONNX files")
-        self._arrays = need("onnx.numpy_helper", extra="export", what="writing ONNX files")
+        self.onnx = need("onnx", extra="export", what="writing ONNX files")
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         # Name of the mask of classes, (n, k) booleans, if logits can be masked.
@@ -34,7 +33,7 @@ class Graph:
         """Add an operation; operands that are numbers or arrays become constants."""
         names = [each if isinstance(each, str) else self.constant(each) for each in operands]
         result = f"{operation.lower()}_{len(self.nodes)}"
-        self.nodes.append(self.helper.make_node(operation, names, [result], **attributes))
+        self.nodes.append(self.onnx.helper.make_node(operation, names, [result], **attributes))
         return result
 
     def constant(self, value: Any) -> str:
@@ -43,7 +42,8 @@ class Graph:
             value = value.cpu().numpy()
         array = value if isinstance(value, np.ndarray) else np.array(value, dtype=np.float64)
         name = f"constant_{len(self.constants)}"
-        self.constants.append(self._arrays.from_array(np.ascontiguousarray(array), name))
+        tensor = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.constants.append(tensor)
         return name
 
     def over_classes(self, operation: str, values: str) -> str:
@@ -78,27 +78,20 @@ class Graph:
 
     def output(self, name: str, values: str) -> None:
         """Make a result an output in float32."""
-        element = need("onnx", extra="export", what="writing ONNX files").TensorProto.FLOAT
-        self.nodes.append(self.helper.make_node("Cast", [values], [name], to=element))
+        element = self.onnx.TensorProto.FLOAT
+        self.nodes.append(self.onnx.helper.make_node("Cast", [values], [name], to=element))
 
     def model(self, name: str, classes: int, properties: dict[str, str]) -> Any:
         """Return the model, for any number of rows."""
-        onnx = need("onnx", extra="export", what="writing ONNX files")
-        rows = ["n", classes]
-
-        def tensor(name: str) -> Any:
-            return self.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, rows)
-
-        graph = self.helper.make_graph(
-            self.nodes,
-            name,
-            [tensor("logits")],
-            [tensor("log_probs"), tensor("probs")],
-            initializer=self.constants,
+        helper, element = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        logits, *outputs = (
+            helper.make_tensor_value_info(each, element, ["n", classes])
+            for each in ("logits", "log_probs", "probs")
         )
-        opset = self.helper.make_opsetid("", OPSET)
-        model = self.helper.make_model(graph, opset_imports=[opset], producer_name="calibrant")
+        graph = helper.make_graph(self.nodes, name, [logits], outputs, initializer=self.constants)
+        opset = helper.make_opsetid("", OPSET)
+        model = helper.make_model(graph, opset_imports=[opset], producer_name="calibrant")
         model.ir_version = IR_VERSION
-        self.helper.set_model_props(model, properties)
-        onnx.checker.check_model(model, full_check=True)
+        helper.set_model_props(model, properties)
+        self.onnx.checker.check_model(model, full_check=True)
         return model

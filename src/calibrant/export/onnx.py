@@ -57,9 +57,11 @@ def graph_of(calibrator: Calibrator) -> Any:
     method = method_of(calibrator)
     if method not in BUILDERS:
         raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
-    onnx = need("onnx", extra="export", what="writing ONNX files")
     graph = Graph()
-    scores = _finite(graph, graph("Cast", "logits", to=onnx.TensorProto.DOUBLE))
+    logits = graph("Cast", "logits", to=graph.onnx.TensorProto.DOUBLE)
+    graph.masked = graph("IsInf", logits, detect_positive=0)
+    # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
+    scores = graph.where_masked(-FAR * float(np.finfo(np.float32).max), logits)
     log_probs = graph.normalised(BUILDERS[method](graph, scores, **calibrator.parameters))
     if calibrator.keeps_argmax:
         log_probs = _with_top_of(graph, scores, log_probs)
@@ -72,13 +74,6 @@ def graph_of(calibrator: Calibrator) -> Any:
         "sha256": "" if calibrator.origin is None else calibrator.origin.sha256,
     }
     return graph.model(method, calibrator.classes, properties)
-
-
-def _finite(graph: Graph, logits: str) -> str:
-    """Store the mask of classes, and put their logits far below all others."""
-    graph.masked = graph("IsInf", logits, detect_positive=0)
-    # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
-    return graph.where_masked(-FAR * float(np.finfo(np.float32).max), logits)
 
 
 def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
@@ -103,16 +98,13 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
     for logits in comparison_logits(calibrator.classes):
         expected = calibrator(torch.from_numpy(logits).double()).numpy()
         log_probs, probs = session.run(["log_probs", "probs"], {"logits": logits})
-        if calibrator.keeps_argmax and not (probs.argmax(1) == logits.argmax(1)).all():
-            return np.inf
+        same_class = not calibrator.keeps_argmax or (probs.argmax(1) == logits.argmax(1)).all()
         allowed = expected > -np.inf
-        if not np.array_equal(log_probs > -np.inf, allowed):
+        if not same_class or not np.array_equal(log_probs > -np.inf, allowed):
             return np.inf
         found, exact = log_probs[allowed], expected[allowed]
-        gaps = (
-            np.abs(probs - np.exp(expected)).max(),
-            (np.abs(found - exact) / (1 + np.abs(exact))).max(),
-        )
+        relative = np.abs(found - exact) / (1 + np.abs(exact))
+        gaps = np.abs(probs - np.exp(expected)).max(), relative.max()
         # max would ignore NaN.
         if not np.isfinite(gaps).all():
             return np.inf

@@ -37,10 +37,11 @@ from sklearn.utils.validation import (  # noqa: E402
 )
 
 KINDS = ("logits", "probs", "features")
-RESPONSES = ("decision_function", "predict_proba")
+# Methods of a classifier that return scores, and what these are.
+RESPONSES = {"decision_function": "logits", "predict_proba": "probs"}
 
 
-class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class _CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Prediction methods of both estimators."""
 
     classes_: np.ndarray
@@ -53,8 +54,7 @@ class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Calibrated log-probabilities, (n, k), float64."""
         check_is_fitted(self)
-        logits = self._logits(X)
-        return np.asarray(self.calibrator_(torch.from_numpy(logits)).numpy())
+        return np.asarray(self.calibrator_(torch.from_numpy(self._logits(X))).numpy())
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """Most probable class, (n,)."""
@@ -66,7 +66,7 @@ class _Answers(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Scores to calibrate, (n, k), float64."""
 
 
-class PosthocCalibrator(_Answers):
+class PosthocCalibrator(_CalibratedPredictions):
     """A calibrator of the scores X of any classifier, one row for each example.
 
     Args:
@@ -102,7 +102,9 @@ class PosthocCalibrator(_Answers):
         """Fit to scores of held-out examples, (n, k), and their labels, (n,)."""
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        scores, y = validate_data(self, X, y, dtype=np.float64, **self._finite())
+        # Logits of -inf mask classes; Predictions refuses NaN and inf.
+        finite = self.kind != "logits"
+        scores, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=finite)
         self.classes_, labels = _numbered(y, self.classes)
         weights = _weights(sample_weight, scores)
         if self.kind == "features":
@@ -110,17 +112,13 @@ class PosthocCalibrator(_Answers):
                 raise ValueError("kind 'features' needs examples of every class in y")
             self.link_ = LogisticRegression(solver="newton-cholesky", tol=1e-8, max_iter=1000)
             self.link_.fit(scores, labels, sample_weight=weights)
-        logits = self._as_logits(scores)
-        self.calibrator_ = _fitted(self.method, logits, labels, weights)
+        self.calibrator_ = _fitted(self.method, self._as_logits(scores), labels, weights)
         return self
 
     def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
-        scores = validate_data(self, X, dtype=np.float64, reset=False, **self._finite())
+        finite = self.kind != "logits"
+        scores = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
         return self._as_logits(scores)
-
-    def _finite(self) -> dict[str, bool]:
-        # Logits of -inf mask classes; Predictions refuses NaN and inf.
-        return {"ensure_all_finite": self.kind != "logits"}
 
     def _as_logits(self, scores: np.ndarray) -> np.ndarray:
         if self.kind == "features":
@@ -128,7 +126,7 @@ class PosthocCalibrator(_Answers):
         return as_logits(scores, self.kind, len(self.classes_))
 
 
-class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
+class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type: ignore[misc]
     """A classifier followed by a calibrator.
 
     A fitted classifier, in `FrozenEstimator` or with `cv="prefit"`, is not refitted, and the
@@ -169,9 +167,9 @@ class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
         Weights are passed to the calibrator, and to the classifier if it supports them.
         """
         validate_data(self, X, skip_check_array=True)
-        estimator = LogisticRegression() if self.estimator is None else self.estimator
+        estimator = self._estimator()
         y = column_or_1d(y, warn=True)
-        weights = None if sample_weight is None else _weights(sample_weight, X)
+        weights = _weights(sample_weight, X)
         self.response_ = _response(estimator, self.response)
         if self.cv == "prefit" or isinstance(estimator, FrozenEstimator):
             check_is_fitted(estimator)
@@ -183,28 +181,24 @@ class CalibratedClassifier(MetaEstimatorMixin, _Answers):  # type: ignore[misc]
             params = {}
             if weights is not None and has_fit_parameter(estimator, "sample_weight"):
                 params["sample_weight"] = weights
-            scores = cross_val_predict(
-                estimator,
-                X,
-                y,
-                cv=_folds(self.cv, labels),
-                method=self.response_,
-                params=params,
-            )
+            split = {"cv": _folds(self.cv, labels), "method": self.response_, "params": params}
+            scores = cross_val_predict(estimator, X, y, **split)
             self.estimator_ = clone(estimator).fit(X, y, **params)
-        logits = as_logits(scores, _kind(self.response_), len(self.classes_))
+        logits = as_logits(scores, RESPONSES[self.response_], len(self.classes_))
         self.calibrator_ = _fitted(self.method, logits, labels, weights)
         return self
+
+    def _estimator(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
 
     def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
         # The classifier itself validates the features.
         scores = getattr(self.estimator_, self.response_)(X)
-        return as_logits(scores, _kind(self.response_), len(self.classes_))
+        return as_logits(scores, RESPONSES[self.response_], len(self.classes_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = LogisticRegression() if self.estimator is None else self.estimator
-        tags.input_tags = get_tags(inner).input_tags
+        tags.input_tags = get_tags(self._estimator()).input_tags
         return tags
 
 
@@ -253,14 +247,11 @@ def _weights(given: Any, X: Any) -> np.ndarray | None:  # noqa: N803
 def _response(estimator: Any, given: str) -> str:
     if given not in ("auto", *RESPONSES):
         raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {given!r}")
-    for name in RESPONSES if given == "auto" else [given]:
+    tried = RESPONSES if given == "auto" else [given]
+    for name in tried:
         if hasattr(estimator, name):
             return name
-    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(RESPONSES)}")
-
-
-def _kind(response: str) -> str:
-    return "logits" if response == "decision_function" else "probs"
+    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(tried)}")
 
 
 def _folds(cv: Any, labels: np.ndarray) -> Any:

@@ -68,12 +68,10 @@ class _SumsMetric(Metric):
         return torch.tensor(self._error(self.sums()), dtype=torch.float64)
 
     @abstractmethod
-    def _batch_sums(self, predictions: Predictions) -> BinSums:
-        """Sums of one batch."""
+    def _batch_sums(self, predictions: Predictions) -> BinSums: ...
 
     @abstractmethod
-    def _error(self, sums: BinSums) -> float:
-        """Error from the sums."""
+    def _error(self, sums: BinSums) -> float: ...
 
 
 class ECE(_SumsMetric):

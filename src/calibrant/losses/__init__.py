@@ -6,19 +6,17 @@ Half precision is computed in float32. A logit of -inf masks a class: loss and g
 example are those of the other classes alone. A label on a masked class has an infinite loss.
 """
 
-from calibrant.losses.acls import acls
-from calibrant.losses.brier import brier
-from calibrant.losses.cals import cals
+from calibrant.losses.batch_statistics import dca, dece, mdca, mmce, weighted_mmce
 from calibrant.losses.cpc import cpc
-from calibrant.losses.cross_entropy import cross_entropy, label_smoothing
-from calibrant.losses.dca import dca, mdca
-from calibrant.losses.dece import dece
-from calibrant.losses.entropy import entropy
-from calibrant.losses.flsd import balancing_gamma, flsd
-from calibrant.losses.focal import dual_focal, focal, inverse_focal
-from calibrant.losses.logit_norm import logit_norm
-from calibrant.losses.margin import margin_constraint, margin_smoothing
-from calibrant.losses.mmce import mmce, weighted_mmce
+from calibrant.losses.cross_entropy import (
+    brier,
+    cross_entropy,
+    entropy,
+    label_smoothing,
+    logit_norm,
+)
+from calibrant.losses.focal import balancing_gamma, dual_focal, flsd, focal, inverse_focal
+from calibrant.losses.margin import acls, cals, margin_constraint, margin_smoothing
 from calibrant.losses.penalties import PENALTIES, Penalty
 from calibrant.losses.sece import sece
 

@@ -2,6 +2,10 @@ r"""Penalty functions of an augmented Lagrangian for a constraint $h \le 0$, and
 
 The derivative at the solution is the next multiplier, so every penalty has $P(0) = 0$,
 $P'(0) = \lambda$ and $P' \ge 0$.
+
+References:
+    Powell 1969, Hestenes 1969, Rockafellar 1974 (phr)
+    Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005 (p2, p3)
 """
 
 from collections.abc import Callable
@@ -11,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from calibrant.losses.settings import scalar_or_vector
-from calibrant.shapes import Logits, Scalar
+from calibrant.shapes import Scalar
 
 PerClass = float | Scalar | Float[Tensor, " k"]
 Values = Float[Tensor, "*any"]
@@ -31,9 +34,6 @@ def phr(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
     r"""Quadratic until the derivative reaches zero, then constant (Powell-Hestenes-Rockafellar).
 
     $$P = \frac{\max(0, \lambda + \rho h)^2 - \lambda^2}{2 \rho}$$
-
-    References:
-        Powell 1969, Hestenes 1969, Rockafellar 1974
     """
     # Constant below h = -lambda / rho, where lambda h + rho h^2 / 2 has its minimum.
     clamped = torch.maximum(h, torch.as_tensor(-multipliers / rho).to(h))
@@ -50,9 +50,6 @@ def p2(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
 
     $$P = \lambda h + \lambda \rho h^2 + \tfrac16 \rho^2 h^3 \;(h \ge 0), \qquad
       P = \frac{\lambda h}{1 - \rho h} \;(h < 0)$$
-
-    References:
-        Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005
     """
     return p3(h, multipliers, rho) + rho**2 * h.relu() ** 3 / 6
 
@@ -69,9 +66,6 @@ def p3(h: Values, multipliers: float | Tensor, rho: float | Tensor) -> Values:
       P = \frac{\lambda h}{1 - \rho h} \;(h < 0)$$
 
     Proportional to the multiplier, so a multiplier near zero grows slowly.
-
-    References:
-        Birgin, Castillo and Martinez, Computational Optimization and Applications, 2005
     """
     above, below = _parts(h)
     return multipliers * (above + rho * above**2 + below / (1 - rho * below))
@@ -88,12 +82,6 @@ PENALTIES = {
     "p2": Penalty(p2, p2_derivative),
     "p3": Penalty(p3, p3_derivative),
 }
-
-
-def checked_per_class(name: str, value: PerClass, like: Logits) -> PerClass:
-    """Check a scalar or per-class setting; a tensor gets the device and dtype of the logits."""
-    scalar_or_vector(name, value, like.shape[1], "classes")
-    return value.to(like) if isinstance(value, Tensor) else value
 
 
 def _parts(h: Values) -> tuple[Values, Values]:

@@ -84,11 +84,17 @@ def one_of(name: str, value: Any, names: Collection[str]) -> None:
         raise SettingError(name, f"must be one of {list(names)}, got {value!r}")
 
 
-def scalar_or_vector(name: str, value: float | Tensor, size: int, what: str) -> None:
-    """Require a scalar, or a tensor with one value per example or class."""
+def broadcastable(
+    name: str, value: float | Tensor, like: Tensor, per: Literal["examples", "classes"]
+) -> float | Tensor:
+    """Require a scalar, or one value per example or class of logits (n, k), which it is cast to."""
+    if not isinstance(value, Tensor):
+        return value
+    size = like.shape[per == "classes"]
     # A column would silently broadcast against the batch to (n, n).
-    if isinstance(value, Tensor) and tuple(value.shape) not in ((), (size,)):
+    if tuple(value.shape) not in ((), (size,)):
+        shape = tuple(value.shape)
         raise SettingError(
-            name,
-            f"must be a number or one for each of {size} {what}, got shape {tuple(value.shape)}",
+            name, f"must be a number or one for each of {size} {per}, got shape {shape}"
         )
+    return value.to(like)

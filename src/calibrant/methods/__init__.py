@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 from calibrant.deprecated import renamed_in
@@ -15,14 +16,7 @@ from calibrant.methods.cals_alm import CalsAlm
 from calibrant.methods.class_margins import CalsHr, MarginSmoothing
 from calibrant.methods.gamma_net import GammaNet
 from calibrant.methods.meta_smoothing import MetaSmoothing
-from calibrant.methods.plain import (
-    TERMS,
-    Plain,
-    WithTerm,
-    balanced_softmax,
-    logit_adjustment,
-)
-from calibrant.methods.settings import settings_of
+from calibrant.methods.plain import TERMS, Plain, WithTerm, balanced_softmax, logit_adjustment
 from calibrant.setting_errors import did_you_mean
 
 # Logit adjustment: a setting of every method except those that are logit adjustment themselves.
@@ -38,12 +32,18 @@ class Kind:
     meaning: str
 
 
+def _settings_of(make: Callable[..., Any]) -> list[str]:
+    """Names of the keyword-only arguments of a function or class."""
+    found = signature(make).parameters.values()
+    return [each.name for each in found if each.kind is Parameter.KEYWORD_ONLY]
+
+
 def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
 def _of_loss(name: str) -> Kind:
-    settings = settings_of(LOSSES[name])
+    settings = _settings_of(LOSSES[name])
     if name in TERMS:
         meaning = f"a loss plus a batch statistic: {_first_line(LOSSES[name])}"
         return Kind(partial(WithTerm, name), (*settings, "base", "weight", ADJUST), meaning)
@@ -52,7 +52,7 @@ def _of_loss(name: str) -> Kind:
 
 def _of_class(make: Callable[..., Method]) -> Kind:
     also = () if make in (logit_adjustment, balanced_softmax) else (ADJUST,)
-    return Kind(make, (*settings_of(make), *also), _first_line(make))
+    return Kind(make, (*_settings_of(make), *also), _first_line(make))
 
 
 METHODS: dict[str, Kind] = {
@@ -72,11 +72,8 @@ METHODS: dict[str, Kind] = {
 def build(name: str, *, classes: int, **settings: Any) -> Method:
     """Make a method by its name in `METHODS`.
 
-    Args:
-        name: of the method.
-        settings: of the method, and `adjust` for long-tailed data: the multiple of the log class
-            frequency that is added to the logits in training only (1 is the usual logit
-            adjustment).
+    The settings are those of the method, and `adjust` for long-tailed data: the multiple of the log
+    class frequency that is added to the logits in training only (1 is the usual logit adjustment).
 
     Examples:
         >>> build("focal", classes=10, gamma=2.0).needs_meta

@@ -104,7 +104,3 @@ class AdaFocal(PerExampleMethod):
             "gamma": self.gamma.tolist(),
             "gap": gap.tolist(),
         }
-
-    def to(self, device: torch.device) -> None:
-        """Move gammas and bin edges."""
-        self.gamma, self.edges = self.gamma.to(device), self.edges.to(device)

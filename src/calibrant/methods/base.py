@@ -36,9 +36,7 @@ class SingleProcess:
         """Return the tensor unchanged."""
         return tensor
 
-    def total(self, tensor: Tensor) -> Tensor:
-        """Return the tensor unchanged."""
-        return tensor
+    total = gather
 
 
 class Method(ABC):
@@ -124,8 +122,12 @@ class Method(ABC):
                 if shape != expected:
                     raise ValueError(f"{name} must have shape {expected}, got {shape}")
 
-    def to(self, device: torch.device) -> None:  # noqa: B027
+    def to(self, device: torch.device) -> None:
         """Move method state to the device of the network."""
+        for name in self.state_names:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                setattr(self, name, value.to(device))
 
     def flatten(
         self, logits: Tensor, labels: Tensor, *, adjusted: bool = True

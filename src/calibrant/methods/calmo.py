@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -31,7 +32,15 @@ from calibrant.predictions import Predictions
 from calibrant.setting_errors import SettingError
 from calibrant.shapes import Labels, Logits, PerExample
 
+CHOICES = {
+    "attack_norm": ("linf", "l2"),
+    "space": ("pixel", "normalized"),
+    "batch_norm": ("eval", "train"),
+    "smooth_by": ("finite_difference", "double_backward"),
+}
 
+
+@dataclass(eq=False, repr=False)
 class Calmo(Method):
     r"""Cross entropy plus a robustness term and a margin smoothness term (CalMO).
 
@@ -91,52 +100,41 @@ class Calmo(Method):
 
     state_names = ("step", "seen")
 
-    def __init__(
-        self,
-        classes: int,
-        *,
-        robust: float = 0.5,
-        smooth: float = 0.01,
-        epsilon: float = 8 / 255,
-        steps: int = 3,
-        step_size: float = 2 / 255,
-        attack_norm: Norm = "linf",
-        space: Space = "pixel",
-        batch_norm: Literal["eval", "train"] = "eval",
-        detach_clean: bool = False,
-        smooth_by: Literal["double_backward", "finite_difference"] = "double_backward",
-        difference: float = 0.1,
-        tail: float = 0.0,
-        tail_temperature: float = 1.0,
-        part: float = 1.0,
-        smooth_part: float = 0.25,
-        every: int = 1,
-    ) -> None:
-        integer("classes", 2, classes)
-        weights = {"robust": robust, "smooth": smooth, "tail": tail, "epsilon": epsilon}
-        for name, value in weights.items():
-            at_least(name, 0, value)
-        for name, count in {"steps": steps, "every": every}.items():
-            integer(name, 1, count)
-        for name, value in {"step_size": step_size, "tail_temperature": tail_temperature}.items():
-            positive(name, value)
-        positive("difference", difference)
-        for name, value in {"part": part, "smooth_part": smooth_part}.items():
-            number(name, value)
-            if not 0 < value <= 1:
-                raise SettingError(name, f"must lie in (0, 1], got {value:g}")
-        boolean("detach_clean", detach_clean)
-        one_of("attack_norm", attack_norm, ("linf", "l2"))
-        one_of("space", space, ("pixel", "normalized"))
-        one_of("batch_norm", batch_norm, ("eval", "train"))
-        one_of("smooth_by", smooth_by, ("finite_difference", "double_backward"))
-        self.robust, self.smooth, self.tail = robust, smooth, tail
-        self.epsilon, self.steps, self.step_size = epsilon, steps, step_size
-        self.norm, self.space, self.batch_norm = attack_norm, space, batch_norm
-        self.detach_clean, self.smooth_by, self.difference = detach_clean, smooth_by, difference
-        self.tail_temperature, self.every = tail_temperature, every
-        self.part, self.smooth_part = part, smooth_part
-        self.classes, self.step = classes, 0
+    classes: int
+    _: KW_ONLY
+    robust: float = 0.5
+    smooth: float = 0.01
+    epsilon: float = 8 / 255
+    steps: int = 3
+    step_size: float = 2 / 255
+    attack_norm: Norm = "linf"
+    space: Space = "pixel"
+    batch_norm: Literal["eval", "train"] = "eval"
+    detach_clean: bool = False
+    smooth_by: Literal["double_backward", "finite_difference"] = "double_backward"
+    difference: float = 0.1
+    tail: float = 0.0
+    tail_temperature: float = 1.0
+    part: float = 1.0
+    smooth_part: float = 0.25
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        integer("classes", 2, self.classes)
+        for name in ("robust", "smooth", "tail", "epsilon"):
+            at_least(name, 0, getattr(self, name))
+        for name in ("steps", "every"):
+            integer(name, 1, getattr(self, name))
+        for name in ("step_size", "tail_temperature", "difference"):
+            positive(name, getattr(self, name))
+        for name in ("part", "smooth_part"):
+            number(name, getattr(self, name))
+            if not 0 < getattr(self, name) <= 1:
+                raise SettingError(name, f"must lie in (0, 1], got {getattr(self, name):g}")
+        boolean("detach_clean", self.detach_clean)
+        for name, choices in CHOICES.items():
+            one_of(name, getattr(self, name), choices)
+        self.step = 0
         # Of this epoch: number of steps with the terms, and sums of their means.
         self.seen = torch.zeros(3, dtype=torch.float64)
         self._last: Batch | None = None
@@ -229,7 +227,7 @@ class Calmo(Method):
                 epsilon=self.epsilon,
                 steps=self.steps,
                 step_size=self.step_size,
-                norm=self.norm,
+                norm=self.attack_norm,
                 low=near.low,
                 high=near.high,
             )
@@ -281,7 +279,7 @@ class Calmo(Method):
         if not self.tail:
             return smoothness
         mean = margins.new_zeros(len(gradient)).index_add(0, image, weight * margins)
-        robust = mean - self.epsilon * dual_norm(gradient, self.norm)
+        robust = mean - self.epsilon * dual_norm(gradient, self.attack_norm)
         # Images without a valid pixel have no margin.
         valid = torch.bincount(image, minlength=len(gradient)) > 0
         exponents = self.ranks.gather(robust[valid]) / -self.tail_temperature

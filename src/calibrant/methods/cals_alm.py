@@ -1,7 +1,7 @@
 """Class-adaptive label smoothing by an augmented Lagrangian method (CALS-ALM)."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -64,8 +64,8 @@ class CalsAlm(PerExampleMethod):
     ) -> None:
         integer("classes", 2, classes)
         one_of("penalty", penalty, PENALTIES)
-        for name, value in (("least", least), ("most", most), ("rho", rho)):
-            positive(name, value)
+        positive("least", least)
+        positive("rho", rho)
         at_least("most", least, most)
         at_least("rho_most", rho, rho_most)
         at_least("rho_growth", 1, rho_growth)
@@ -81,7 +81,8 @@ class CalsAlm(PerExampleMethod):
         self.epoch = 0
         self.multipliers = torch.full((classes,), least, dtype=torch.float64)
         self.rho = torch.full((classes,), float(rho), dtype=torch.float64)
-        self.last: Tensor | None = None
+        # The mean constraint of the last epoch.
+        self.last = torch.zeros(classes, dtype=torch.float64)
 
     def example_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy plus the penalty on each example's constraints."""
@@ -113,7 +114,7 @@ class CalsAlm(PerExampleMethod):
         if self.epoch % self.multiplier_step == 0:
             self.multipliers = (total / counts).clamp(self.least, self.most).to(self.rho)
         mean = violation / counts
-        if self.epoch % self.rho_step == 0 and self.last is not None:
+        if self.epoch % self.rho_step == 0 and self.epoch > 1:
             slow = mean > self.decrease * self.last.cpu().clamp(min=0)
             grown = (rho * self.rho_growth).clamp(self.rho_least, self.rho_most)
             self.rho = torch.where(slow, grown, rho).to(self.rho)
@@ -126,15 +127,3 @@ class CalsAlm(PerExampleMethod):
             "multipliers": self.multipliers.tolist(),
             "rho": self.rho.tolist(),
         }
-
-    def check_state(self, state: Mapping[str, Any]) -> None:
-        """Also check the last mean constraint, which is None before the first epoch."""
-        super().check_state(state)
-        last = state["last"]
-        if last is not None and last.shape != self.rho.shape:
-            expected, shape = tuple(self.rho.shape), tuple(last.shape)
-            raise ValueError(f"last must have shape {expected}, got {shape}")
-
-    def to(self, device: torch.device) -> None:
-        """Move multipliers and penalty weights."""
-        self.multipliers, self.rho = self.multipliers.to(device), self.rho.to(device)

@@ -50,10 +50,6 @@ class _Margins(PerExampleMethod):
         loss = margin_smoothing(logits, labels, margin=self.margin, alpha=alpha)
         return self.with_adjusted_cross_entropy(loss, logits, labels)
 
-    def to(self, device: torch.device) -> None:
-        """Move the penalty weights."""
-        self.alpha = self.alpha.to(device)
-
 
 class MarginSmoothing(_Margins):
     """Cross entropy plus a penalty on logits below the largest by more than a margin (MbLS).
@@ -157,7 +153,7 @@ class CalsHr(_Margins):
         """Update the penalty weights by the change of the scores since the last update."""
         self.epoch += 1
         if self.epoch % self.step == 0:
-            before, alpha = self.scores, self.alpha.cpu()
+            before, alpha = self.scores.cpu(), self.alpha.cpu()
             self.scores = alpha * self._excess(val)
             # All zero: the first epoch, or no logit lay beyond the margin.
             if before.sum() > 0:
@@ -174,8 +170,8 @@ class CalsHr(_Margins):
 
     def _excess(self, val: Predictions) -> Tensor:
         """Mean over examples of the excess of each class's logit beyond the margin, (k,)."""
-        total, counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
         classes = len(self.scores)
+        total, counts = (torch.zeros(classes, dtype=torch.float64) for _ in range(2))
         for excess, valid in constraints(val, classes=classes, margin=self.margin, normalize=False):
             total += excess.relu().where(valid, 0).sum(0)
             counts += valid.sum(0)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 CELLS = 2000
 BINS = 15
 QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
+STATE = ("cells", "sums", "objectives", "accuracies", "warned")
 # Number of epochs that a warning sign is based on.
 WINDOW = 6
 SIGNS = {
@@ -103,19 +105,13 @@ class GammaHistory:
 
     def state_dict(self) -> dict[str, Any]:
         """Running sums, and results of earlier epochs."""
-        return {
-            "cells": self.cells.clone(),
-            "sums": self.sums.clone(),
-            "objectives": list(self.objectives),
-            "accuracies": list(self.accuracies),
-            "warned": list(self.warned),
-        }
+        return {name: deepcopy(getattr(self, name)) for name in STATE}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load state."""
-        self.cells, self.sums = state["cells"].cpu().clone(), state["sums"].cpu().clone()
-        self.objectives, self.accuracies = list(state["objectives"]), list(state["accuracies"])
-        self.warned = list(state["warned"])
+        for name in STATE:
+            value = deepcopy(state[name])
+            setattr(self, name, value.cpu() if isinstance(value, Tensor) else value)
 
 
 def _oscillates(values: list[float]) -> bool:

@@ -21,18 +21,24 @@ from calibrant.losses.sece import Form
 from calibrant.losses.settings import boolean, integer, one_of, positive
 from calibrant.methods.base import check_classes, dominant_labels, mixup_loss
 from calibrant.methods.gamma_history import GammaHistory
-from calibrant.methods.gamma_inputs import INPUTS, Inputs, gamma_inputs, noise
-from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, Positivity
+from calibrant.methods.gamma_networks import (
+    INPUTS,
+    POSITIVITY,
+    GammaNetwork,
+    Inputs,
+    Positivity,
+    gamma_inputs,
+    noise,
+)
 from calibrant.methods.heads import ForwardPass, find_inner, forward_with_features
 from calibrant.methods.meta_learning import (
     Derivative,
     MetaLearner,
     Objective,
-    Pending,
     full_precision,
 )
 from calibrant.predictions import Predictions
-from calibrant.shapes import Logits, PerExample
+from calibrant.shapes import Labels, Logits, PerExample
 
 # Examples or pixels per forward pass of the gamma network.
 CHUNK = 1 << 16
@@ -108,14 +114,7 @@ class GammaNet(MetaLearner):
         seed: int = 0,
     ) -> None:
         super().__init__(
-            objective=objective,
-            weight=weight,
-            bandwidth=bandwidth,
-            estimator=estimator,
-            derivative=derivative,
-            meta_batch=meta_batch,
-            every=every,
-            meta_lr=meta_lr,
+            objective, weight, bandwidth, estimator, derivative, meta_batch, every, meta_lr
         )
         integer("classes", 2, classes)
         one_of("positivity", positivity, tuple(POSITIVITY))
@@ -141,7 +140,7 @@ class GammaNet(MetaLearner):
             seed=seed,
         )
         self.device: torch.device | None = None
-        self.learner: tuple[GammaNetwork, torch.optim.Adam] | None = None
+        self.network: GammaNetwork | None = None
         self.history = GammaHistory(self._make(1).top)
         self._counted: Batch | None = None
 
@@ -152,13 +151,12 @@ class GammaNet(MetaLearner):
         logits, labels = self.flatten(forward.logits, batch.labels)
         check_classes("logits", logits.shape[1], self.classes)
         inputs = self._gamma_inputs(forward, batch)
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            self._learn(forward, batch, inputs, pending)
+        updates = self.pending is not None
+        self.learn(forward, batch, self._build(inputs), inputs)
         with full_precision(inputs):
             # A diverged network is reported by the training loop: its loss is not finite.
             gamma = self.gamma(inputs).nan_to_num()
-        if model.training and (pending is not None or batch is not self._counted):
+        if model.training and (updates or batch is not self._counted):
             # The same batch twice is one step: SAM computes two gradients.
             self._counted = batch
             self._count(gamma, forward, batch)
@@ -167,7 +165,7 @@ class GammaNet(MetaLearner):
     @torch.no_grad()
     def gamma(self, inputs: Tensor) -> PerExample:
         """Gamma of each input of the gamma network, without gradient."""
-        network, _ = self._build(inputs)
+        network = self._build(inputs)
         if not self.attention:
             return torch.cat([network(part) for part in torch.split(inputs, CHUNK)])
         # The batch includes the examples of other processes.
@@ -186,48 +184,29 @@ class GammaNet(MetaLearner):
         inputs = gamma_inputs(self.inputs, forward, batch.inputs, seed=self.seed)
         return self.flatten(inputs, batch.labels, adjusted=False)[0]
 
-    def _build(self, inputs: Tensor) -> tuple[GammaNetwork, torch.optim.Adam]:
-        """The gamma network and its optimizer, made for the width of the first batch."""
-        if self.learner is None:
-            self.learner = self._new(inputs.shape[1], inputs.dtype, inputs.device)
-        width = self.learner[0].first.in_features
+    def _build(self, inputs: Tensor) -> GammaNetwork:
+        """The gamma network, made for the width of the first batch."""
+        network = self.network or self._new(inputs.shape[1], inputs.dtype, inputs.device)
+        width = network.first.in_features
         if width != inputs.shape[1]:
             raise ValueError(
                 f"the gamma network was made for inputs of width {width}, got {inputs.shape[1]}: "
                 "make a new method for another network"
             )
-        return self.learner
+        return network
 
-    def _new(
-        self, width: int, dtype: torch.dtype, device: torch.device | None
-    ) -> tuple[GammaNetwork, torch.optim.Adam]:
-        network = self._make(width).to(device, dtype)
-        return network, torch.optim.Adam(network.parameters(), lr=self.meta_lr)
+    def _new(self, width: int, dtype: torch.dtype, device: torch.device | None) -> GammaNetwork:
+        self.network = self._make(width).to(device, dtype)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.meta_lr)
+        return self.network
 
-    def _learn(self, forward: ForwardPass, batch: Batch, inputs: Tensor, pending: Pending) -> None:
-        """Update the gamma network by the effect of a lookahead step on held-out data."""
-        some, gather = self.subsample(batch), self.ranks.gather
-        features, labels = self.flatten(
-            promote_dtype(forward.features), dominant_labels(batch), adjusted=False
-        )
-        labels, inputs = gather(labels[some]), gather(inputs[some])
-        step = self.lookahead(forward, gather(features[some]), pending)
-        if step is None:
-            return
-        network, optimizer = self._build(inputs)
+    def example_loss(self, logits: Logits, labels: Labels, parameter: Tensor) -> PerExample:
+        """Focal loss; the parameter is gamma."""
+        return focal(logits, labels, gamma=parameter)
 
-        def loss(logits: Tensor, gamma: Tensor) -> PerExample:
-            return focal(self.adjust_logits(logits), labels, gamma=gamma)
-
-        def loss_gradient(logits: Tensor, gamma: Tensor) -> Logits:
-            return focal_gradient(self.adjust_logits(logits), labels, gamma)
-
-        with torch.enable_grad(), full_precision(inputs):
-            gamma = network(inputs)
-            outer = self.lookahead_gradient(step, gamma, loss, loss_gradient).to(gamma.dtype)
-            weights = list(network.parameters())
-            gradients = torch.autograd.grad(gamma, weights, outer)
-        self.optimizer_step(optimizer, weights, gradients)
+    def example_gradient(self, logits: Logits, labels: Labels, parameter: Tensor) -> Logits:
+        """`focal_gradient`."""
+        return focal_gradient(logits, labels, parameter)
 
     def _count(self, gamma: Tensor, forward: ForwardPass, batch: Batch) -> None:
         """Add the gammas of all processes to the history: a checkpoint is saved by one process."""
@@ -246,47 +225,38 @@ class GammaNet(MetaLearner):
         self._counted = None
         record = self.meta_record()
         accuracy = float(val.correct.float().mean())
-        network = [] if self.learner is None else list(self.learner[0].parameters())
-        record["gamma_weights"] = float(sum(each.numel() for each in network))
+        weights = [] if self.network is None else list(self.network.parameters())
+        record["gamma_weights"] = float(sum(each.numel() for each in weights))
         objective = self.means.get("meta_objective", 0.0)
         return {**record, **self.history.record(objective, accuracy, len(val))}
 
     def state_dict(self) -> dict[str, Any]:
         """The gamma network and its optimizer (None before the first batch), and all sums."""
-        network, optimizer = self.learner or (None, None)
-        return {
-            **super().state_dict(),
-            "network": None if network is None else deepcopy(network.state_dict()),
-            "optimizer": None if optimizer is None else deepcopy(optimizer.state_dict()),
-            "history": self.history.state_dict(),
-        }
+        network = None if self.network is None else deepcopy(self.network.state_dict())
+        return {**super().state_dict(), "network": network, "history": self.history.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load state, also before the first batch."""
-        self.load_shared_state(state)
+        self.check_state(state)
         self.history.load_state_dict(state["history"])
-        self.learner, self._counted = None, None
-        if state["network"] is None:
-            return
-        first: Tensor = state["network"]["first.weight"]
-        network, optimizer = self._new(first.shape[1], first.dtype, self.device)
-        if network.first.weight.shape != first.shape or set(network.state_dict()) != set(
-            state["network"]
-        ):
-            raise ValueError("the state is of a gamma network with other settings than the method")
-        network.load_state_dict(state["network"])
-        # A copy: the optimizer would share its moments with the state and update them in place.
-        optimizer.load_state_dict(deepcopy(state["optimizer"]))
-        self.learner = network, optimizer
+        self.network = self.optimizer = self._counted = None
+        weights = state["network"]
+        if weights is not None:
+            first: Tensor = weights["first.weight"]
+            network = self._new(first.shape[1], first.dtype, self.device)
+            if network.first.weight.shape != first.shape or set(network.state_dict()) != set(
+                weights
+            ):
+                raise ValueError(
+                    "the state is of a gamma network with other settings than the method"
+                )
+            network.load_state_dict(weights)
+        super().load_state_dict(state)
 
     def to(self, device: torch.device) -> None:
         """Move the gamma network and its optimizer state."""
         self.device = device
-        if self.learner is not None:
-            network, optimizer = self.learner
-            network.to(device)
-            # Loading moves the optimizer state to the device of the weights.
-            optimizer.load_state_dict(optimizer.state_dict())
+        super().to(device)
 
 
 def focal_gradient(logits: Logits, labels: Tensor, gamma: PerExample) -> Logits:

@@ -70,15 +70,9 @@ class Lookahead:
 def closed_form(
     step: Lookahead, parameter: Tensor, loss_gradient: LossGradient
 ) -> tuple[Tensor, Tensor]:
-    """Objective after the step and its gradient, from the gradient of the loss in the logits.
+    """Objective after the step, and its gradient in the parameter of each example, (n,) or (n, c).
 
-    Args:
-        step: the lookahead step.
-        parameter: of each example, (n,) or (n, c).
-        loss_gradient: derivative of the loss of each example with respect to its logits.
-
-    Returns:
-        The objective after the step, and its gradient in the parameter.
+    Needs the derivative of the loss of each example with respect to its logits.
     """
     parameter = parameter.detach().requires_grad_()
     gradients = loss_gradient(step.features @ step.weight.T, parameter)

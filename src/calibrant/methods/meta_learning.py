@@ -1,7 +1,10 @@
 """Base class of methods that learn on held-out data through a lookahead step of the last layer."""
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,10 +15,11 @@ from calibrant.data import Batch, Splits
 from calibrant.losses import cross_entropy, dece, sece
 from calibrant.losses.sece import Form, check_kernel
 from calibrant.losses.settings import at_least, integer, one_of
-from calibrant.methods.base import Method, Ranks
+from calibrant.methods.base import Method, Ranks, dominant_labels
 from calibrant.methods.heads import ForwardPass, forward_with_features
-from calibrant.methods.lookahead import Lookahead, Loss, LossGradient, closed_form, double_backward
+from calibrant.methods.lookahead import Lookahead, closed_form, double_backward
 from calibrant.model_modes import evaluating
+from calibrant.shapes import Labels, Logits, PerExample
 
 Objective = Literal["sece", "dece", "sece+ce", "dece+ce"]
 Derivative = Literal["closed_form", "double_backward"]
@@ -49,7 +53,6 @@ class MetaLearner(Method):
 
     def __init__(
         self,
-        *,
         objective: str,
         weight: float,
         bandwidth: float,
@@ -74,6 +77,7 @@ class MetaLearner(Method):
         # Settings that a loaded state must agree with, besides its shapes.
         self.settings: dict[str, Any] = {"objective": objective}
         self.pending: Pending | None = None
+        self.optimizer: torch.optim.Adam | None = None
         # Sums over the meta steps of an epoch, and the means of the last epoch with such steps.
         self.tally = {"steps": 0.0, "objective": 0.0, "gradient": 0.0}
         self.means: dict[str, float] = {}
@@ -98,7 +102,69 @@ class MetaLearner(Method):
             return error
         return cross_entropy(logits, labels).mean() + self.weight * error
 
-    def lookahead(
+    @abstractmethod
+    def example_loss(self, logits: Logits, labels: Labels, parameter: Tensor) -> PerExample:
+        """Loss of each example, given its parameter."""
+
+    @abstractmethod
+    def example_gradient(self, logits: Logits, labels: Labels, parameter: Tensor) -> Logits:
+        """Derivative of the loss of each example with respect to its logits."""
+
+    def learn(
+        self,
+        forward: ForwardPass,
+        batch: Batch,
+        parameter: Callable[[Tensor], Tensor],
+        inputs: Tensor | None = None,
+    ) -> None:
+        """Update method state by the effect of a lookahead step on a stored held-out batch.
+
+        Args:
+            forward: logits and features of the training batch.
+            batch: the training batch.
+            parameter: gives each example its parameter, differentiable in the method state.
+            inputs: of `parameter`, one per example or valid pixel; by default the labels.
+        """
+        pending, self.pending = self.pending, None
+        if pending is None or self.optimizer is None:
+            return
+        some, gather = self.subsample(batch), self.ranks.gather
+        features, labels = self.flatten(
+            promote_dtype(forward.features), dominant_labels(batch), adjusted=False
+        )
+        labels = gather(labels[some])
+        own_inputs = labels if inputs is None else gather(inputs[some])
+        step = self._lookahead(forward, gather(features[some]), pending)
+        if step is None:
+            return
+
+        def loss(logits: Tensor, own: Tensor) -> PerExample:
+            return self.example_loss(self.adjust_logits(logits), labels, own)
+
+        def loss_gradient(logits: Tensor, own: Tensor) -> Logits:
+            return self.example_gradient(self.adjust_logits(logits), labels, own)
+
+        weights = self.optimizer.param_groups[0]["params"]
+        with torch.enable_grad(), full_precision(step.weight):
+            own = parameter(own_inputs)
+            given = own.to(step.weight.dtype)
+            if self.derivative == "closed_form":
+                value, outer = closed_form(step, given, loss_gradient)
+            else:
+                value, outer = double_backward(step, given, loss)
+            gradients = torch.autograd.grad(own, weights, outer.to(own.dtype))
+        if value.isfinite():
+            self.tally["steps"] += 1
+            self.tally["objective"] += float(value)
+        norm = float(nn.utils.get_total_norm(gradients))
+        # A diverged network is reported by the training loop, not here.
+        if math.isfinite(norm):
+            self.tally["gradient"] += norm
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient.to(weight)
+            self.optimizer.step()
+
+    def _lookahead(
         self, forward: ForwardPass, features: Tensor, pending: Pending
     ) -> Lookahead | None:
         """The lookahead step on data of all processes; None if either side has no valid pixel."""
@@ -116,42 +182,8 @@ class MetaLearner(Method):
         meta, labels = self.ranks.gather(meta[some]), self.ranks.gather(labels[some])
         if not len(features) or not len(labels):
             return None
-
-        def objective(logits: Tensor) -> Tensor:
-            return self.held_out_objective(logits, labels)
-
+        objective = partial(self.held_out_objective, labels=labels)
         return Lookahead.of(forward.head, features, meta, lr, objective)
-
-    def lookahead_gradient(
-        self, step: Lookahead, parameter: Tensor, loss: Loss, loss_gradient: LossGradient
-    ) -> Tensor:
-        """Gradient of the objective after the step; adds the objective to the sums."""
-        if self.derivative == "closed_form":
-            value, gradient = closed_form(step, parameter, loss_gradient)
-        else:
-            value, gradient = double_backward(step, parameter, loss)
-        if value.isfinite():
-            self.tally["steps"] += 1
-            self.tally["objective"] += float(value)
-        return gradient
-
-    def optimizer_step(
-        self,
-        optimizer: torch.optim.Optimizer,
-        weights: Sequence[Tensor],
-        gradients: Sequence[Tensor],
-    ) -> None:
-        """Update method state unless the gradient is not finite; adds its norm to the sums.
-
-        A diverged network is reported by the training loop, not here.
-        """
-        norm = float(nn.utils.get_total_norm(list(gradients)))
-        if not math.isfinite(norm):
-            return
-        for each, gradient in zip(weights, gradients, strict=True):
-            each.grad = gradient.to(each)
-        self.tally["gradient"] += norm
-        optimizer.step()
 
     def pixel_ids(self, batch: Batch) -> Tensor:
         """Example and pixel number of each valid pixel, (m, 2), for any number of processes."""
@@ -183,23 +215,39 @@ class MetaLearner(Method):
         return dict(self.means)
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings and the sums of the epoch."""
+        """Settings, the sums of the epoch, and the optimizer (None before there is one)."""
+        optimizer = None if self.optimizer is None else deepcopy(self.optimizer.state_dict())
         return {
             "settings": dict(self.settings),
             "tally": dict(self.tally),
             "means": dict(self.means),
+            "optimizer": optimizer,
         }
 
-    def load_shared_state(self, state: Mapping[str, Any]) -> None:
-        """Check a state and load what all such methods share."""
-        self.check_state(state)
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Also require the settings of the method."""
+        super().check_state(state)
         for name, own in self.settings.items():
             if state["settings"].get(name) != own:
                 raise ValueError(
                     f"the state has other settings than the method: {name} must be {own!r}, "
                     f"got {state['settings'].get(name)!r}"
                 )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load the sums and the optimizer, after the weights that it updates."""
         self.tally, self.means = dict(state["tally"]), dict(state["means"])
+        if self.optimizer is not None:
+            # A copy: the optimizer would share its moments with the state and update them in place.
+            self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
+
+    def to(self, device: torch.device) -> None:
+        """Move what is learnt, and the optimizer state."""
+        if self.optimizer is not None:
+            for weight in self.optimizer.param_groups[0]["params"]:
+                weight.data = weight.data.to(device)
+            # Loading moves the optimizer state to the device of the weights.
+            self.optimizer.load_state_dict(self.optimizer.state_dict())
 
 
 def full_precision(like: Tensor) -> torch.autocast:

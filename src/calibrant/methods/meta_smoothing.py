@@ -1,27 +1,19 @@
 """Label smoothing whose strength is learnt on held-out data."""
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrant.checks import promote_dtype
 from calibrant.data import Batch
 from calibrant.losses.log_probs import label_index, log_probs
 from calibrant.losses.sece import Form
 from calibrant.losses.settings import integer, one_of
-from calibrant.methods.base import check_classes, dominant_labels, mixup_loss
-from calibrant.methods.heads import ForwardPass, forward_with_features
-from calibrant.methods.meta_learning import (
-    Derivative,
-    MetaLearner,
-    Objective,
-    Pending,
-    full_precision,
-)
+from calibrant.methods.base import check_classes, mixup_loss
+from calibrant.methods.heads import forward_with_features
+from calibrant.methods.meta_learning import Derivative, MetaLearner, Objective
 from calibrant.predictions import Predictions
 from calibrant.shapes import Labels, Logits, PerExample
 
@@ -80,14 +72,7 @@ class MetaSmoothing(MetaLearner):
         meta_lr: float = 1e-3,
     ) -> None:
         super().__init__(
-            objective=objective,
-            weight=weight,
-            bandwidth=bandwidth,
-            estimator=estimator,
-            derivative=derivative,
-            meta_batch=meta_batch,
-            every=every,
-            meta_lr=meta_lr,
+            objective, weight, bandwidth, estimator, derivative, meta_batch, every, meta_lr
         )
         integer("classes", 2, classes)
         one_of("form", form, FORMS)
@@ -101,9 +86,9 @@ class MetaSmoothing(MetaLearner):
         forward = forward_with_features(model, batch.inputs)
         logits, labels = self.flatten(forward.logits, batch.labels)
         check_classes("logits", logits.shape[1], self.classes)
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            self._learn(forward, batch, pending)
+        if self.pending is not None:
+            self.learn(forward, batch, self.targets)
+            self._keep_within_bounds()
         return mixup_loss(self._smoothed, batch, logits, labels)
 
     def _smoothed(self, logits: Logits, labels: Labels) -> PerExample:
@@ -121,30 +106,15 @@ class MetaSmoothing(MetaLearner):
         amount = self.smoothing[labels if self.form == "class" else torch.zeros_like(labels)]
         return (1 - amount[:, None]) * hard + amount[:, None] / self.classes
 
-    def _learn(self, forward: ForwardPass, batch: Batch, pending: Pending) -> None:
-        """Update the smoothing by the effect of a lookahead step on held-out data."""
-        some, gather = self.subsample(batch), self.ranks.gather
-        features, labels = self.flatten(
-            promote_dtype(forward.features), dominant_labels(batch), adjusted=False
-        )
-        labels = gather(labels[some])
-        step = self.lookahead(forward, gather(features[some]), pending)
-        if step is None:
-            return
+    def example_loss(self, logits: Logits, labels: Labels, parameter: Tensor) -> PerExample:
+        """Cross entropy against soft labels."""
+        return soft_cross_entropy(logits, parameter)
 
-        def loss(logits: Tensor, soft: Tensor) -> PerExample:
-            return soft_cross_entropy(self.adjust_logits(logits), soft)
+    def example_gradient(self, logits: Logits, labels: Labels, parameter: Tensor) -> Logits:
+        """Probabilities minus soft labels."""
+        return log_probs(logits).exp() * parameter.sum(1, keepdim=True) - parameter
 
-        def loss_gradient(logits: Tensor, soft: Tensor) -> Logits:
-            return log_probs(self.adjust_logits(logits)).exp() * soft.sum(1, keepdim=True) - soft
-
-        with torch.enable_grad(), full_precision(step.weight):
-            targets = self.targets(labels)
-            outer = self.lookahead_gradient(
-                step, targets.to(step.weight.dtype), loss, loss_gradient
-            )
-            (gradient,) = torch.autograd.grad(targets, self.smoothing, outer.to(targets.dtype))
-        self.optimizer_step(self.optimizer, [self.smoothing], [gradient])
+    def _keep_within_bounds(self) -> None:
         with torch.no_grad():
             self.smoothing.clamp_(0, MOST)
             if self.form == "matrix":
@@ -163,24 +133,14 @@ class MetaSmoothing(MetaLearner):
 
     def state_dict(self) -> dict[str, Any]:
         """The smoothing, its optimizer, and the sums of the epoch."""
-        return {
-            **super().state_dict(),
-            "smoothing": self.smoothing.detach().clone(),
-            "optimizer": deepcopy(self.optimizer.state_dict()),
-        }
+        return {**super().state_dict(), "smoothing": self.smoothing.detach().clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load state."""
-        self.load_shared_state(state)
+        self.check_state(state)
         with torch.no_grad():
             self.smoothing.copy_(state["smoothing"])
-        # A copy: the optimizer would share its moments with the state and update them in place.
-        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
-
-    def to(self, device: torch.device) -> None:
-        """Move the smoothing and its optimizer state."""
-        self.smoothing.data = self.smoothing.data.to(device)
-        self.optimizer.load_state_dict(self.optimizer.state_dict())
+        super().load_state_dict(state)
 
 
 def soft_cross_entropy(logits: Logits, targets: Logits) -> PerExample:

@@ -53,14 +53,13 @@ def calibration_in_the_large(predictions: Predictions) -> float:
         Van Calster et al., Calibration: the Achilles heel of predictive analytics, BMC Medicine
             2019.
     """
-    return at_own_weights(predictions, calibration_in_the_large_statistic(predictions))
+    return float(np.average(excess_positive(predictions), weights=predictions.example_weights))
 
 
-def calibration_in_the_large_statistic(predictions: Predictions) -> Statistic:
-    """Prepare `calibration_in_the_large` for resampling."""
+def excess_positive(predictions: Predictions) -> Values:
+    """Probability of class 1 minus its label, (n,)."""
     probs, positive = positive_values(predictions)
-    gap = probs - positive
-    return lambda weights: float(np.einsum("n,n->", weights, gap) / weights.sum())
+    return probs - positive
 
 
 def calibration_slope(predictions: Predictions) -> float:
@@ -178,14 +177,12 @@ def binary_brier(predictions: Predictions) -> float:
 
     $$\frac1n \sum_i (p_i - y_i)^2$$
     """
-    return at_own_weights(predictions, binary_brier_statistic(predictions))
+    return float(np.average(squared_error(predictions), weights=predictions.example_weights))
 
 
-def binary_brier_statistic(predictions: Predictions) -> Statistic:
-    """Prepare `binary_brier` for resampling."""
-    probs, positive = positive_values(predictions)
-    square = (probs - positive) ** 2
-    return lambda weights: float(np.einsum("n,n->", weights, square) / weights.sum())
+def squared_error(predictions: Predictions) -> Values:
+    """Squared error of the probability of class 1, (n,)."""
+    return excess_positive(predictions) ** 2
 
 
 def brier_skill(predictions: Predictions) -> float:
@@ -204,12 +201,13 @@ def brier_skill(predictions: Predictions) -> float:
 
 def brier_skill_statistic(predictions: Predictions) -> Statistic:
     """Prepare `brier_skill` for resampling."""
-    score = binary_brier_statistic(predictions)
+    square = squared_error(predictions)
     positive = positive_values(predictions)[1]
 
     def statistic(weights: Values) -> float:
         rate = float(np.einsum("n,n->", weights, positive) / weights.sum())
-        return 1 - score(weights) / (rate * (1 - rate)) if 0 < rate < 1 else math.nan
+        score = float(np.einsum("n,n->", weights, square) / weights.sum())
+        return 1 - score / (rate * (1 - rate)) if 0 < rate < 1 else math.nan
 
     return statistic
 
@@ -320,7 +318,5 @@ def at_thresholds(predictions: Predictions, thresholds: Sequence[float]) -> list
         own = np.where(probs >= threshold, weights, 0.0)
         observed = float(own @ positive)
         recall = observed / total if total else math.nan
-        found.append(
-            AtThreshold(threshold, float(own.sum()), float(own @ probs), observed, recall)
-        )
+        found.append(AtThreshold(threshold, float(own.sum()), float(own @ probs), observed, recall))
     return found

@@ -65,7 +65,10 @@ def class_biases(predictions: Predictions) -> tuple[ClassBias, ...]:
         empirical = squares - 2 * hits + observed - difference**2 / total
         variance = np.maximum(np.maximum(expected - squares, empirical), 1e-300)
         normal = 2 * stats.norm.sf(np.abs(difference) / np.sqrt(variance))
-        below, above = stats.poisson.cdf(observed, expected), stats.poisson.sf(observed - 1, expected)
+        below, above = (
+            stats.poisson.cdf(observed, expected),
+            stats.poisson.sf(observed - 1, expected),
+        )
         exact = np.minimum(1, 2 * np.minimum(below, above))
         p_values = holm(np.where(np.minimum(expected, observed) < FEW, exact, normal).tolist())
     names = predictions.class_names or tuple(map(str, range(k)))

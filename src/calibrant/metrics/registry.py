@@ -1,24 +1,25 @@
 """All metrics. A new one is a function with its resampling form, and an entry here."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 from calibrant.metrics.binary import (
     average_precision,
     average_precision_statistic,
     binary_brier,
-    binary_brier_statistic,
     binary_ece,
     binary_ece_statistic,
     brier_skill,
     brier_skill_statistic,
     calibration_in_the_large,
-    calibration_in_the_large_statistic,
     calibration_intercept,
     calibration_slope,
+    excess_positive,
     recalibration_statistic,
     roc_auc,
     roc_auc_statistic,
+    squared_error,
 )
 from calibrant.metrics.binned import (
     adaptive_ece,
@@ -34,10 +35,11 @@ from calibrant.metrics.binned import (
     without_noise_l1,
     without_noise_l2,
 )
+from calibrant.metrics.bins import BinSums
 from calibrant.metrics.classwise import classwise_ece, classwise_ece_statistic
 from calibrant.metrics.grouped import group_ece, group_ece_statistic
 from calibrant.metrics.kernel import sece, sece_statistic, smece, smece_statistic
-from calibrant.metrics.metric import Metric, MetricFunction
+from calibrant.metrics.metric import Metric, MetricFunction, Statistic
 from calibrant.metrics.scores import (
     accuracy,
     aurc,
@@ -54,231 +56,145 @@ from calibrant.metrics.scores import (
     overconfidence,
 )
 from calibrant.metrics.simplex import simplex_ece, simplex_ece_statistic
+from calibrant.predictions import Predictions
+from calibrant.shapes import Values
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            accuracy,
-            partial(mean_statistic, of_example=correct_values),
-            label="accuracy",
-            meaning="fraction of correct predictions",
-            best="higher",
-        ),
-        Metric(
-            nll,
-            partial(mean_statistic, of_example=nll_values),
-            label="NLL",
-            meaning="log loss, in nats",
-            range=(0.0, math.inf),
-            proper=True,
-        ),
-        Metric(
-            brier,
-            partial(mean_statistic, of_example=brier_values),
-            label="Brier score",
-            meaning="squared error, from 0 to 2",
-            range=(0.0, 2.0),
-            proper=True,
-        ),
-        Metric(
-            overconfidence,
-            partial(mean_statistic, of_example=excess_values),
-            label="overconfidence",
-            meaning="mean confidence minus accuracy",
-            best="zero",
-            range=(-1.0, 1.0),
-        ),
-        Metric(
-            ece,
-            partial(binned_statistic, measure=lambda sums: sums.ece),
-            label="ECE",
-            meaning="mean gap over equal-width bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            debiased_ece,
-            partial(binned_statistic, measure=without_noise_l1),
-            label="debiased ECE",
-            meaning="ECE minus its sampling bias",
-            calibration_error=True,
-            range=(-1.0, 1.0),
-            takes_bins=True,
-        ),
-        Metric(
-            adaptive_ece,
-            adaptive_ece_statistic,
-            label="adaptive ECE",
-            meaning="mean gap over equal-mass bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            classwise_ece,
-            classwise_ece_statistic,
-            label="classwise ECE",
-            meaning="ECE of each class, averaged",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            mce,
-            partial(binned_statistic, measure=lambda sums: sums.mce),
-            label="MCE",
-            meaning="largest gap of any bin; noisy",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            rmsce,
-            partial(binned_statistic, measure=lambda sums: sums.rmsce),
-            label="RMSCE",
-            meaning="root mean square gap over bins",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            debiased_rmsce,
-            partial(binned_statistic, measure=without_noise_l2),
-            label="debiased RMSCE",
-            meaning="RMSCE minus its sampling bias",
-            calibration_error=True,
-            takes_bins=True,
-        ),
-        Metric(
-            sece,
-            sece_statistic,
-            label="SECE",
-            meaning="kernel-smoothed gap, width 0.01",
-            calibration_error=True,
-        ),
-        Metric(
-            smece,
-            smece_statistic,
-            label="smECE",
-            meaning="kernel-smoothed gap, own width",
-            calibration_error=True,
-        ),
-        Metric(
-            ks,
-            ks_statistic,
-            label="KS",
-            meaning="largest cumulative gap, no bins",
-            calibration_error=True,
-        ),
-        Metric(
-            simplex_ece,
-            simplex_ece_statistic,
-            label="simplex ECE",
-            meaning="gap of full probability vectors",
-            calibration_error=True,
-        ),
-        Metric(
-            aurc,
-            aurc_statistic,
-            label="AURC",
-            meaning="area under risk-coverage curve",
-        ),
-        Metric(
-            calibration_in_the_large,
-            calibration_in_the_large_statistic,
-            label="calibration in the large",
-            meaning="mean P(positive) minus base rate",
-            best="zero",
-            range=(-1.0, 1.0),
-            two_classes=True,
-        ),
-        Metric(
-            calibration_intercept,
-            partial(recalibration_statistic, slope=False),
-            label="calibration intercept",
-            meaning="log-odds by which P is too low",
-            best="zero",
-            range=(-math.inf, math.inf),
-            two_classes=True,
-        ),
-        Metric(
-            calibration_slope,
-            partial(recalibration_statistic, slope=True),
-            label="calibration slope",
-            meaning="below 1: P is too extreme",
-            best="one",
-            range=(-math.inf, math.inf),
-            two_classes=True,
-        ),
-        Metric(
-            binary_ece,
-            binary_ece_statistic,
-            label="ECE of P(positive)",
-            meaning="mean gap over bins of P(positive)",
-            calibration_error=True,
-            takes_bins=True,
-            two_classes=True,
-        ),
-        Metric(
-            binary_brier,
-            binary_brier_statistic,
-            label="Brier score of P(positive)",
-            meaning="squared error, from 0 to 1",
-            proper=True,
-            two_classes=True,
-        ),
-        Metric(
-            brier_skill,
-            brier_skill_statistic,
-            label="Brier skill score",
-            meaning="gain over the base rate, to 1",
-            best="higher",
-            range=(-math.inf, 1.0),
-            two_classes=True,
-        ),
-        Metric(
-            roc_auc,
-            roc_auc_statistic,
-            label="ROC AUC",
-            meaning="area under the ROC curve",
-            best="higher",
-            two_classes=True,
-        ),
-        Metric(
-            average_precision,
-            average_precision_statistic,
-            label="average precision",
-            meaning="area under precision-recall",
-            best="higher",
-            two_classes=True,
-        ),
-    )
-}
+error = partial(Metric, calibration_error=True)
+binned = partial(error, takes_bins=True)
+positive = partial(Metric, two_classes=True)
+
+
+def mean_of(values: Callable[[Predictions], Values]) -> Callable[..., Statistic]:
+    """Resampling form of a mean over examples."""
+    return partial(mean_statistic, of_example=values)
+
+
+def sums_of(measure: Callable[[BinSums], float]) -> Callable[..., Statistic]:
+    """Resampling form of a function of the sums per bin."""
+    return partial(binned_statistic, measure=measure)
+
+
+ALL = (
+    Metric(
+        accuracy,
+        mean_of(correct_values),
+        "accuracy",
+        "fraction of correct predictions",
+        best="higher",
+    ),
+    Metric(
+        nll, mean_of(nll_values), "NLL", "log loss, in nats", range=(0.0, math.inf), proper=True
+    ),
+    Metric(
+        brier,
+        mean_of(brier_values),
+        "Brier score",
+        "squared error, from 0 to 2",
+        range=(0.0, 2.0),
+        proper=True,
+    ),
+    Metric(
+        overconfidence,
+        mean_of(excess_values),
+        "overconfidence",
+        "mean confidence minus accuracy",
+        best="zero",
+        range=(-1.0, 1.0),
+    ),
+    binned(ece, sums_of(lambda sums: sums.ece), "ECE", "mean gap over equal-width bins"),
+    binned(
+        debiased_ece,
+        sums_of(without_noise_l1),
+        "debiased ECE",
+        "ECE minus its sampling bias",
+        range=(-1.0, 1.0),
+    ),
+    binned(adaptive_ece, adaptive_ece_statistic, "adaptive ECE", "mean gap over equal-mass bins"),
+    binned(classwise_ece, classwise_ece_statistic, "classwise ECE", "ECE of each class, averaged"),
+    binned(mce, sums_of(lambda sums: sums.mce), "MCE", "largest gap of any bin; noisy"),
+    binned(rmsce, sums_of(lambda sums: sums.rmsce), "RMSCE", "root mean square gap over bins"),
+    binned(
+        debiased_rmsce, sums_of(without_noise_l2), "debiased RMSCE", "RMSCE minus its sampling bias"
+    ),
+    error(sece, sece_statistic, "SECE", "kernel-smoothed gap, width 0.01"),
+    error(smece, smece_statistic, "smECE", "kernel-smoothed gap, own width"),
+    error(ks, ks_statistic, "KS", "largest cumulative gap, no bins"),
+    error(simplex_ece, simplex_ece_statistic, "simplex ECE", "gap of full probability vectors"),
+    Metric(aurc, aurc_statistic, "AURC", "area under risk-coverage curve"),
+    positive(
+        calibration_in_the_large,
+        mean_of(excess_positive),
+        "calibration in the large",
+        "mean P(positive) minus base rate",
+        best="zero",
+        range=(-1.0, 1.0),
+    ),
+    positive(
+        calibration_intercept,
+        partial(recalibration_statistic, slope=False),
+        "calibration intercept",
+        "log-odds by which P is too low",
+        best="zero",
+        range=(-math.inf, math.inf),
+    ),
+    positive(
+        calibration_slope,
+        partial(recalibration_statistic, slope=True),
+        "calibration slope",
+        "below 1: P is too extreme",
+        best="one",
+        range=(-math.inf, math.inf),
+    ),
+    positive(
+        binary_ece,
+        binary_ece_statistic,
+        "ECE of P(positive)",
+        "mean gap, bins of P(positive)",
+        calibration_error=True,
+        takes_bins=True,
+    ),
+    positive(
+        binary_brier,
+        mean_of(squared_error),
+        "Brier score of P(positive)",
+        "squared error, from 0 to 1",
+        proper=True,
+    ),
+    positive(
+        brier_skill,
+        brier_skill_statistic,
+        "Brier skill score",
+        "gain over the base rate, up to 1",
+        best="higher",
+        range=(-math.inf, 1.0),
+    ),
+    positive(roc_auc, roc_auc_statistic, "ROC AUC", "area under the ROC curve", best="higher"),
+    positive(
+        average_precision,
+        average_precision_statistic,
+        "average precision",
+        "area under precision-recall",
+        best="higher",
+    ),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in ALL}
+# Not in summaries: one needs groups, the other a norm.
+UNLISTED = (
+    binned(group_ece, group_ece_statistic, "ECE within groups", "ECE of each group, averaged"),
+    binned(
+        calibration_error,
+        calibration_error_statistic,
+        "calibration error",
+        "L_p norm of the gap over bins",
+    ),
+)
 
 
 def metrics_for(classes: int) -> dict[str, Metric]:
-    """The metrics that are defined for so many classes; of two, the positive class comes first."""
+    """The metrics defined for so many classes; for two, those of the positive class come first."""
     own = {name: metric for name, metric in METRICS.items() if metric.two_classes}
     rest = {name: metric for name, metric in METRICS.items() if not metric.two_classes}
     return own | rest if classes == 2 else rest
-
-
-# Not in summaries: one needs groups, the other a norm.
-UNLISTED = (
-    Metric(
-        group_ece,
-        group_ece_statistic,
-        label="ECE within groups",
-        meaning="ECE of each group, averaged",
-        calibration_error=True,
-        takes_bins=True,
-    ),
-    Metric(
-        calibration_error,
-        calibration_error_statistic,
-        label="calibration error",
-        meaning="L_p norm of the gap over bins",
-        calibration_error=True,
-        takes_bins=True,
-    ),
-)
 
 
 def descriptor(metric: MetricFunction) -> Metric | None:

@@ -1,5 +1,6 @@
 """All metrics with their intervals, in one table."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,9 +22,9 @@ class Summary:
         classes: number of classes.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
-        tests: name to result, of two tests of calibration; empty with weights or groups, because
-            the tests need independent examples.
-        class_biases: mean probability and frequency of each class; the last one of two is the
+        tests: name to result, of two tests of calibration; empty without resamples, and with
+            weights or groups, because the tests need independent examples.
+        class_biases: mean probability and frequency of each class; of two, the second is the
             positive class.
     """
 
@@ -58,7 +59,9 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """Whether the predictions are calibrated; if not, in which direction and by how much."""
+        """Whether the predictions are calibrated, and how they are not; empty without intervals."""
+        if math.isnan(self.metrics["overconfidence"].low):
+            return ""
         return verdict(self.examples, self.metrics, self.tests, self.class_biases)
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,19 +83,28 @@ def summary(
 
     For two classes those of the positive class, class 1, come first.
 
-    Options as in `interval`; `bins` is passed to every metric with bins of the confidence.
+    Options as in `interval`; `bins` is passed to every metric with bins of the confidence. Without
+    `resamples` the ends of the intervals are NaN, and there are no tests.
     """
-    found = intervals(
-        {name: metric.with_bins(bins) for name, metric in metrics_for(predictions.classes).items()},
-        predictions,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-        method=method,
-        progress=progress,
-    )
+    chosen = metrics_for(predictions.classes)
+    measures = {name: metric.with_bins(bins) for name, metric in chosen.items()}
+    if resamples:
+        found = intervals(
+            measures,
+            predictions,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            method=method,
+            progress=progress,
+        )
+    else:
+        found = {
+            name: Interval(measure(predictions), math.nan, math.nan, level)
+            for name, measure in measures.items()
+        }
     tests = {}
-    if predictions.weights is None and predictions.groups is None:
+    if resamples and predictions.weights is None and predictions.groups is None:
         tests = {
             "spiegelhalter": spiegelhalter(predictions),
             "consistency": consistency_test(predictions, bins=bins, resamples=resamples, seed=seed),

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibrant.losses.settings import positive
-from calibrant.models.network import Network, convolution
+from calibrant.models.network import Network, convolution, named
 
 
 class Dense(nn.Module):
@@ -33,17 +33,14 @@ class Dense(nn.Module):
         return torch.cat([x, out], 1)
 
 
-class Transition(nn.Module):
-    """Norm, ReLU, 1x1 convolution, average pooling."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm2d(inputs)
-        self.conv = convolution(inputs, outputs, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Odd sizes are rounded up."""
-        return functional.avg_pool2d(self.conv(functional.relu(self.norm(x))), 2, ceil_mode=True)
+def transition(inputs: int, outputs: int) -> nn.Sequential:
+    """Norm, ReLU, 1x1 convolution, average pooling; odd sizes are rounded up."""
+    return named(
+        norm=nn.BatchNorm2d(inputs),
+        relu=nn.ReLU(),
+        conv=convolution(inputs, outputs, 1),
+        pool=nn.AvgPool2d(2, ceil_mode=True),
+    )
 
 
 class DenseNet(Network):
@@ -77,7 +74,7 @@ class DenseNet(Network):
         for place, count in enumerate(blocks):
             if place:
                 outputs = inputs // 2 if bottleneck else inputs
-                layers.append(Transition(inputs, outputs))
+                layers.append(transition(inputs, outputs))
                 inputs = outputs
             for _ in range(count):
                 layers.append(Dense(inputs, growth, bottleneck=bottleneck))

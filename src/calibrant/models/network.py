@@ -1,6 +1,7 @@
 """Base class of networks: features, a head, and initialisation."""
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 
 from torch import Tensor, nn
 
@@ -53,6 +54,11 @@ class Network(nn.Module, ABC):
 def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1) -> nn.Conv2d:
     """Square kernel of odd size, same padding, no bias: a norm follows or precedes it."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
+
+
+def named(**layers: nn.Module) -> nn.Sequential:
+    """Layers one after the other, with names for their weights."""
+    return nn.Sequential(OrderedDict(layers))
 
 
 def scaled(channels: int, width: float) -> int:

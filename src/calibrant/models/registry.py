@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from calibrant.models.convolutional import SmallCNN, vgg16
 from calibrant.models.densenet import densenet40, densenet121
 from calibrant.models.mlp import MLP
 from calibrant.models.network import Network
-from calibrant.models.resnet import cifar_resnet, resnet18, resnet50
-from calibrant.models.small_cnn import SmallCNN
+from calibrant.models.resnet import WideResNet, cifar_resnet, resnet18, resnet50
 from calibrant.models.text import BagOfEmbeddings, TextCNN
 from calibrant.models.unet import UNet
-from calibrant.models.vgg import vgg16
-from calibrant.models.wide_resnet import WideResNet
 
 Kind = Literal["images", "masks", "text", "numbers"]
 

@@ -7,21 +7,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calibrant.losses.settings import positive
-from calibrant.models.network import Network, convolution, scaled
+from calibrant.models.network import Network, convolution, named, scaled
 
 
-class Twice(nn.Module):
+def two_convolutions(inputs: int, outputs: int) -> nn.Sequential:
     """Two 3x3 convolutions, each with norm and ReLU."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.conv1, self.norm1 = convolution(inputs, outputs), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = convolution(outputs, outputs), nn.BatchNorm2d(outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Same height and width."""
-        out = functional.relu(self.norm1(self.conv1(x)))
-        return functional.relu(self.norm2(self.conv2(out)))
+    return named(
+        conv1=convolution(inputs, outputs),
+        norm1=nn.BatchNorm2d(outputs),
+        relu1=nn.ReLU(),
+        conv2=convolution(outputs, outputs),
+        norm2=nn.BatchNorm2d(outputs),
+        relu2=nn.ReLU(),
+    )
 
 
 class UNet(Network):
@@ -44,8 +42,8 @@ class UNet(Network):
         super().__init__()
         positive("levels", levels)
         sizes = [scaled(16 * 2**level, width) for level in range(levels + 1)]
-        self.down = nn.ModuleList(map(Twice, [channels, *sizes], sizes))
-        upwards = [Twice(small + large, small) for small, large in pairwise(sizes)]
+        self.down = nn.ModuleList(map(two_convolutions, [channels, *sizes], sizes))
+        upwards = [two_convolutions(small + large, small) for small, large in pairwise(sizes)]
         self.up = nn.ModuleList(reversed(upwards))
         self.head = nn.Conv2d(sizes[0], classes, 1)
         self.initialise()

@@ -50,21 +50,20 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """One sentence: is confidence too high or too low, and by how much? Empty without tests."""
-        return self.summary.verdict if self.resamples else ""
+        """One sentence: is confidence too high or too low? Empty without resamples."""
+        return self.summary.verdict
 
     @property
     def remarks(self) -> list[str]:
         """What a reader should know about single metrics."""
-        found = self.summary.remarks if self.resamples else []
-        if math.isinf(self.metrics["nll"].value):
-            found = [*found, "nll is infinite: the true class of some example has probability 0"]
-        return found
+        infinite = "nll is infinite: the true class of some example has probability 0"
+        more = [infinite] if math.isinf(self.metrics["nll"].value) else []
+        return [*(self.summary.remarks if self.resamples else []), *more]
 
     @property
     def worst_classes(self) -> dict[str, float]:
         """Calibration error of each class, the worst first; without classes that never occur."""
-        errors = metrics.per_class_ece(self.predictions).tolist()
+        errors = metrics.per_class_ece(self.predictions, bins=self.bins).tolist()
         names = self.predictions.class_names or [class_name(str(c)) for c in range(len(errors))]
         known = [pair for pair in zip(names, errors, strict=True) if math.isfinite(pair[1])]
         return dict(sorted(known, key=lambda pair: -pair[1]))
@@ -81,15 +80,10 @@ class Audit:
     def metrics_table(self) -> Table:
         """Each metric with its value, interval and meaning."""
         interval = [f"{100 * self.level:g}% interval"] if self.resamples else []
-        rows = [
-            [
-                name,
-                f"{found.value:.4f}",
-                *([range_text(found.low, found.high)] if self.resamples else []),
-                METRICS[name].meaning,
-            ]
-            for name, found in self.metrics.items()
-        ]
+        rows = []
+        for name, found in self.metrics.items():
+            ends = [range_text(found.low, found.high)] if self.resamples else []
+            rows.append([name, f"{found.value:.4f}", *ends, METRICS[name].meaning])
         heads = ["metric", "value", *interval, "meaning"]
         return Table.of(heads, rows, numbers=["value", *interval], caption="All metrics")
 
@@ -104,13 +98,10 @@ class Audit:
         record: dict[str, Any] = {"source": self.name, "bins": self.bins, "level": self.level}
         if self.resamples:
             record |= {"method": self.interval_type, "resamples": self.resamples, "seed": self.seed}
-        record |= asdict(self.summary)
-        if self.resamples:
-            record["verdict"] = self.verdict
+            record |= asdict(self.summary) | {"verdict": self.verdict}
         else:
-            record["metrics"] = {
-                name: {"value": found.value} for name, found in self.metrics.items()
-            }
+            values = {name: {"value": found.value} for name, found in self.metrics.items()}
+            record |= asdict(self.summary) | {"metrics": values}
             del record["tests"]
         return record | {"remarks": self.remarks}
 
@@ -158,23 +149,13 @@ def audit(
         >>> calibrant.audit(example.predictions, resamples=100).verdict
         'over-confident: confidence is 10.8 points above accuracy on average'
     """
-    if resamples:
-        summary = metrics.summary(
-            predictions,
-            bins=bins,
-            level=level,
-            resamples=resamples,
-            seed=seed,
-            method=interval_type,
-            progress=progress,
-        )
-    else:
-        values = {key: each.with_bins(bins)(predictions) for key, each in METRICS.items()}
-        summary = Summary(
-            len(predictions),
-            predictions.classes,
-            values["accuracy"] + values["overconfidence"],
-            {key: Interval(value, math.nan, math.nan, level) for key, value in values.items()},
-            {},
-        )
+    summary = metrics.summary(
+        predictions,
+        bins=bins,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        method=interval_type,
+        progress=progress,
+    )
     return Audit(predictions, name, bins, level, interval_type, resamples, seed, summary)

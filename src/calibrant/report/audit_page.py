@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 
 from calibrant.metrics import BinSums
 from calibrant.predictions import Predictions
-from calibrant.report.charts.histograms import stacked_bars
-from calibrant.report.charts.reliability import overlay, pair
-from calibrant.report.charts.svg import escape, plot, shape_legend
+from calibrant.report.charts.reliability import (
+    FINE,
+    HISTOGRAM_KEY,
+    PAIR_KEY,
+    histogram,
+    overlay,
+    pair,
+)
+from calibrant.report.charts.svg import escape, plot, plots, shape_legend
 from calibrant.report.charts.tables import html_table, table
-from calibrant.report.rendering import render
-from calibrant.report.sections.firsts import FINE
-from calibrant.report.sections.panel import Panel, plots
-from calibrant.report.sections.reliability import KEY
+from calibrant.report.rendering import Panel, render
 
 if TYPE_CHECKING:
     from calibrant.report.audit import Audit
@@ -47,20 +50,16 @@ def _diagrams(predictions: Predictions, bins: int) -> Panel:
     words = f"ECE {sums.ece:.4f}"
     line = overlay({"top label": sums}, title="Reliability", about=words, size=380)
     gaps = pair([("gaps", sums)], title="Gap of each bin", about=words, side=270)
-    right = fine.correct.tolist()
-    wrong = (fine.count - fine.correct).tolist()
     highest = 1.05 * float(fine.share.max())
-    spread = stacked_bars(right, wrong, highest=highest, title="Confidence", width=330, height=210)
+    spread = histogram(fine, highest=highest, title="Confidence", width=330, height=210)
     figures = [
         plot("Reliability", line, note=words),
         plot("Bins", gaps),
         plot("Confidence", spread),
     ]
-    both = {**KEY, "right": "correct", "wrong": "wrong"}
     about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
-    return Panel(
-        "reliability", "Reliability and confidence", about, shape_legend(both) + plots(figures)
-    )
+    html = shape_legend({**PAIR_KEY, **HISTOGRAM_KEY}) + plots(figures)
+    return Panel("reliability", "Reliability and confidence", about, html)
 
 
 def _classes(errors: dict[str, float]) -> Panel:

@@ -2,12 +2,27 @@
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from calibrant import __version__
 from calibrant.extras import need
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a page: a word for its address, heading, how to read it, charts and tables.
+
+    A `wide` one takes the whole width.
+    """
+
+    key: str
+    title: str
+    about: str
+    html: str
+    wide: bool = True
 
 
 def render(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:

@@ -1,7 +1,7 @@
 """A study as its folder holds it: what every page, table and chart of it is made from."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,10 @@ from calibrant.training.results import saved_predictions
 STUDY, CELLS, ROWS = "study.json", "cells.json", "rows.jsonl"
 # The choices of a training, from the outermost axis of the grid to the innermost.
 PARTS = ("dataset", "model", "optimizer", "method")
+# Types of the values of a run and of a row.
+CELL_TYPES = {**dict.fromkeys((*PARTS, "status", "reason", "folder"), str), "seed": int}
+ROW_TYPES: dict[str, Any] = dict.fromkeys((*PARTS, "calibrator", "split", "metric"), str)
+ROW_TYPES |= {"seed": int, **dict.fromkeys(("value", "low", "high"), int | float | None)}
 
 # An absolute path; a report is read on other machines, and its last part is enough.
 PATH = re.compile(r"(?<![\w./<])(?:file://|~|[A-Za-z]:)?[/\\](?:[^\s/\\:'\"]+[/\\])+(?=[^\s/\\])")
@@ -66,15 +70,12 @@ class SavedCell:
 
     @property
     def val(self) -> Predictions | None:
-        """Final predictions of the validation data, read anew each time; None before.
-
-        They are not kept: those of all runs together may not fit into memory.
-        """
+        """Final predictions of the validation data, which are not kept in memory; None before."""
         return self._predictions("val")
 
     @property
     def test(self) -> Predictions | None:
-        """Final predictions of the test data, read anew each time; None before."""
+        """Final predictions of the test data, which are not kept in memory; None before."""
         return self._predictions("test")
 
     def _predictions(self, split: str) -> Predictions | None:
@@ -158,10 +159,8 @@ def read_saved(folder: str | Path) -> Saved:
         raise FileNotFoundError(f"no study in {where}: run one with calibrant study")
     for name in (CELLS, ROWS):
         if not (where / name).exists():
-            raise FileNotFoundError(
-                f"the study in {where} has no {name}: run the same command again, finished runs "
-                "are kept"
-            )
+            advice = "run the same command again, finished runs are kept"
+            raise FileNotFoundError(f"the study in {where} has no {name}: {advice}")
     held = (read_json(where / CELLS) or {}).get("cells")
     if not isinstance(held, list):
         raise damaged(where / CELLS)
@@ -178,8 +177,7 @@ def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
 
 
 def _cell(where: Path, held: Any) -> SavedCell:
-    texts = (*PARTS, "status", "reason", "folder")
-    if not isinstance(held, dict) or not _typed(held, texts, str) or not _typed(held, "seed", int):
+    if not _is_typed(held, CELL_TYPES):
         raise damaged(where / CELLS)
     folder = Path(held["folder"])
     if folder.is_absolute() or ".." in folder.parts:
@@ -200,17 +198,14 @@ def without_folders(text: str) -> str:
 
 
 def _rows(path: Path) -> list[Row]:
-    texts, numbers = (*PARTS, "calibrator", "split", "metric"), ("value", "low", "high")
     found = read_lines(path)
     for place, row in enumerate(found, 1):
-        whole = _typed(row, texts, str) and _typed(row, "seed", int)
-        if not whole or not _typed(row, numbers, (int, float, type(None))):
+        if not _is_typed(row, ROW_TYPES):
             raise damaged(f"{path}:{place}")
     return found
 
 
-def _typed(held: Record, names: str | Iterable[str], kind: Any) -> bool:
-    return all(
-        name in held and isinstance(held[name], kind)
-        for name in ([names] if isinstance(names, str) else names)
+def _is_typed(held: Any, types: Mapping[str, Any]) -> bool:
+    return isinstance(held, dict) and all(
+        name in held and isinstance(held[name], kind) for name, kind in types.items()
     )

@@ -102,14 +102,13 @@ class Verdict:
 def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Its score, accuracy and ECE."""
     score, comparison = line.readings[proper], verdict.comparison
-    count, all_ = len(score.runs), len(comparison.seeds)
+    count, all_, several = len(score.runs), len(comparison.seeds), len(comparison.lines) > 1
     seeds = f"{count} of {all_} seeds" if count < all_ else f"mean of {count} seeds"
     value = f"{value_text(proper, score.interval)} ({'one seed' if all_ == 1 else seeds})"
-    several = len(comparison.lines) > 1
     first = f"{name_of(proper)} of {line}: {value}"
     if several:
-        first += f", the lowest of {len(comparison.lines)} combinations of {comparison.axis} and "
-        first += "calibrator"
+        what = f"combinations of {comparison.axis} and calibrator"
+        first += f", the lowest of {len(comparison.lines)} {what}"
     if verdict.better:
         first += (
             " whose accuracy is not significantly below the highest. "
@@ -131,40 +130,35 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
 def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
     if accuracy.mark == "best":
         return ", the highest"
-    held = [(line, line.readings.get("accuracy")) for line in comparison.lines]
-    highest = [(line, each) for line, each in held if each is not None and each.mark == "best"]
-    if not highest:
-        return ""
-    line, value = highest[0]
-    words = {"equal": "not significantly below", "worse": "significantly below"}
-    top = f"the highest, {value_text('accuracy', value.interval)} of {line}"
-    return f", {words.get(accuracy.mark, 'which cannot be compared with')} {top}"
+    for line in comparison.lines:
+        highest = line.readings.get("accuracy")
+        if highest is not None and highest.mark == "best":
+            words = {"equal": "not significantly below", "worse": "significantly below"}
+            top = f"the highest, {value_text('accuracy', highest.interval)} of {line}"
+            return f", {words.get(accuracy.mark, 'which cannot be compared with')} {top}"
+    return ""
 
 
 def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
     """Its difference to the baseline, and whether that is significant."""
-    baseline, gains = verdict.baseline, verdict.gains
+    baseline, gains, axis = verdict.baseline, verdict.gains, verdict.comparison.axis
     if baseline is None:
         return []
-    first = f"the first {verdict.comparison.axis} of the study"
-    what = {"usual": "the usual baseline", "plain": "plain cross entropy", "first": first}
-    kind = what[verdict.kind] if verdict.comparison.axis == "method" else first
+    what = {"usual": "the usual baseline", "plain": "plain cross entropy"}
+    kind = what.get(verdict.kind) if axis == "method" else None
+    kind = kind or f"the first {axis} of the study"
     if baseline is line:
         return [f"That is {kind}: no other combination is better."]
     if proper not in gains:
-        return [
-            f"It cannot be compared with {baseline}, {kind}: they share no seed, or have no "
-            "intervals."
-        ]
-    changes = [
-        f"{name_of(metric)} is "
-        + difference_text(
-            metric,
-            Interval(gap.value, gap.low, gap.high),
-            relative=verdict.relative if metric == proper else None,
+        why = "they share no seed, or have no intervals"
+        return [f"It cannot be compared with {baseline}, {kind}: {why}."]
+    changes = []
+    for metric, gap in gains.items():
+        relative = verdict.relative if metric == proper else None
+        interval = Interval(gap.value, gap.low, gap.high)
+        changes.append(
+            f"{name_of(metric)} is {difference_text(metric, interval, relative=relative)}"
         )
-        for metric, gap in gains.items()
-    ]
     return [
         f"Compared with {baseline}, {kind}: {'; '.join(changes)}.",
         _certainty(verdict, name_of(proper), gains[proper]),
@@ -175,13 +169,13 @@ def _certainty(verdict: Verdict, score: str, gap: LineDifference) -> str:
     by = f"paired over {gap.seeds} seeds"
     if gap.how == "examples":
         by = "over test examples; another training may differ"
-    corrected = f"correction for {len(verdict.comparison.lines) - 1} comparisons"
+    corrected = f"after correction for {len(verdict.comparison.lines) - 1} comparisons"
     significant = f"The difference in {score} is significant at the 5 % level ({by})"
     if verdict.certainty == "certain":
-        return f"{significant}, also after {corrected}."
+        return f"{significant}, also {corrected}."
     if verdict.certainty == "likely":
         still = gap.adjusted < 1 - LEVEL
-        return f"{significant}." if still else f"{significant}, but not after {corrected}."
+        return f"{significant}." if still else f"{significant}, but not {corrected}."
     if gap.low > 0:
         return f"In the seeds that both have, its {score} is significantly worse ({by})."
     return f"The difference in {score} is not significant ({by}): it may be chance."

@@ -53,9 +53,10 @@ def _classes(group: Group, line: Line, rows: Sequence[Row]) -> list[str]:
         return []
     usual = mean(errors.values())
     ordered = sorted(errors, key=lambda name: -errors[name])[:NAMED]
-    worst = [name for name in ordered if errors[name] > FACTOR * usual] or ordered[:1]
+    outliers = [name for name in ordered if errors[name] > FACTOR * usual]
+    worst = outliers or ordered[:1]
     texts = [f"{class_name(name)} ({number(100 * errors[name], 1)} %)" for name in worst]
-    few = "" if errors[worst[0]] > FACTOR * usual else "; no class stands out"
+    few = "" if outliers else "; no class stands out"
     return [
         f"Largest calibration error of a class{seed}: {', '.join(texts)}. The mean over classes is "
         f"{number(100 * usual, 1)} %{few}."
@@ -102,9 +103,14 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
 def _confidence(group: Group, line: Line) -> list[str]:
     """Whether confidence is too high or too low, where its interval excludes zero."""
     reading = line.readings.get("overconfidence")
-    test, seed = (None, "") if reading is not None else _of_file(group, line)
-    bias = reading.interval if reading is not None else None if test is None else excess(test)
-    if bias is None or not (bias.low > 0 or bias.high < 0):
+    if reading is not None:
+        bias, seed = reading.interval, ""
+    else:
+        test, seed = _of_file(group, line)
+        if test is None:
+            return []
+        bias = excess(test)
+    if not (bias.low > 0 or bias.high < 0):
         return []
     kind = "over" if bias.value > 0 else "under"
     change = difference_text("overconfidence", bias)

@@ -45,8 +45,7 @@ def run_cell(
     Changed calibrators, metrics or labels of the study change the rows, not the training.
     `locked` says that the caller holds the lock of the folder.
     """
-    config = cell.config()
-    parts = {part: config[part] for part in ("dataset", "model", "method")}
+    config, parts = cell.config(), cell.parts()
     splits, model, method = built(**parts, seed=cell.seed)
     try:
         with _threads_of(folder):
@@ -135,9 +134,7 @@ def _shifted(cell: Cell, study: Study, folder: Path) -> dict[str, Predictions]:
     """Predictions of the trained network for shifted test data."""
     if not study.shifts:
         return {}
-    config = cell.config()
-    parts = {part: config[part] for part in ("dataset", "model", "method")}
-    splits, model, _ = built(**parts, seed=cell.seed)
+    splits, model, _ = built(**cell.parts(), seed=cell.seed)
     model.load_state_dict(torch.load(folder / WEIGHTS, weights_only=True, map_location="cpu"))
     return {
         name: predict(model, shifted(splits.test, name), ignore_index=splits.ignore_index)

@@ -46,21 +46,15 @@ def run_on_cluster(
 
     Each of them trains one run at a time, with as many threads as it has. Workers that see the
     study's folder write there, and resume from checkpoints; from others the files of a run come
-    back when it has ended, and an interrupted run starts again.
+    back when it has ended, and an interrupted run starts again. Arguments and errors are those of
+    `runner.run`, except for these; workers must have the code of `allow_code`, too.
 
     Args:
-        study: from `read`.
-        folder: of the study, on a local disk of this machine.
         address: of the scheduler, such as `tcp://host:8786`.
-        allow_code: factories of models that the study may run; workers must have them, too.
-        retry: try runs that failed or diverged once more.
-        watch: called with the state of things a few times a second.
 
     Raises:
         ConnectionError: no scheduler answers, or it has no workers.
         ValueError: no worker has the same calibrant and Python as this process.
-        InterruptedTrainingError: SIGTERM or SIGINT; runs under way are released.
-        DiskFullError: there is no room, here or on a worker.
     """
     distributed = need("distributed", extra="cluster", what="a study on a Dask cluster")
     with _quiet(), ExitStack() as stack:
@@ -103,7 +97,7 @@ class Worker:
     Attributes:
         id: of the run that it was given; empty while it has none.
         claim: on that run, where the worker does not see the folder.
-        task: that trains the run.
+        task: that trains the run; its key is the owner of the attempt.
     """
 
     greeting: Any
@@ -114,11 +108,6 @@ class Worker:
     id: str = ""
     claim: Claim | None = None
     task: Any = None
-
-    @property
-    def key(self) -> str:
-        """Name of the task, and of the owner of its attempt."""
-        return str(self.task.key)
 
 
 class Cluster:
@@ -185,10 +174,8 @@ class Cluster:
         return self.known
 
     def _submit(self, function: Callable[..., Any], *args: Any, address: str, key: str = "") -> Any:
-        key = key or f"calibrant-{secrets.token_hex(8)}"
-        return self.client.submit(
-            function, *args, key=key, pure=False, retries=0, workers=[address]
-        )
+        settings = {"key": key or f"calibrant-{secrets.token_hex(8)}", "workers": [address]}
+        return self.client.submit(function, *args, pure=False, retries=0, **settings)
 
     def _meet(self, address: str, worker: Worker) -> None:
         """See whether a worker can take part."""
@@ -200,13 +187,13 @@ class Cluster:
                 worker.life = said
                 worker.greeting = self._submit(greet, str(self.token), address=address)
                 return
-            worker.facts, worker.refused = said, refusal(said)
+            worker.facts = said
+            others = [(name, ours) for name, ours in versions().items() if said[name] != ours]
+            why = "".join(f"has {n} {said[n]}, but this process has {o}" for n, o in others[:1])
         except Exception as error:
-            worker.facts, worker.refused = {}, f"cannot take part ({type(error).__name__}: {error})"
-        if worker.refused:
-            worker.refused = (
-                f"the Dask worker {address} {worker.refused}: install the same everywhere"
-            )
+            worker.facts, why = {}, f"cannot take part ({type(error).__name__}: {error})"
+        if why:
+            worker.refused = f"the Dask worker {address} {why}: install the same everywhere"
 
     def _complain(self, *, alone: bool) -> None:
         """Tell once of workers that cannot take part; an error if there are no others."""
@@ -261,13 +248,5 @@ class Cluster:
         if worker.claim is not None:
             worker.claim.end("crashed", reason=why)
         else:
-            self.runs.crash(worker.key, why)
+            self.runs.crash(str(worker.task.key), why)
         worker.task.release()
-
-
-def refusal(facts: Mapping[str, Any]) -> str:
-    """Why a worker cannot take part; empty if it can."""
-    for name, ours in versions().items():
-        if facts[name] != ours:
-            return f"has {name} {facts[name]}, but this process has {ours}"
-    return ""

@@ -52,7 +52,7 @@ def greet(token: str) -> dict[str, Any]:
 def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     """In a worker: train a run; returns how it ended, and its files if the folder is not shared.
 
-    The end is returned and never promote_dtype, so that nothing but plain values travels.
+    Errors are returned and never raised, so that nothing but plain values travels.
     """
     start = time.monotonic()
     if job["life"] != LIFE:

@@ -30,10 +30,7 @@ def estimates(study: Study) -> list[Estimate]:
 
 
 def _seconds(cell: Cell) -> float:
-    config = cell.config()
-    splits, model, method = built(
-        config["dataset"], config["model"], config["method"], seed=cell.seed
-    )
+    splits, model, method = built(**cell.parts(), seed=cell.seed)
     if method.needs_meta:
         splits = splits.with_meta(cell.recipe.meta, seed=cell.seed)
     loop = Loop(model, method, splits, cell.recipe, seed=cell.seed, runtime=Runtime())

@@ -30,12 +30,7 @@ def write_study(folder: Path, study: Study) -> None:
 
 
 def read_study(folder: Path, *, allow_code: Sequence[str] = ()) -> Study:
-    """The study of a folder, as it was when last run.
-
-    Args:
-        folder: of the study.
-        allow_code: factories of models that the study may run, as the user of this process says.
-    """
+    """The study of a folder, as it was when last run, with the code that this process allows."""
     return parse(_held(folder)["study"], allow_code=allow_code, many=True)
 
 
@@ -44,14 +39,8 @@ def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
     """Keep the specification of a study unchanged while its runs are trained.
 
     All who train share the lock of the study's folder. A new specification is written only by a
-    process that has the lock alone.
-
-    Args:
-        folder: of the study.
-        study: to be run there; a worker has none, and takes what is there.
-
-    Yields:
-        Whether nobody else trained runs of the study when it began.
+    process that has the lock alone. A worker has no `study`, and takes what is there. Yields
+    whether nobody else trained runs of the study when it began.
 
     Raises:
         ValueError: the folder holds a study of another name, or one that differs is being run.
@@ -59,7 +48,11 @@ def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
     with FileLock(folder / LOCK) as lock:
         alone = study is not None and lock.acquire()
         if alone and study is not None:
-            _check_name(folder, study)
+            name = _held(folder)["study"].get("name") if (folder / STUDY).exists() else study.name
+            if name != study.name:
+                raise ValueError(
+                    f"{folder} holds the study {name!r}, not {study.name!r}: choose another folder"
+                )
             write_study(folder, study)
         if not lock.acquire(shared=True, seconds=PATIENCE):
             raise BusyError(f"another process has been writing {folder / STUDY} for a minute")
@@ -69,16 +62,6 @@ def running(folder: Path, study: Study | None = None) -> Iterator[bool]:
                 "another folder"
             )
         yield alone
-
-
-def _check_name(folder: Path, study: Study) -> None:
-    """Refuse to replace another study."""
-    if (folder / STUDY).exists():
-        name = _held(folder)["study"].get("name")
-        if name != study.name:
-            raise ValueError(
-                f"{folder} holds the study {name!r}, not {study.name!r}: choose another folder"
-            )
 
 
 def open_runs(study: Study, folder: Path) -> Runs:

@@ -72,6 +72,11 @@ class Cell:
         """The run in one line."""
         return f"{', '.join(self.labels.values())}, seed {self.seed}"
 
+    def parts(self) -> dict[str, Any]:
+        """What `built` makes the training of."""
+        names: tuple[Part, ...] = ("dataset", "model", "method")
+        return {part: getattr(self, part).config(part) for part in names}
+
     def config(self) -> dict[str, Any]:
         """All that decides about the training, and nothing else, as plain values for JSON.
 
@@ -80,9 +85,7 @@ class Cell:
         """
         probe = {} if self.probe is None else {"probe": plain({**PROBE_DEFAULTS, **self.probe})}
         return {
-            "dataset": self.dataset.config("dataset"),
-            "model": self.model.config("model"),
-            "method": self.method.config("method"),
+            **self.parts(),
             "recipe": plain(self.recipe.flat()),
             "seed": self.seed,
             **probe,
@@ -105,13 +108,10 @@ class Cell:
 class Study:
     """What to train and what to measure; made by `read` or `parse`, which check it.
 
+    The axes of the grid are `dataset`, `model`, `optimizer`, `method` and, innermost, `seeds`.
+
     Attributes:
         name: of the study, and of its folder.
-        dataset: first axis of the grid.
-        model: second.
-        optimizer: third.
-        method: fourth.
-        seeds: the innermost axis.
         calibrators: names in `CALIBRATORS`; the predictions as they are come first in any case.
         metrics: names in `METRICS`.
         resamples: of the intervals.
@@ -151,7 +151,7 @@ class Study:
         return {**self.recipe, **dataset.recipe, **model.recipe, **method.recipe, **own}
 
     def cells(self) -> list[Cell]:
-        """Every run; seeds vary fastest, then methods, optimizers, models and datasets."""
+        """Every run, in the order of the grid."""
         return [
             Cell(*choices, recipe, seed, self.probe)
             for choices in self.combinations()

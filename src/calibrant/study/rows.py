@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Row:
 
 
 def measured_rows(
-    labels: dict[str, str],
+    labels: dict[str, Any],
     seed: int,
     val: Predictions,
     test: Predictions,
@@ -68,7 +69,7 @@ def measured_rows(
     tail", the examples of frequent to rare classes, and `classwise_ece: CLASS` of each.
     Predictions of shifted test data have rows "shift: NAME" without intervals.
     """
-    found = []
+    found: list[tuple[str, str, str, Interval | None]] = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
     moved = [(NONE, f"shift: {name}", each) for name, each in shifted.items()]
     for name in calibrators:
@@ -76,27 +77,29 @@ def measured_rows(
             fitted = CALIBRATORS[name].fit(val)
         except ValueError:
             # More parameters than examples, or a single class: the rows have no value.
-            found += [_row(labels, seed, name, "test", metric, None) for metric in names]
+            found += [(name, "test", metric, None) for metric in names]
             continue
         parts.append((name, "test", test.map(fitted)))
         moved += [(name, f"shift: {key}", each.map(fitted)) for key, each in shifted.items()]
     chosen: dict[str, MetricFunction] = {name: METRICS[name] for name in names}
     if test.groups is not None:
         chosen["group_ece"] = metrics.group_ece
+    # Whether some class had at least twice as many examples as another.
+    long_tailed = bool(counts) and max(counts) >= 2 * min(counts)
     for calibrator, split, predictions in parts:
-        pieces = {split: predictions, **_by_frequency(split, predictions, counts)}
+        pieces = {split: predictions}
+        if long_tailed:
+            pieces |= _by_frequency(split, predictions, counts)
         read = {
             key: intervals(chosen, of, resamples=resamples, seed=0) for key, of in pieces.items()
         }
-        if _long_tailed(counts):
+        if long_tailed:
             read[split] |= _by_class(predictions)
         for key, readings in read.items():
-            found += [_row(labels, seed, calibrator, key, *each) for each in readings.items()]
+            found += [(calibrator, key, *each) for each in readings.items()]
     for calibrator, split, predictions in moved:
-        for name in names:
-            reading = _alone(METRICS[name](predictions))
-            found.append(_row(labels, seed, calibrator, split, name, reading))
-    return found
+        found += [(calibrator, split, name, _alone(METRICS[name](predictions))) for name in names]
+    return [Row(**labels, seed=seed, **_reading(*each)) for each in found]
 
 
 def _alone(value: float) -> Interval:
@@ -104,17 +107,12 @@ def _alone(value: float) -> Interval:
     return Interval(float(value), math.nan, math.nan, math.nan)
 
 
-def _long_tailed(counts: Sequence[int]) -> bool:
-    """Whether some class had at least twice as many examples as another."""
-    return bool(counts) and max(counts) >= 2 * min(counts)
-
-
 def _by_frequency(
     split: str, predictions: Predictions, counts: Sequence[int]
 ) -> dict[str, Predictions]:
     """Examples of frequent, middling and rare classes, where training had all kinds."""
     groups = frequency_groups(counts)
-    if len(set(groups)) < 2 or not _long_tailed(counts):
+    if len(set(groups)) < 2:
         return {}
     of_example = np.array(groups)[predictions.labels.numpy()]
     named = ((name, of_example == name) for name in ("head", "medium", "tail"))
@@ -125,23 +123,15 @@ def _by_class(predictions: Predictions) -> dict[str, Interval]:
     """Calibration error of the probability of each class; NaN where it never occurs."""
     errors = metrics.per_class_ece(predictions)
     names = predictions.class_names or range(len(errors))
-    return {
-        f"classwise_ece: {name}": _alone(error) for name, error in zip(names, errors, strict=True)
-    }
+    named = zip(names, errors, strict=True)
+    return {f"classwise_ece: {name}": _alone(error) for name, error in named}
 
 
-def _row(
-    labels: dict[str, str],
-    seed: int,
-    calibrator: str,
-    split: str,
-    metric: str,
-    reading: Interval | None,
-) -> Row:
-    ends = (None,) * 3 if reading is None else (reading.value, reading.low, reading.high)
-    value, low, high = (None if e is None or not math.isfinite(e) else e for e in ends)
-    where = (labels["dataset"], labels["model"], labels["optimizer"], labels["method"])
-    return Row(*where, seed, calibrator, split, metric, value, low, high)
+def _reading(calibrator: str, split: str, metric: str, reading: Interval | None) -> dict[str, Any]:
+    """The fields of a row after its labels; a number that is not finite is None."""
+    numbers = {} if reading is None else {k: getattr(reading, k) for k in ("value", "low", "high")}
+    finite = {key: each if math.isfinite(each) else None for key, each in numbers.items()}
+    return {"calibrator": calibrator, "split": split, "metric": metric, "value": None, **finite}
 
 
 def write_rows(folder: Path, rows: Iterable[Row]) -> None:

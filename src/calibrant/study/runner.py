@@ -65,7 +65,7 @@ def run(
 
     Args:
         study: from `read`.
-        folder: of the study.
+        folder: of the study, on a local disk of this machine.
         workers: processes that train side by side; they share the cores.
         allow_code: factories of models that the study may run.
         retry: try runs that failed or diverged once more.

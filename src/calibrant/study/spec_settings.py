@@ -4,7 +4,8 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Literal, Union, get_args, get_origin
 
 from calibrant.curvature import Probe
@@ -53,7 +54,9 @@ def _fields_of(part: Part, key: str) -> Fields:
     if part == "optimizer":
         return {name: recipe_fields()[name] for name in OF_OPTIMIZER}
     if part == "model":
-        return {name: (_of_default(each), each) for name, each in settings_of(key).items()}
+        # The types by which `models.build` checks them.
+        settings = settings_of(key).items()
+        return {k: (list[int] if isinstance(v, tuple) else type(v), v) for k, v in settings}
     if part == "dataset":
         shared = {each.name: (file_type(each.type), each.default) for each in fields(Options)}
         # A word for the noise is the name of real labels, which only some readers have.
@@ -112,19 +115,11 @@ def file_type(annotation: Any) -> Any:
     if origin in (Union, types.UnionType):
         kept = [file_type(each) for each in inner]
         kept = [each for each in dict.fromkeys(kept) if each is not None]
-        joined = kept[0] if kept else None
-        for each in kept[1:]:
-            joined = joined | each
-        return joined
+        return reduce(or_, kept) if kept else None
     if origin in (tuple, list, Sequence):
         return list[file_type(inner[0])]  # type: ignore[misc]
     known = origin is Literal or annotation in (bool, int, float, str)
     return annotation if known else None
-
-
-def _of_default(default: Any) -> Any:
-    """The type of a model's setting, as `models.build` checks it."""
-    return list[int] if isinstance(default, tuple) else type(default)
 
 
 def _parameters(make: Callable[..., Any]) -> Fields:

@@ -62,7 +62,6 @@ EXPECTED = {
     "string_pattern_mismatch": "a string like {pattern}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
     "too_short": "at least {min_length} of them",
 }
 
@@ -156,9 +155,6 @@ def _members(part: Part) -> Any:
     return list[Annotated[reduce(or_, tables), Discriminator(tag)]]  # type: ignore[misc]
 
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-
-
 class Head(BaseModel):
     """What a study says beside the tables of its grid."""
 
@@ -166,7 +162,7 @@ class Head(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     about: str = ""
-    seeds: Annotated[list[Seed], AfterValidator(check_unique)] = [0]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(check_unique)] = [0]
     calibrators: Annotated[
         list[str], AfterValidator(partial(check_names, "calibrator", CALIBRATORS))
     ] = ["temperature", "focal_temperature"]
@@ -189,11 +185,21 @@ StudyTable: Any = create_model(  # type: ignore[call-overload]
 
 def validated(given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a study in their types and with defaults; one line says what is wrong."""
+    _check_integers(given, [])
     try:
         study = StudyTable.model_validate(dict(given))
     except ValidationError as error:
         raise ValueError(message(error, given)) from None
     return {name: getattr(study, name) for name in StudyTable.model_fields}
+
+
+def _check_integers(given: Any, steps: list[Any]) -> None:
+    """Refuse integers that TOML does not have, but Python reads."""
+    if isinstance(given, int) and given.bit_length() > 63:
+        raise ValueError(f"{_path(steps)}: expected at most 64 bits, got {shown(given)}")
+    inner = given.items() if isinstance(given, Mapping) else ()
+    for step, each in enumerate(given) if isinstance(given, list | tuple) else inner:
+        _check_integers(each, [*steps, step])
 
 
 def message(error: ValidationError, given: Mapping[str, Any]) -> str:
@@ -266,7 +272,7 @@ def _hint(given: Mapping[str, Any], steps: Sequence[Any]) -> str:
 def shown(value: Any) -> str:
     """A value in a message: one line, and not long."""
     # Python refuses to print integers of thousands of digits.
-    if isinstance(value, int) and value.bit_length() > 1000:
+    if isinstance(value, int) and value.bit_length() > 63:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, dict | list) and value:
         return f"a {'table' if isinstance(value, dict) else 'list'} of {len(value)}"

@@ -12,6 +12,8 @@ from calibrant.files.checks import human, one_line
 MAX_BYTES = 2**20
 # Tables in tables; nothing in a study lies deeper than three.
 MAX_DEPTH = 32
+# Python reads no integer of more digits.
+LONG_INTEGER = re.compile("[0-9_]{4301,}")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 # tomllib takes time by the square of the parts of a key, and others a call for each part. A part
 # begins only where none is under way, else a long word would take time by its square as well.
@@ -22,12 +24,7 @@ STEP = re.compile(rf"{INDEX}|{KEY}")
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file of at most 1 MB.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: one line with the path, what is wrong, and in which line.
-    """
+    """Read a TOML file of at most 1 MB; an error has the path, what is wrong, and in which line."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
@@ -59,6 +56,12 @@ def _parsed(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except RecursionError:
         raise ValueError("lists or tables are nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        number = LONG_INTEGER.search(text)
+        line = text.count("\n", 0, number.start() if number else 0) + 1
+        raise ValueError(f"the integer in line {line} has more than 64 bits") from None
     level: list[Any] = [found]
     for _ in range(MAX_DEPTH):
         held = [each for each in level if isinstance(each, dict | list)]

@@ -95,10 +95,7 @@ def run_claimed(
 def outcome_of(train: Callable[[], object], folder: Path) -> tuple[str, str]:
     """Train; returns the status and, if it did not succeed, why.
 
-    Raises:
-        LostError: another process has taken the run.
-        InterruptedTrainingError: a signal came.
-        DiskFullError: no room.
+    A run that nobody wants, a signal and a full disk are raised.
     """
     try:
         train()
@@ -142,8 +139,7 @@ def _left_alone(parent: int | None) -> bool:
 def main(job: str) -> int:
     """Work for the process that started this one, and tell it through stdout if the disk is full.
 
-    Args:
-        job: arguments of `work` and the number of threads, as JSON.
+    `job` are the arguments of `work` and the number of threads, as JSON.
     """
     given = json.loads(job)
     # What models print belongs in the log: stdout is read only after the end, and could fill up.

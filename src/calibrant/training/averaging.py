@@ -6,8 +6,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from calibrant.losses.settings import fraction
-
 
 class Average:
     r"""Exponential moving average of the weights; buffers are those of the newest model.
@@ -15,18 +13,13 @@ class Average:
     $$a \leftarrow decay \cdot a + (1 - decay) \cdot w$$
 
     It starts at the weights the model has when this is made, and weights that last about
-    1 / (1 - decay) steps. Statistics of batch norm are copies, not averages: they are averages
-    already.
-
-    Args:
-        model: whose weights are averaged.
-        decay: 0 is the newest weights, 1 the first.
+    1 / (1 - decay) steps: a decay of 0 is the newest weights. Statistics of batch norm are copies,
+    not averages: they are averages already.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        fraction("decay", decay)
         self.decay = decay
-        self._values = {name: value.clone() for name, value in _tensors(model).items()}
+        self._values = _copies(model)
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
@@ -38,41 +31,37 @@ class Average:
             else:
                 self._values[name].copy_(value)
 
-    @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
         """Overwrite the weights and buffers of a model with the average."""
-        for name, value in _tensors(model).items():
-            value.copy_(self._values[name])
+        _overwrite(_tensors(model), self._values)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """The model has the averaged weights inside, and its own, bit for bit, afterwards."""
-        own = {name: value.clone() for name, value in _tensors(model).items()}
+        own = _copies(model)
         self.copy_to(model)
         try:
             yield
         finally:
-            with torch.no_grad():
-                for name, value in _tensors(model).items():
-                    value.copy_(own[name])
+            _overwrite(_tensors(model), own)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of the averaged weights and the buffers, by the names they have in the model."""
         return {name: value.clone() for name, value in self._values.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load such a state."""
-        if wrong := sorted(state.keys() ^ self._values.keys()):
-            raise ValueError(
-                f"the average is of another model: {wrong[0]!r} is in only one of them"
-            )
-        for name, value in self._values.items():
-            if state[name].shape != value.shape:
-                raise ValueError(
-                    f"the average is of another model: {name!r} must have shape "
-                    f"{tuple(value.shape)}, got {tuple(state[name].shape)}"
-                )
-            value.copy_(state[name])
+        """Load such a state, of the same model."""
+        _overwrite(self._values, state)
+
+
+@torch.no_grad()
+def _overwrite(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        tensor.copy_(values[name])
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in _tensors(model).items()}
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

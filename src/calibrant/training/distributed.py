@@ -8,22 +8,38 @@ collector frees it, the group waits for a thread that waits for the collector's 
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from calibrant.training.rendezvous import Launched, arrive, under_torchrun
 from calibrant.training.runtime import Runtime, resolve_device
 
 # Numbers that are sent together: few messages, and little memory beside the gradients.
 BUCKET = 1 << 23
+# Seconds that a process waits for the others to arrive.
+LIMIT = 60.0
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
+# torch has no types for its stores.
+Store = Any
+
+
+@runtime_checkable
+class Launched(Protocol):
+    """A process that was started with others by one command, on one machine."""
+
+    rank: int
+    world_size: int
+
+    def meet(self, port: int) -> int:
+        """Tell the others the port of the first process; they ignore their own and return it."""
 
 
 class FirstProcessError(Exception):
@@ -38,7 +54,8 @@ class ManyProcesses(Runtime):
         # Default arguments of its functions own the group that exists when it is imported, as the
         # first optimizer does: imported before there is one, so that `close` ends ours.
         import_module("torch.distributed.nn.functional")
-        store, self.rank, self.world_size = arrive(launched)
+        store, self.rank, self.world_size = _store(launched)
+        _wait_for_all(store, self.rank, self.world_size)
         if self.device.type == "cuda":
             self.device = _own_cuda_device(self.rank, self.world_size)
             torch.cuda.set_device(self.device)
@@ -161,9 +178,41 @@ class _Gather(torch.autograd.Function):
 
 def start(device: str = "auto", launched: Launched | None = None) -> Runtime:
     """The runtime of this process: one of many under torchrun or if launched, else alone."""
-    if launched is not None or under_torchrun():
+    if launched is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return ManyProcesses(device, launched)
     return Runtime(device)
+
+
+def _store(launched: Launched | None) -> tuple[Store, int, int]:
+    """What the processes find each other by, with the rank of this one and their number."""
+    limit = timedelta(seconds=LIMIT)
+    if launched is None:
+        found: tuple[Store, int, int] = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined]
+        return found
+    rank, size = launched.rank, launched.world_size
+    # Any free port: it is known only once the first process has it, so nobody else can take it.
+    port = 0 if rank == 0 else launched.meet(0)
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        "127.0.0.1", port, size, is_master=rank == 0, timeout=limit, wait_for_workers=False
+    )
+    if rank == 0:
+        launched.meet(store.port)
+    return store, rank, size
+
+
+def _wait_for_all(store: Store, rank: int, world_size: int) -> None:
+    """Return when every process is here; later operations may take long, arriving may not."""
+    deadline = time.monotonic() + LIMIT
+    store.set(f"here/{rank}", "")
+    missing = [f"here/{each}" for each in range(world_size)]
+    # Asked again and again: a wait that runs out of time would print lines of its own.
+    while missing := [each for each in missing if not store.check([each])]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{len(missing)} of {world_size} processes did not arrive within {LIMIT:.0f} s; "
+                "run the same command again"
+            )
+        time.sleep(0.01)
 
 
 def _own_cuda_device(rank: int, world_size: int) -> torch.device:

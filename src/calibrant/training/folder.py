@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -128,16 +128,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def drift(
-    folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], allowed: Sequence[str]
-) -> dict[str, Any]:
-    """What differs from the run in this folder, if all of it is allowed; an error if not."""
-    found = differences(before, now)
-    if refused := {name: pair for name, pair in found.items() if name not in allowed}:
-        raise DriftError(folder, refused)
-    return found
-
-
 def _short(value: Any) -> str:
     text = str(value)
     return f"{text[:8]}..." if len(text) == 64 and text.isalnum() else text
@@ -181,9 +171,8 @@ def read_json(path: Path, *, summed: bool = False) -> dict[str, Any] | None:
     expected = found.pop(SUM, None)
     # We write it last: a digest in that place under another name is a damaged one.
     last = next(reversed(found.values()), None)
-    if expected is None and isinstance(last, str) and HEX.fullmatch(last):
-        raise damaged(path)
-    if (summed or expected is not None) and expected != _sum_of(found):
+    renamed = expected is None and isinstance(last, str) and HEX.fullmatch(last)
+    if renamed or ((summed or expected is not None) and expected != _sum_of(found)):
         raise damaged(path)
     return found
 
@@ -193,16 +182,8 @@ def damaged(path: Path | str) -> ValueError:
     return ValueError(f"{path} is damaged: remove it and re-run the same command")
 
 
-def write_history(
-    folder: Path, history: Sequence[Mapping[str, Any]], *, name: str = HISTORY
-) -> None:
-    """One line of JSON for each epoch, or for each reading of a probe."""
-    lines = [json.dumps(each) for each in history]
-    write(folder / name, ("\n".join(lines) + "\n").encode())
-
-
 def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
-    """Read what `write_history` wrote; nothing if there is no such file."""
+    """Metrics of each epoch, or readings of a probe; nothing if there is no such file."""
     return read_lines(folder / name)
 
 
@@ -223,14 +204,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def sums(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def sums(folder: Path, names: Collection[str]) -> dict[str, str]:
     """SHA-256 of files; empty for one that is not there."""
-    return {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-        if (folder / name).is_file()
-        else ""
-        for name in names
-    }
+    there = [name for name in names if (folder / name).is_file()]
+    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in there}
+    return dict.fromkeys(names, "") | found
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -238,11 +216,8 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     record = read_json(folder / RESULT, summed=True)
     if record is None:
         return None
-    files, changed = record.get("files"), []
-    if isinstance(files, dict):
-        now = sums(folder, list(files))
-        changed = [name for name in files if files[name] != now[name]]
-    if changed:
+    files = record.get("files")
+    if isinstance(files, dict) and (changed := list(differences(files, sums(folder, files)))):
         raise ValueError(
             f"{folder / changed[0]} has changed or gone since the run ended: remove {RESULT} to "
             "resume from the last checkpoint"

@@ -2,10 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,29 +21,29 @@ class InterruptedTrainingError(Exception):
         self.number = number
 
 
-class Interrupts:
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals inside; Python lets only the main thread do so."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, handler) for each in SIGNALS if main}
+    try:
+        yield
+    finally:
+        for each, own in before.items():
+            signal.signal(each, own)
+
+
+class Interrupts(ExitStack):
     """Remember a signal instead of obeying at once; a second one is obeyed, and others are not."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.number: int | None = None
         self._patient = False
-        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
-        # Python lets only the main thread have handlers.
-        if threading.current_thread() is threading.main_thread():
-            for each in SIGNALS:
-                self._before[each] = signal.signal(each, self._remember)
+        self.enter_context(_handled(self._remember))
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
 
     @contextmanager
     def held_off(self) -> Iterator[None]:
@@ -75,12 +74,5 @@ def raising(saved: str) -> Iterator[None]:
     def obey(number: int, frame: FrameType | None) -> None:
         raise InterruptedTrainingError(number, saved)
 
-    if threading.current_thread() is not threading.main_thread():
+    with _handled(obey):
         yield
-        return
-    before = {each: signal.signal(each, obey) for each in SIGNALS}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

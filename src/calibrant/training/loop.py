@@ -18,17 +18,10 @@ from calibrant.training import optimizers
 from calibrant.training.averaging import Average
 from calibrant.training.observer import Observer
 from calibrant.training.predict import placed_batch, predict
-from calibrant.training.progress import (
-    WATCHED,
-    DivergedError,
-    Progress,
-    confidence_stats,
-    measure_all,
-)
+from calibrant.training.progress import DivergedError, Progress, validation_metrics
 from calibrant.training.randomness import epoch_order, random_state, restore
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
-from calibrant.training.sam import Sharpness
 from calibrant.training.schedules import rate
 
 # Examples of full-batch descent that are worked on together.
@@ -38,14 +31,8 @@ PART = 1024
 class Loop:
     """A training that can be interrupted after any step and resumed from its state.
 
-    Args:
-        model: trained in place.
-        method: what makes a loss of a batch.
-        splits: with a `meta` split if the method needs one.
-        recipe: how it is trained.
-        seed: of the order of the examples and of augmentation.
-        runtime: the processes that train together.
-        observer: told of steps, parts and epochs.
+    The arguments are those of `train`; the splits have a `meta` split if the method needs one. An
+    observer is told of steps, parts and epochs.
     """
 
     def __init__(
@@ -61,8 +48,8 @@ class Loop:
     ) -> None:
         self.splits, self.recipe, self.seed = splits, recipe, seed
         self.runtime, self.observer = runtime, observer or Observer()
-        self.batch = len(splits.train) if recipe.optimizer == "gd" else recipe.batch
-        self.batch = min(self.batch, len(splits.train))
+        whole = len(splits.train)
+        self.batch = whole if recipe.optimizer == "gd" else min(recipe.batch, whole)
         if self.batch % runtime.world_size:
             raise ValueError(
                 f"a batch of {self.batch} cannot be shared by {runtime.world_size} processes; "
@@ -84,10 +71,15 @@ class Loop:
         self.method = method
         method.prepare(splits, runtime)
         method.to(runtime.device)
-        own = {name: getattr(recipe, name) for name in ("lr", "momentum", "nesterov")}
-        own["weight_decay"] = recipe.weight_decay
-        self.optimizer = optimizers.build(recipe.optimizer, self.model, **own)
-        self.sharpness = Sharpness(recipe.sam) if recipe.sam else None
+        self.optimizer = optimizers.build(
+            recipe.optimizer,
+            self.model,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+        )
+        self.sharpness = optimizers.Sharpness(recipe.sam) if recipe.sam else None
         self.average = Average(self.model, recipe.average) if recipe.average else None
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         if runtime.world_size > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
@@ -123,7 +115,9 @@ class Loop:
         """Train to the end, from the current state; then load the best weights if any were kept."""
         while not self.finished:
             self.take_steps()
-            self._end_epoch()
+            metrics = self._epoch_metrics()
+            self.progress.end_epoch(metrics)
+            self.observer.after_epoch(self, metrics)
         self.observer.before_step(self)
         best = self.progress.best
         if best is not None:
@@ -144,12 +138,6 @@ class Loop:
             progress.loss += self.take_step(whole[self.runtime.rank :: self.runtime.world_size])
             progress.at += 1
             self.observer.after_step(self)
-
-    def _end_epoch(self) -> None:
-        progress, metrics = self.progress, self._epoch_metrics()
-        progress.history.append(metrics)
-        progress.epoch, progress.at, progress.loss = progress.epoch + 1, 0, 0.0
-        self.observer.after_epoch(self, metrics)
 
     def take_step(self, index: Tensor) -> float:
         """Move the weights once, by the examples at these positions; returns the loss."""
@@ -281,16 +269,13 @@ class Loop:
             raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The averaged weights are in the model, if there is an average."""
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _epoch_metrics(self) -> dict[str, Any]:
         """Metrics of an epoch; updates the state of the method, and keeps the best weights."""
         progress, recipe = self.progress, self.recipe
         val = self.predict("val")
-        names = [*WATCHED, *([recipe.stop_on] if recipe.stop_on not in (*WATCHED, "") else [])]
-        seen = {**measure_all(val, names), **confidence_stats(val)}
-        found = {f"val_{name}": value for name, value in seen.items()}
+        found = validation_metrics(val, recipe.stop_on)
         learnt = self.method.after_epoch(val)
         if recipe.stop_on:
             self._keep_best(found[f"val_{recipe.stop_on}"])
@@ -334,7 +319,10 @@ class Loop:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:
-            self.average.load_state_dict(state["average"])
+            # Where drift was allowed, the run may have had none so far.
+            self.average = Average(self.model, self.recipe.average)
+            if state["average"] is not None:
+                self.average.load_state_dict(state["average"])
         self.method.load_state_dict(state["method"])
         rank = self.runtime.rank
         self.progress = Progress(**{**state["progress"], "loss": state["losses"][rank]})

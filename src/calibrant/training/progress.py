@@ -37,15 +37,20 @@ def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, flo
         return {name: METRICS[name](predictions) for name in names}
 
 
-def confidence_stats(predictions: Predictions) -> dict[str, float]:
-    """Mean confidence, and mean entropy in nats: how sure and how undecided the network is."""
+def validation_metrics(val: Predictions, stop_on: str) -> dict[str, float]:
+    """What is measured after every epoch, with the metric that decides when to stop.
+
+    The mean entropy is in nats.
+    """
 
     def of_part(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
         probs = scores / totals[:, None]
         return float(special.entr(probs.astype(np.float64)).sum())
 
-    entropy = sum(predictions.map_scaled(of_part)) / len(predictions)
-    return {"confidence": float(predictions.confidence.mean()), "entropy": entropy}
+    found = measure_all(val, [*WATCHED, *([stop_on] if stop_on not in (*WATCHED, "") else [])])
+    found["confidence"] = float(val.confidence.mean())
+    found["entropy"] = sum(val.map_scaled(of_part)) / len(val)
+    return {f"val_{name}": value for name, value in found.items()}
 
 
 @dataclass
@@ -59,3 +64,8 @@ class Progress:
     best: dict[str, Any] | None = None
     stopped: bool = False
     probed: list[dict[str, float]] = field(default_factory=list)
+
+    def end_epoch(self, metrics: dict[str, Any]) -> None:
+        """Begin the next epoch."""
+        self.history.append(metrics)
+        self.epoch, self.at, self.loss = self.epoch + 1, 0, 0.0

@@ -1,10 +1,12 @@
 """How a network is trained: everything that is not data, model or method."""
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from calibrant.data import Augmentation
+from calibrant.files.checks import one_line
 from calibrant.losses.settings import at_least, fraction, one_of
 from calibrant.metrics import METRICS
 from calibrant.setting_errors import SettingError, did_you_mean
@@ -13,6 +15,8 @@ from calibrant.training.schedules import SCHEDULES
 
 RATES = {"sgd": 0.1, "gd": 0.1, "adamw": 3e-3, "muon": 3e-3}
 PRECISIONS = ("float32", "bfloat16", "float64")
+# Largest integer: no training has as many epochs, or examples in a step.
+MOST = 10**9
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,13 @@ WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a st
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:
-    """Refuse a value of another type."""
+    """Refuse a value of another type, and an integer that no training can have."""
     allowed = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise SettingError(name, f"must be {WORDS.get(kind, 'a list of numbers')}, got {value!r}")
+        must = WORDS.get(kind, "a list of numbers")
+        raise SettingError(name, f"must be {must}, got {one_line(repr(value), 80)}")
+    most = MOST if kind is int else sys.float_info.max
+    if isinstance(value, int) and abs(value) > most:
+        # Python prints no integers of thousands of digits.
+        came = value if value.bit_length() < 100 else f"an integer of {value.bit_length()} bits"
+        raise SettingError(name, f"must be at most {most:.10g}, got {came}")

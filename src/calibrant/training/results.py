@@ -1,5 +1,6 @@
 """The result of a training, in memory and in its folder."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from calibrant.training.folder import (
     WEIGHTS,
     read_history,
     sums,
-    write_history,
     write_json,
 )
 from calibrant.training.loop import Loop
@@ -87,7 +87,9 @@ def write_histories(folder: Path, loop: Loop) -> None:
     """Write the metrics of the epochs and the readings of the probe so far."""
     for name, history in ((HISTORY, loop.progress.history), (PROBED, loop.progress.probed)):
         if history:
-            write_history(folder, history, name=name)
+            checkpoint.write(
+                folder / name, "".join(f"{json.dumps(each)}\n" for each in history).encode()
+            )
 
 
 def write_finished(

@@ -18,9 +18,9 @@ from calibrant.training.folder import (
     CONFIG,
     DIVERGED,
     RESULT,
+    DriftError,
     Identity,
     differences,
-    drift,
     identity_of,
     owned,
     read_json,
@@ -155,7 +155,9 @@ class _Run(Observer):
         # What a checkpoint was made with is in it; before the first there is only the file.
         before = read_json(folder / CONFIG) if state is None else state["identity"]
         if before is not None:
-            self.drift = drift(folder, before, self.identity, self.allow_drift)
+            self.drift = differences(before, self.identity)
+            if refused := {k: v for k, v in self.drift.items() if k not in self.allow_drift}:
+                raise DriftError(folder, refused)
         diverged = read_json(folder / DIVERGED)
         if diverged is not None and diverged["identity"] == self.identity:
             raise DivergedError(diverged, before=True)
@@ -221,19 +223,14 @@ class _Run(Observer):
 
     def _save(self, folder: Path, loop: Loop) -> None:
         own = loop.state_dict()
-        state = {
-            "loop": own,
-            "identity": self.identity,
-            "drift": self.drift,
-            "damaged": self.damaged,
-        }
+        state = {"loop": own, "drift": self.drift, "damaged": self.damaged}
         if not self.checked:
             checkpoint.check_plain(own["method"], "the state of a method")
             self.checked = True
 
         def put() -> None:
             write_histories(folder, loop)
-            checkpoint.save(folder, loop.step, state)
+            checkpoint.save(folder, loop.step, {**state, "identity": self.identity})
 
         loop.runtime.first(put)
 

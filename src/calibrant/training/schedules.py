@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrant.losses.settings import fraction, one_of
-
 # Of the steps that one_cycle rises, if no warm-up is given; how far below its peak it starts, and
 # how far below its start it ends.
 RISE, START, END = 0.3, 25.0, 1e4
@@ -16,18 +14,18 @@ def constant(step: int, steps: int, **others: Any) -> float:
     return 1.0
 
 
-def linear(step: int, steps: int, *, floor: float, **others: Any) -> float:
-    """Straight from 1 down to `floor`, which would be reached after the last step."""
-    return floor + (1 - floor) * (1 - step / steps)
+def linear(step: int, steps: int, **others: Any) -> float:
+    """Straight from 1 down to 0, which would be reached after the last step."""
+    return 1 - step / steps
 
 
-def cosine(step: int, steps: int, *, floor: float, **others: Any) -> float:
-    r"""Half a cosine from 1 down to `floor`: $(1 + \cos(\pi\, step / steps)) / 2$.
+def cosine(step: int, steps: int, **others: Any) -> float:
+    r"""Half a cosine from 1 down to 0: $(1 + \cos(\pi\, step / steps)) / 2$.
 
     References:
         Loshchilov and Hutter, SGDR, ICLR 2017, arXiv:1608.03983.
     """
-    return floor + (1 - floor) * (1 + math.cos(math.pi * step / steps)) / 2
+    return (1 + math.cos(math.pi * step / steps)) / 2
 
 
 def multi_step(
@@ -76,21 +74,13 @@ def rate(
     warmup: int = 0,
     milestones: Sequence[float] = (0.5, 0.75),
     decay: float = 0.1,
-    floor: float = 0.0,
 ) -> float:
     """The factor of the learning rate at a step, from 0 to `steps - 1`.
 
     With a warm-up the factor first rises in equal parts, (step + 1) / (warmup + 1), and the
     schedule runs over the steps that are left; `one_cycle` has its own rise, of that many steps.
-
-    Args:
-        schedule: a key of `SCHEDULES`.
-        step: how many steps were taken before.
-        steps: of the whole training.
-        warmup: steps of the rise.
-        milestones: of `multi_step`, as fractions of the steps after the warm-up.
-        decay: of `multi_step`.
-        floor: lowest factor of `cosine` and `linear`.
+    The settings are those of a `Recipe`, which has checked them; milestones are fractions of the
+    steps after the warm-up.
 
     Examples:
         >>> [round(rate("cosine", step, steps=4), 2) for step in range(4)]
@@ -98,22 +88,9 @@ def rate(
         >>> [rate("constant", step, steps=5, warmup=3) for step in range(5)]
         [0.25, 0.5, 0.75, 1.0, 1.0]
     """
-    one_of("schedule", schedule, SCHEDULES)
-    # Plain comparisons: this runs at every step, and checks of tensors take longer than the rest.
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    if not 0 <= step <= steps:
-        raise ValueError(f"step must lie in [0, {steps}], got {step}")
-    if not 0 <= warmup <= steps:
-        raise ValueError(f"warmup must lie in [0, {steps}], got {warmup}")
-    for milestone in milestones:
-        fraction("milestones", milestone)
-    if not 0 <= decay < math.inf:
-        raise ValueError(f"decay must be at least 0, got {decay}")
-    fraction("floor", floor)
     if schedule == "one_cycle":
         return one_cycle(step, steps, warmup=warmup)
     if step < warmup:
         return (step + 1) / (warmup + 1)
     left = max(steps - warmup, 1)
-    return SCHEDULES[schedule](step - warmup, left, milestones=milestones, decay=decay, floor=floor)
+    return SCHEDULES[schedule](step - warmup, left, milestones=milestones, decay=decay)

@@ -4,57 +4,46 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.charts.axes import Axes
-from calibrant.report.charts.paths import curve
-from calibrant.report.charts.scales import Scale, fit_scale
+from calibrant.report.charts.axes import Axes, Numbers, Scale, curve, fit_scale
 from calibrant.report.charts.svg import chart, element, line, mark, number_text, text
 from calibrant.report.formatting import shorten
 
-ROW = 24.0
+ROW, WIDTH = 24.0, 360.0
 
 
 @dataclass(frozen=True)
 class Dot:
     """One number with the ends of its interval, NaN where there is none."""
 
-    value: float
+    value: float = math.nan
     low: float = math.nan
     high: float = math.nan
 
 
 def dot_rows(
-    rows: Sequence[tuple[str, Sequence[Dot]]],
-    *,
-    parts: Sequence[str],
-    x_name: str,
-    title: str,
-    about: str = "",
-    zero: bool = True,
-    width: float = 360,
+    rows: Sequence[tuple[str, Sequence[Dot]]], *, parts: Sequence[str], x_name: str, title: str
 ) -> str:
     """A row of dots with their intervals for each name: one colour for each of the parts."""
     names = [shorten(name, 26) for name, _ in rows]
-    left = 14 + 7.2 * max((len(name) for name in names), default=0)
+    left, right = 14 + 7.2 * max(map(len, names), default=0), WIDTH - 14
     top, bottom = 8.0, 8.0 + ROW * len(rows)
     ends = [v for _, dots in rows for dot in dots for v in (dot.value, dot.low, dot.high)]
-    x = fit_scale(ends, left, width - 14, zero=zero, plain=True)
-    y = Scale(0, 1, bottom, top)
-    drawn = [Axes(x, y).draw(x_name=x_name, y_ticks=(), y_texts=False)]
+    x = fit_scale(ends, left, right, zero=True, plain=True)
+    drawn = [Axes(x, Scale(0, 1, bottom, top)).draw(x_name=x_name, y_ticks=())]
     for at, ((name, dots), short) in enumerate(zip(rows, names, strict=True)):
         middle = top + (at + 0.5) * ROW
         drawn.append(text(left - 8, middle + 4, short, role="name", anchor="end"))
-        drawn.append(line(left, middle, width - 14, middle, role="grid"))
+        drawn.append(line(left, middle, right, middle, role="grid"))
         for place, dot in enumerate(dots):
             # Beside one another, so that equal numbers do not hide each other.
             y_dot = middle + 5 * (place - (len(dots) - 1) / 2)
-            drawn.append(_dot(x, y_dot, dot, place, f"{name}, {parts[place]}"))
-    return chart(*drawn, width=width, height=bottom + 38, title=title, about=about)
+            drawn.append(_dot(x, y_dot, dot, f"s{place % 8 + 1}", f"{name}, {parts[place]}"))
+    return chart(*drawn, width=WIDTH, height=bottom + 38, title=title)
 
 
-def _dot(x: Scale, y: float, dot: Dot, place: int, name: str) -> str:
+def _dot(x: Scale, y: float, dot: Dot, look: str, name: str) -> str:
     if not math.isfinite(dot.value):
         return ""
-    look = f"s{place % 8 + 1}"
     tip, shapes = f"{name}: {number_text(dot.value)}", []
     if dot.low < dot.high:
         tip += f" ({number_text(dot.low)} to {number_text(dot.high)})"
@@ -64,41 +53,35 @@ def _dot(x: Scale, y: float, dot: Dot, place: int, name: str) -> str:
 
 
 def scatter(
-    x: Sequence[float],
-    y: Sequence[float],
+    x: Numbers,
+    y: Numbers,
     tips: Sequence[str],
     *,
     x_name: str,
     y_name: str,
     title: str,
     about: str = "",
-    shades: Sequence[float] | None = None,
-    joined: bool = False,
+    shades: Numbers | None = None,
     zero: bool = False,
-    plain_y: bool = False,
-    width: float = 360,
+    width: float = WIDTH,
     height: float = 240,
 ) -> str:
     """Pairs of numbers as points, each with a tip.
 
-    `shades` from 0 to 1 say how strong each point is; `joined` draws a line through them.
+    With `shades` from 0 to 1, which say how strong each point is, a line joins them. With `zero`
+    the y axis starts there and is never logarithmic.
     """
     pairs = [at for at in range(len(x)) if math.isfinite(x[at]) and math.isfinite(y[at])]
     axes = Axes(
         fit_scale([x[at] for at in pairs], 46, width - 12),
-        fit_scale([y[at] for at in pairs], height - 38, 24, zero=zero, plain=plain_y),
+        fit_scale([y[at] for at in pairs], height - 38, 24, zero=zero, plain=zero),
     )
     parts = [axes.draw(x_name=x_name, y_name=y_name)]
-    if joined:
+    if shades is not None:
         parts.append(curve(axes, x, y, role="line all", most=10 * len(x)))
     for at in pairs:
-        dot = element(
-            "circle",
-            cx=axes.x(x[at]),
-            cy=axes.y(y[at]),
-            r=4,
-            class_="dot s1",
-            fill_opacity=None if shades is None else f"{0.2 + 0.8 * shades[at]:.2f}",
-        )
+        shade = None if shades is None else f"{0.2 + 0.8 * shades[at]:.2f}"
+        place = {"cx": axes.x(x[at]), "cy": axes.y(y[at]), "r": 4}
+        dot = element("circle", **place, class_="dot s1", fill_opacity=shade)
         parts.append(mark(dot, tip=tips[at]))
     return chart(*parts, width=width, height=height, title=title, about=about)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from calibrant.report.charts.axes import Axes
 from calibrant.report.charts.svg import chart, element, mark, number_text, text
@@ -24,7 +23,6 @@ def table_map(
     notes: Sequence[str] = (),
     highest: float,
     title: str,
-    about: str = "",
 ) -> str:
     """A number in each field, shaded from 0 to `highest`; NaN leaves a field empty.
 
@@ -32,11 +30,12 @@ def table_map(
     the same `highest`.
     """
     names = [shorten(name, NAME) for name in rows]
-    left = 14 + WIDE * max((len(name) for name in names), default=0)
+    left = 14 + WIDE * max(map(len, names), default=0)
     # Names that are wider than their column are turned.
     heads = [shorten(name, 14) for name in columns]
-    turned = max((len(name) for name in heads), default=0) > 6
-    top = 22 + (4.6 * max(len(name) for name in heads) if turned else 0)
+    longest = max(map(len, heads), default=0)
+    turned = longest > 6
+    top = 22 + (4.6 * longest if turned else 0)
     parts = []
     if heads and all(name.isdigit() for name in heads):
         parts.append(text(left - 8, top - 7, "class", role="tick", anchor="end", size=11))
@@ -58,29 +57,23 @@ def table_map(
         parts.append(text(x, bottom + 15, note, role="tick", anchor="middle", size=11))
     width = left + CELL * len(columns) + (34 if turned else 4)
     height = bottom + (22 if notes else 4)
-    return chart(*parts, width=width, height=height, title=title, about=about)
+    return chart(*parts, width=width, height=height, title=title)
 
 
 def _field(x: float, y: float, value: float, highest: float, *, tip: str) -> str:
     if not math.isfinite(value):
         words = text(x + CELL / 2, y + 16, "-", role="note", anchor="middle", size=11)
         return mark(words, tip=f"{tip}: no value", titled=False)
-    shade = shade_of(value, 0, highest)
     written = text(x + CELL / 2, y + 16, f"{value:.3f}", role="value", anchor="middle", size=11)
-    shape = _shaded(x + 1, y + 1, CELL - 2, HIGH - 2, shade)
+    place = {"x": x + 1, "y": y + 1, "width": CELL - 2, "height": HIGH - 2}
+    shape = element("rect", **place, class_="heat", fill_opacity=f"{_shade(value, 0, highest):g}")
     return mark(shape, written, tip=f"{tip}: {number_text(value)}", titled=False)
 
 
-def shade_of(value: float, low: float, high: float) -> float:
+def _shade(value: float, low: float, high: float) -> float:
     """How strong the shade of a number is, in steps of a hundredth."""
     part = (value - low) / (high - low) if high > low else 0.0
     return round(STRONGEST * min(max(part, 0.0), 1.0), 2)
-
-
-def _shaded(x: float, y: float, width: float, height: float, shade: float) -> str:
-    return element(
-        "rect", x=x, y=y, width=width, height=height, class_="heat", fill_opacity=f"{shade:g}"
-    )
 
 
 def surface(
@@ -97,14 +90,11 @@ def surface(
 
     `x` and `y` are the places of columns and rows; `tip` says what row i and column j hold.
     """
-    xs = [axes.x(each) for each in x]
-    ys = [axes.y(each) for each in y]
-    across = _cuts(xs, axes.x.start, axes.x.end)
-    along = _cuts(ys, axes.y.start, axes.y.end)
+    across, along = axes.x.cuts(x), axes.y.cuts(y)
     parts = []
     for i, line in enumerate(values):
         for j, value in enumerate(line):
-            shade = shade_of(value, low, high)
+            shade = 100 * _shade(value, low, high)
             parts.append(
                 element(
                     "rect",
@@ -113,15 +103,9 @@ def surface(
                     width=across[j + 1] - across[j],
                     height=along[i] - along[i + 1],
                     # Opaque: where neighbours overlap on paper, shades would add up to stripes.
-                    fill=f"color-mix(in srgb,var(--heat) {100 * shade:g}%,var(--paper))",
+                    fill=f"color-mix(in srgb,var(--heat) {shade:g}%,var(--paper))",
                     data_tip=tip(i, j),
                 )
             )
     # Smoothed edges would leave seams between neighbours.
     return element("g", *parts, shape_rendering="crispEdges")
-
-
-def _cuts(places: Sequence[float], start: float, end: float) -> list[float]:
-    """Half-way between neighbours, and the ends of the axis."""
-    between = [(a + b) / 2 for a, b in pairwise(places)]
-    return [start, *between, end]

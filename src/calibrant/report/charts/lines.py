@@ -1,12 +1,10 @@
 """Curves over a common axis, such as ECE along training."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.charts.axes import Axes
-from calibrant.report.charts.paths import Numbers, band, curve
-from calibrant.report.charts.scales import Scale, fit_scale
+from calibrant.report.charts.axes import Axes, Numbers, Scale, band, curve, fit_scale
 from calibrant.report.charts.svg import chart, element, hue, line, number_text
 
 # Width of the columns that have a tip of their own: as narrow as one can point at.
@@ -24,34 +22,45 @@ class Series:
     high: Numbers | None = None
     role: str = ""
 
+    def point_text(self, at: int) -> str:
+        """One point with its interval, in words."""
+        words = f"{self.name}: {number_text(self.y[at])}".removeprefix(": ")
+        if self.low is None or self.high is None or self.low[at] == self.high[at]:
+            return words
+        return f"{words} ({number_text(self.low[at])} to {number_text(self.high[at])})"
+
 
 def line_chart(
     series: Sequence[Series],
-    *,
     title: str,
-    about: str = "",
     x_name: str,
+    *,
+    about: str = "",
     y_name: str = "",
     zero: bool = False,
     plain: bool = False,
     whole: bool = True,
-    x_ends: tuple[float, float] | None = None,
+    x_ends: Numbers = (),
+    y_ends: Numbers = (),
     guides: Numbers = (),
-    y_scale: Scale | None = None,
     width: float = 360,
     height: float = 240,
 ) -> str:
     """Curves with their bands over a common axis.
 
-    The y axis starts at 0 if `zero`, is never logarithmic if `plain`, and can be given as
-    `y_scale`; `guides` are dashed horizontal lines. x has integer ticks if `whole`.
+    The y axis starts at 0 if `zero`, is never logarithmic if `plain`, and includes `y_ends`;
+    `guides` are dashed horizontal lines. x has integer ticks if `whole`.
     """
     left, right = 46.0, width - 12
     top, bottom = (24.0 if y_name else 10.0), height - (38 if x_name else 22)
-    across = x_ends or [value for each in series for value in each.x]
+    across = [v for v in x_ends or (v for each in series for v in each.x) if math.isfinite(v)]
+    low, high = min(across, default=0.0), max(across, default=1.0)
+    room = 1.0 if low == high else 0.0
     ends = [v for each in series for part in (each.y, each.low, each.high) for v in part or ()]
-    y = y_scale or fit_scale([*ends, *guides], 0, 1, zero=zero, plain=plain)
-    axes = Axes(_across(across, left, right), Scale(y.low, y.high, bottom, top, log=y.log))
+    axes = Axes(
+        Scale(low - room, high + room, left, right),
+        fit_scale([*ends, *y_ends, *guides], bottom, top, zero=zero, plain=plain),
+    )
     parts = [axes.draw(x_name=x_name, y_name=y_name, whole=whole)]
     parts += [line(left, axes.y(each), right, axes.y(each), role="guide") for each in guides]
     bands, curves = [], []
@@ -63,56 +72,36 @@ def line_chart(
             bands.append(element("g", shade, **tag) if shade else "")
         drawn = curve(axes, each.x, each.y, role=f"line {look}")
         curves.append(element("g", drawn, **tag) if drawn else "")
-    hits = columns(axes, series, lambda x: f"{x_name} {number_text(x)}")
+    hits = _columns(axes, series, x_name)
     return chart(
         *parts, *bands, *curves, hits, width=width, height=height, title=title, about=about
     )
 
 
-def columns(axes: Axes, series: Sequence[Series], head: Callable[[float], str]) -> str:
+def _columns(axes: Axes, series: Sequence[Series], x_name: str) -> str:
     """Invisible columns that say what all curves are at a place."""
     by_place: dict[float, list[str]] = {}
     for each in series:
-        for i, x in enumerate(each.x):
-            if math.isfinite(x) and math.isfinite(each.y[i]):
-                by_place.setdefault(x, []).append(_point_text(each, i))
+        for at, x in enumerate(each.x):
+            if math.isfinite(x) and math.isfinite(each.y[at]):
+                by_place.setdefault(x, []).append(each.point_text(at))
     places = sorted(by_place)
     most = max(2, int((axes.x.end - axes.x.start) / COLUMN))
     step = max(1, math.ceil(len(places) / most))
     # The last place is what most readers want to know.
     places = places[::-1][::step][::-1]
-    found = []
-    for at, x in enumerate(places):
-        start = axes.x.start if at == 0 else (axes.x(places[at - 1]) + axes.x(x)) / 2
-        end = axes.x.end if at == len(places) - 1 else (axes.x(x) + axes.x(places[at + 1])) / 2
-        found.append(
-            element(
-                "rect",
-                x=start,
-                y=axes.y.end,
-                width=end - start,
-                height=axes.y.start - axes.y.end,
-                class_="hit",
-                data_tip="\n".join([head(x), *by_place[x]]),
-            )
+    cuts = axes.x.cuts(places)
+    high = axes.y.start - axes.y.end
+    found = [
+        element(
+            "rect",
+            x=cuts[at],
+            y=axes.y.end,
+            width=cuts[at + 1] - cuts[at],
+            height=high,
+            class_="hit",
+            data_tip="\n".join([f"{x_name} {number_text(x)}", *by_place[x]]),
         )
+        for at, x in enumerate(places)
+    ]
     return element("g", *found, fill="none", pointer_events="all") if found else ""
-
-
-def _point_text(series: Series, at: int) -> str:
-    words = (
-        f"{series.name}: {number_text(series.y[at])}" if series.name else number_text(series.y[at])
-    )
-    if series.low is None or series.high is None or series.low[at] == series.high[at]:
-        return words
-    return f"{words} ({number_text(series.low[at])} to {number_text(series.high[at])})"
-
-
-def _across(values: Numbers, start: float, end: float) -> Scale:
-    """A scale from the first to the last place, without room about them."""
-    found = [float(value) for value in values if math.isfinite(value)]
-    if not found:
-        return Scale(0.0, 1.0, start, end)
-    low, high = min(found), max(found)
-    room = 1.0 if low == high else 0.0
-    return Scale(low - room, high + room, start, end)

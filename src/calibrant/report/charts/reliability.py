@@ -1,15 +1,13 @@
-"""Reliability diagrams: several over one another, and one with its gaps and its histogram."""
+"""Reliability diagrams: several over one another, or each with its gaps; confidence histograms."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from calibrant.metrics import BinSums
-from calibrant.report.charts.axes import Axes
-from calibrant.report.charts.paths import band, curve
-from calibrant.report.charts.scales import Scale
+from calibrant.report.charts.axes import Axes, Scale, band, curve
 from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
-from calibrant.report.reliability_points import Points, points_of
+from calibrant.report.reliability_points import FEW, Points, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)
@@ -17,6 +15,17 @@ HALVES = (0.0, 0.5, 1.0)
 BANDS = 5
 # Size of one diagram of a pair, and of the histogram below it.
 SIDE, LOW = 145.0, 36.0
+# Bins of a histogram.
+FINE = 20
+# What the shapes of a pair and of a histogram mean.
+PAIR_KEY = {
+    "bar": "accuracy",
+    "over": "over-confident",
+    "under": "under-confident",
+    "whisker": "95 % interval",
+    "bar faint": f"under {FEW} examples",
+}
+HISTOGRAM_KEY = {"right": "correct", "wrong": "wrong"}
 
 
 def overlay(
@@ -35,17 +44,20 @@ def overlay(
         axes.draw(x_name="confidence", y_name="accuracy", x_ticks=FIFTHS, y_ticks=FIFTHS),
         line(left, bottom, right, top, role="guide"),
     ]
-    points = {name: points_of(sums) for name, sums in diagrams.items() if sums.count.any()}
-    series = list(diagrams)
-    for name, own in points.items():
-        at = series.index(name)
+    # Those without examples keep their colour.
+    points = [
+        (at, name, points_of(sums))
+        for at, (name, sums) in enumerate(diagrams.items())
+        if sums.count.any()
+    ]
+    for at, name, own in points:
         shade = _band(axes, own, role=f"band {hue(at)}")
-        seen = len(points) <= BANDS or name == chosen
-        spare = None if seen else "spare"
+        spare = None if len(points) <= BANDS or name == chosen else "spare"
         parts.append(element("g", shade, data_series=str(at), class_=spare) if shade else "")
-    for name, own in points.items():
-        at = series.index(name)
-        parts.append(element("g", *_joined(axes, own, name, hue(at)), data_series=str(at)))
+    parts += [
+        element("g", *_joined(axes, own, name, hue(at)), data_series=str(at))
+        for at, name, own in points
+    ]
     return chart(*parts, width=size, height=size, title=title, about=about)
 
 
@@ -91,26 +103,22 @@ def _band(axes: Axes, points: Points, *, role: str) -> str:
     """Intervals of bins with enough examples; those of the others would fill the chart."""
     # To the ends of the outer bins.
     x = [points.left[0], *points.confidence, points.right[-1]]
-    ends = (
-        np.pad(np.where(points.few, np.nan, side), 1, mode="edge")
+    low, high = (
+        np.pad(np.where(points.few, np.nan, side), 1, mode="edge").tolist()
         for side in (points.low, points.high)
     )
-    low, high = (side.tolist() for side in ends)
     return band(axes, x, low, high, role=role)
 
 
 def _joined(axes: Axes, points: Points, name: str, look: str) -> list[str]:
     """A faint line through all bins, a strong one through those with enough examples, dots."""
-    strong = [
-        float("nan") if few else y for few, y in zip(points.few, points.accuracy, strict=True)
-    ]
-    parts = [
-        curve(axes, points.confidence.tolist(), points.accuracy.tolist(), role=f"line faint {look}")
-    ]
+    x, y = points.confidence.tolist(), points.accuracy.tolist()
+    parts = [curve(axes, x, y, role=f"line faint {look}")]
     if not points.few.all():
-        parts.append(curve(axes, points.confidence.tolist(), strong, role=f"line {look}"))
-    for at, (x, y) in enumerate(zip(points.confidence, points.accuracy, strict=True)):
-        dot = element("circle", cx=axes.x(x), cy=axes.y(y), r=3, class_=f"dot {look}")
+        strong = np.where(points.few, np.nan, points.accuracy).tolist()
+        parts.append(curve(axes, x, strong, role=f"line {look}"))
+    for at, place in enumerate(zip(x, y, strict=True)):
+        dot = element("circle", cx=axes.x(place[0]), cy=axes.y(place[1]), r=3, class_=f"dot {look}")
         faint = "faint" if points.few[at] else ""
         parts.append(mark(dot, tip=f"{name}\n{bin_text(points, at)}", role=faint))
     return parts
@@ -150,3 +158,37 @@ def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
     centre = (x.start + x.end) / 2
     parts.append(text(centre, floor + 29, "confidence", role="name", anchor="middle"))
     return "".join(parts)
+
+
+def histogram(
+    sums: BinSums,
+    *,
+    highest: float,
+    title: str,
+    about: str = "",
+    titled: bool = True,
+    width: float = 250,
+    height: float = 165,
+) -> str:
+    """How often each confidence occurs: bars of wrong predictions with correct ones above.
+
+    Takes sums over bins of equal width, such as `FINE` ones. `highest` is the share at the top of
+    the axis, the same for charts to compare.
+    """
+    x, y = Scale(0, 1, 40, width - 10), Scale(0, highest, height - 38, 22)
+    total, bins = float(sums.count.sum()), len(sums.count)
+    parts = [Axes(x, y).draw(x_name="confidence", y_name="share", x_ticks=HALVES)]
+    for at in np.flatnonzero(sums.count):
+        both, good = float(sums.count[at]), float(sums.correct[at])
+        bad = max(0.0, both - good)
+        left, end = x(at / bins) + 0.5, x((at + 1) / bins) - 0.5
+        middle = y(bad / total)
+        tip = (
+            f"confidence {at / bins:.2f} to {(at + 1) / bins:.2f}\n"
+            f"{good:,.10g} correct, {bad:,.10g} wrong: accuracy {good / both:.4f}\n"
+            f"{both / total:.1%} of all examples"
+        )
+        shapes = [box(left, middle, end, y(0), role="wrong")] if bad else []
+        shapes += [box(left, y(both / total), end, middle, role="right")] if good else []
+        parts.append(mark(*shapes, tip=tip, titled=titled))
+    return chart(*parts, width=width, height=height, title=title, about=about)

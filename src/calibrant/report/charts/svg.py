@@ -117,23 +117,20 @@ def shape_legend(entries: dict[str, str]) -> str:
     """What filled shapes mean, as a list: label by its classes."""
     parts = []
     for role, name in entries.items():
-        strength = "0.65" if role == "heat" else None
-        shape = (
-            element("path", d="M1 6H23", class_=role, fill="none")
-            if {"line", "guide", "path", "whisker"} & set(role.split())
-            else element("circle", cx=12, cy=6, r=5, class_=role)
-            if {"dot", "spot"} & set(role.split())
-            else element("rect", x=6, width=12, height=12, class_=role, fill_opacity=strength)
-        )
+        if {"line", "guide", "path", "whisker"} & set(role.split()):
+            shape = element("path", d="M1 6H23", class_=role, fill="none")
+        elif {"dot", "spot"} & set(role.split()):
+            shape = element("circle", cx=12, cy=6, r=5, class_=role)
+        else:
+            strength = "0.65" if role == "heat" else None
+            shape = element("rect", x=6, width=12, height=12, class_=role, fill_opacity=strength)
         parts.append(f"<li>{_swatch(shape)} {escape(name)}</li>")
     return f'<ul class="legend">{"".join(parts)}</ul>'
 
 
 def _swatch(shape: str) -> str:
-    view = "0 0 24 12"
-    return element(
-        "svg", shape, class_="swatch", viewBox=view, width=24, height=12, aria_hidden="true"
-    )
+    size, view = {"width": 24, "height": 12}, "0 0 24 12"
+    return element("svg", shape, class_="swatch", viewBox=view, **size, aria_hidden="true")
 
 
 def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> str:
@@ -144,14 +141,17 @@ def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> st
     return f'<figure class="plot">{caption}{inside}</figure>'
 
 
+def plots(figures: Sequence[str]) -> str:
+    """Figures side by side, as many as there is room for."""
+    return f'<div class="plots">{"".join(figures)}</div>'
+
+
 def number_text(value: float | None) -> str:
     """A number as readers want it: four digits, a dash where there is none."""
     if value is None or value != value or abs(value) == float("inf"):
         return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.4g}" if value == 0 or abs(value) >= 1 else _small(value)
-
-
-def _small(value: float) -> str:
-    return f"{value:.4f}" if abs(value) >= 1e-3 else f"{value:.3g}"
+    if 1e-3 <= abs(value) < 1:
+        return f"{value:.4f}"
+    return f"{value:.4g}" if value == 0 or abs(value) >= 1 else f"{value:.3g}"

@@ -1,14 +1,11 @@
 """Figures for papers: `Predictions`, a history or readings -> matplotlib figure, in one style."""
 
-from calibrant.report.figures.classwise import classwise_diagrams
 from calibrant.report.figures.focal_landscape import focal_landscape_figure
-from calibrant.report.figures.gamma import gamma_figure
-from calibrant.report.figures.multipliers import multiplier_figure
-from calibrant.report.figures.probe import margin_figure, sharpness_figure
-from calibrant.report.figures.reliability import reliability_diagram
-from calibrant.report.figures.saving import save
-from calibrant.report.figures.scatter import scatter_figure
+from calibrant.report.figures.method_state import gamma_figure, multiplier_figure
+from calibrant.report.figures.probe import margin_figure, scatter_figure, sharpness_figure
+from calibrant.report.figures.reliability import classwise_diagrams, reliability_diagram
 from calibrant.report.figures.spectrum import spectrum_figure
+from calibrant.report.figures.style import save
 
 __all__ = [
     "classwise_diagrams",

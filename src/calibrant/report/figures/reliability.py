@@ -1,11 +1,12 @@
-"""Reliability diagrams of the top label."""
+"""Reliability diagrams of the top label, and of every class as small multiples."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from calibrant.metrics import BinSums
+from calibrant.metrics import BinSums, class_sums
 from calibrant.metrics.bins import Bins
 from calibrant.predictions import Predictions
 from calibrant.report.figures import style as look
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 STYLES = ("bars", "line")
+# Inches of a panel of a class, and panels beside one another.
+SIDE, COLUMNS = 1.75, 4
 
 
 def reliability_diagram(
@@ -41,7 +44,6 @@ def reliability_diagram(
             bins of equal width: of equal mass, all its bars would be the same.
         style: "bars", or "line" with a band for the intervals; several are always lines.
         level: of the intervals.
-        title: a line above the figure.
     """
     if style not in STYLES:
         raise ValueError(f"style must be one of {list(STYLES)}, got {style!r}")
@@ -66,7 +68,7 @@ def reliability_diagram(
         _draw_histogram(lower, shares[name])
         facts = _facts(sums[name], error)
         legend = look.gap_legend([own], level=level, band=style == "line")
-        look.legend_below(figure, *legend, columns=4)
+        look.legend_below(figure, legend.items(), columns=4)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
@@ -76,11 +78,10 @@ def reliability_diagram(
         facts = f"{_sizes(sums)}    bands: {100 * level:g}% intervals"
         if any(each.few.any() for each in points.values()):
             facts += f"    faint: under {FEW} examples"
-        look.legend_below(figure, handles, labels, columns=1)
+        look.legend_below(figure, zip(labels, handles, strict=True), columns=1)
     look.unit_square(upper)
-    upper.set_ylabel("accuracy", color=look.INK)
-    lower.set_ylabel("share", color=look.INK)
-    lower.set_xlabel("confidence", color=look.INK)
+    upper.set_ylabel("accuracy")
+    lower.set(xlabel="confidence", ylabel="share")
     lower.set_ylim(bottom=0)
     lower.locator_params(axis="y", nbins=3)
     lower.yaxis.set_major_formatter("{x:g}")
@@ -109,15 +110,16 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
                 x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
             )
     look.draw_band(axes, points, color=look.INK, alpha=look.BAND)
-    _draw_joined(axes, points, color=look.INK, marker="o", markersize=4, markeredgewidth=0)
+    _draw_joined(axes, points, color=look.INK, marker="o")
 
 
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **options: Any) -> Any:
     """Draw a faint line through all bins, and a strong one through those with enough examples."""
     x, y = points.confidence, points.accuracy
-    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, clip_on=False, **options)
+    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False}
+    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, **options)
     strong = np.where(points.few, np.nan, y)
-    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, clip_on=False, **options)
+    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, **options)
     return line
 
 
@@ -132,15 +134,7 @@ def _draw_series(
     turn, place = divmod(at, len(look.SERIES))
     hue, dashes = look.SERIES[place], look.LINES[turn % len(look.LINES)]
     look.draw_band(upper, points, color=hue, alpha=look.LIGHT_BAND)
-    line = _draw_joined(
-        upper,
-        points,
-        color=hue,
-        linestyle=dashes,
-        marker=look.MARKERS[place],
-        markersize=4,
-        markeredgewidth=0,
-    )
+    line = _draw_joined(upper, points, color=hue, linestyle=dashes, marker=look.MARKERS[place])
     lower.stairs(shares.share, shares.edges, color=hue, linewidth=1.6, linestyle=dashes)
     return line
 
@@ -148,29 +142,16 @@ def _draw_series(
 def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
     """Draw the share of each bin, and lines at the mean confidence and the accuracy."""
     edges = np.asarray(sums.edges)
-    axes.bar(
-        edges[:-1],
-        sums.share,
-        width=np.diff(edges),
-        align="edge",
-        color=look.BAR,
-        edgecolor="white",
-        linewidth=0.8,
-    )
+    bars: dict[str, Any] = {"color": look.BAR, "edgecolor": "white", "linewidth": 0.8}
+    axes.bar(edges[:-1], sums.share, width=np.diff(edges), align="edge", **bars)
     total = sums.count.sum()
     means = {
         "mean confidence": (float(sums.confidence.sum() / total), "-"),
         "accuracy": (float(sums.correct.sum() / total), (0, (2, 1.5))),
     }
     for name, (value, dashes) in means.items():
-        axes.axvline(
-            value,
-            color=look.INK,
-            linewidth=1.4,
-            linestyle=dashes,
-            label=f"{name} {value:.4f}",
-            zorder=4,
-        )
+        line: dict[str, Any] = {"color": look.INK, "linewidth": 1.4, "linestyle": dashes}
+        axes.axvline(value, **line, label=f"{name} {value:.4f}", zorder=4)
     # Above the axes, where it can cover nothing.
     axes.legend(
         loc="lower left",
@@ -183,3 +164,71 @@ def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
         columnspacing=1.5,
         borderpad=0,
     )
+
+
+def classwise_diagrams(
+    predictions: Predictions,
+    *,
+    bins: Bins = 15,
+    most: int = 12,
+    level: float = 0.95,
+    title: str | None = None,
+) -> "matplotlib.figure.Figure":
+    """How often each class occurs against the probability it was given, one panel for each class.
+
+    A panel's ECE is the entry of `per_class_ece`. Classes without an example cannot be judged and
+    are left out.
+
+    Args:
+        predictions: what to draw.
+        bins: how many bins ((b-1)/B, b/B], or their edges from 0 to 1.
+        most: panels at most; of more classes the worst calibrated are shown, worst first.
+        level: of the Wilson intervals.
+    """
+    if most < 1:
+        raise ValueError(f"most must be at least 1, got {most}")
+    sums = class_sums(predictions, bins=bins)
+    shown, chosen = _choose(sums, most)
+    parts = [_of_class(sums, c) for c in shown]
+    points = [points_of(part, level=level) for part in parts]
+    columns = min(COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = look.new_figure(max(SIDE * columns, 5.6), rows * (SIDE + 0.25) + 1.2)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, c, part, own in zip(grid.flat, shown, parts, points, strict=False):
+        look.style_axes(axes, small=True)
+        look.draw_bars(axes, own, small=True)
+        look.unit_square(axes, small=True)
+        name = f"class {c}" if predictions.class_names is None else predictions.class_names[c]
+        facts = f"ECE {part.ece:.4f}, n = {part.correct.sum():,.10g}"
+        words = f"{look.shorten(name, 22)}\n{facts}"
+        axes.set_title(words, loc="left", fontsize=8, **look.PLAIN)
+    for axes in grid.flat[len(shown) :]:
+        axes.set_visible(False)
+    for axes in grid.flat[max(0, len(shown) - columns) : len(shown)]:
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("probability", fontsize=8)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("frequency", fontsize=8)
+    heading = chosen if title is None else f"{look.shorten(title, 70)}\n{chosen}"
+    figure.suptitle(heading, x=0.02, ha="left", fontsize=10.5, **look.PLAIN)
+    look.legend_below(figure, look.gap_legend(points, level=level).items(), columns=4)
+    return figure
+
+
+def _choose(sums: BinSums, most: int) -> tuple[list[int], str]:
+    """Which classes to show, and a line that says which."""
+    occurring = np.flatnonzero(sums.correct.sum(1) > 0)
+    absent = len(sums.count) - len(occurring)
+    left_out = f" ({absent} without an example)" if absent else ""
+    if len(occurring) <= most:
+        return occurring.tolist(), f"every class, {len(occurring)} in all{left_out}"
+    errors = np.asarray(sums.error(1))[occurring]
+    worst = occurring[np.argsort(-errors, kind="stable")[:most]]
+    return worst.tolist(), (
+        f"the {most} worst calibrated of {len(occurring)} classes{left_out}, worst first"
+    )
+
+
+def _of_class(sums: BinSums, c: int) -> BinSums:
+    return BinSums(sums.count[c], sums.confidence[c], sums.correct[c], sums.edges)

@@ -7,16 +7,7 @@ import torch
 
 from calibrant.curvature.spectrum import Density
 from calibrant.losses.settings import positive
-from calibrant.report.figures.style import (
-    INK,
-    OVER,
-    SOFT,
-    UNDER,
-    legend_below,
-    new_figure,
-    style_axes,
-    write_title,
-)
+from calibrant.report.figures import style as look
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -46,7 +37,6 @@ def spectrum_figure(
         density: of `curvature.spectral_density`.
         width: standard deviation of the normal curves of the first panel; a 150th of the range
             of the eigenvalues unless given.
-        title: above the figure.
     """
     top, low = float(density.values.max()), float(density.values.min())
     own = (top - low) / ALL or 0.01 * abs(top) or 1.0 if width is None else width
@@ -54,22 +44,19 @@ def spectrum_figure(
     panels = [(low - 5 * own, top + 5 * own, own)]
     if -SMALL * top < low < -1e-6 * top:
         panels.append((1.5 * low, -1.5 * low, -3 * low / CLOSE))
-    figure = new_figure(6.8 if len(panels) == 1 else 9.4, 4.4)
-    grid = figure.subplots(1, len(panels), squeeze=False)[0].tolist()
+    figure, grid = look.new_row(6.8 if len(panels) == 1 else 9.4, 4.4, len(panels))
     for axes, (left, right, wide) in zip(grid, panels, strict=True):
-        style_axes(axes)
         handles = _draw(axes, density, torch.linspace(left, right, POINTS).double(), wide)
         axes.locator_params(axis="x", nbins=6)
-        axes.set_xlabel("eigenvalue", color=INK)
-    line = grid[0].axvline(top, color=INK, linewidth=1.15, linestyle=(0, (4, 2.4)))
+        axes.set_xlabel("eigenvalue")
+    line = grid[0].axvline(top, color=look.INK, linewidth=1.15, linestyle=look.DASHES)
     handles["largest"] = line
-    grid[0].set_ylabel("density", color=INK)
-    write_title(
-        grid[0], title or None, f"largest {top:.4g}    smallest {low:.4g}    width {own:.2g}"
-    )
+    grid[0].set_ylabel("density")
+    facts = f"largest {top:.4g}    smallest {low:.4g}    width {own:.2g}"
+    look.write_title(grid[0], title, facts)
     if len(panels) > 1:
-        write_title(grid[1], None, f"about zero    width {panels[1][2]:.2g}")
-    legend_below(figure, [*handles.values()], [*handles], columns=4)
+        look.write_title(grid[1], None, f"about zero    width {panels[1][2]:.2g}")
+    look.legend_below(figure, handles.items(), columns=4)
     return figure
 
 
@@ -79,9 +66,9 @@ def _draw(
     """Curves of the eigenvalues below, about and above zero, by name and share of all."""
     values, weights = density.values, density.weights
     parts = {
-        "below zero": (values < -width, OVER),
-        "within a width of zero": (values.abs() <= width, SOFT),
-        "above zero": (values > width, UNDER),
+        "below zero": (values < -width, look.OVER),
+        "within a width of zero": (values.abs() <= width, look.SOFT),
+        "above zero": (values > width, look.UNDER),
     }
     drawn: dict[str, Any] = {}
     highest: list[float] = []

@@ -9,12 +9,11 @@ from calibrant.report.saved import Group, Saved
 from calibrant.report.sections.classwise import classwise, long_tail
 from calibrant.report.sections.curvature import curvature
 from calibrant.report.sections.curves import curves
-from calibrant.report.sections.histograms import histograms
 from calibrant.report.sections.landscape import landscape
 from calibrant.report.sections.maps import maps
 from calibrant.report.sections.method_state import gammas, multipliers
 from calibrant.report.sections.panel import Panel
-from calibrant.report.sections.reliability import diagrams, reliability
+from calibrant.report.sections.reliability import diagrams, histograms, reliability
 from calibrant.report.sections.settings import settings
 from calibrant.report.sections.shift import shift
 

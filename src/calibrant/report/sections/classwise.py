@@ -4,18 +4,17 @@ import math
 
 from calibrant.report.charts.dots import Dot, dot_rows
 from calibrant.report.charts.heatmap import table_map
-from calibrant.report.charts.svg import number_text, plot, shape_legend
+from calibrant.report.charts.svg import number_text, plot, plots, shape_legend
 from calibrant.report.charts.tables import table
 from calibrant.report.comparison import OF_CLASS
 from calibrant.report.formatting import class_name
 from calibrant.report.measured import NUMBERS, calibrated_test, class_errors, subsample
 from calibrant.report.saved import Group
-from calibrant.report.sections.panel import STAGES, Panel, first_cells, plots, seed_means
+from calibrant.report.sections.panel import ACCURACY, ECE, STAGES, Panel, first_cells, seed_means
 
 # Classes of a map; of more, the worst.
 CLASSES = 20
 PARTS = ("head", "medium", "tail")
-NONE = Dot(math.nan)
 Errors = dict[str, dict[str, float]]
 
 
@@ -63,7 +62,7 @@ def _of_rows(group: Group) -> dict[str, Errors]:
     found: dict[str, Errors] = {}
     for calibrator, words in STAGES.items():
         for name in group.names:
-            dots = {m: means.get((name, calibrator, "test", m), NONE) for m in metrics}
+            dots = {m: means.get((name, calibrator, "test", m), Dot()) for m in metrics}
             if any(math.isfinite(dot.value) for dot in dots.values()):
                 own = {m.removeprefix(OF_CLASS): dot.value for m, dot in dots.items()}
                 found.setdefault(words, {})[name] = own
@@ -108,20 +107,15 @@ def _counts(group: Group, names: list[str]) -> dict[str, str]:
 def long_tail(group: Group) -> Panel | None:
     """Accuracy and ECE of frequent, medium and rare classes."""
     means, figures = seed_means(group), []
-    for metric, title in (("accuracy", "Accuracy"), ("ece", "ECE")):
-        for calibrator, words in STAGES.items():
-            if metric == "accuracy" and calibrator != "none":
-                continue
-            rows = [
-                (name, [means.get((name, calibrator, f"test: {p}", metric), NONE) for p in PARTS])
-                for name in group.names
-            ]
-            rows = [row for row in rows if any(math.isfinite(dot.value) for dot in row[1])]
-            if rows:
-                caption = f"{title}, {words}" if metric == "ece" else title
-                described = f"{caption}, of head, medium and tail classes"
-                chart = dot_rows(rows, parts=PARTS, x_name=title, title=described)
-                figures.append(plot(caption, chart))
+    for (metric, calibrator), caption in (ACCURACY | ECE).items():
+        rows = [
+            (name, [means.get((name, calibrator, f"test: {p}", metric), Dot()) for p in PARTS])
+            for name in group.names
+        ]
+        rows = [row for row in rows if any(math.isfinite(dot.value) for dot in row[1])]
+        if rows:
+            title, axis = f"{caption}, of head, medium and tail classes", caption.split(",")[0]
+            figures.append(plot(caption, dot_rows(rows, parts=PARTS, x_name=axis, title=title)))
     if not figures:
         return None
     about = (

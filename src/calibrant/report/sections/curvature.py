@@ -4,28 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 from calibrant.curvature.correlation import correlations
+from calibrant.report import readings
+from calibrant.report.charts.axes import thin
 from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.paths import thin
-from calibrant.report.charts.svg import number_text, plot, shape_legend
+from calibrant.report.charts.svg import number_text, plot, plots, shape_legend
 from calibrant.report.charts.tables import table
-from calibrant.report.probe_readings import (
-    ECE,
-    EDGE,
-    KINDS,
-    MARGIN_BANDS,
-    MARGINS,
-    SHARPNESS,
-    correlation_text,
-    error_band,
-    interval_text,
-    pairs_of,
-    steps_of,
-    without_far_edges,
-)
-from calibrant.report.readings import Rows, column, has_numbers
+from calibrant.report.readings import ECE, EDGE, KINDS, MARGINS, SHARPNESS, Rows, column
 from calibrant.report.saved import Group, Row
-from calibrant.report.sections.panel import Panel, done_cells, plots
+from calibrant.report.sections.panel import Panel, done_cells
 
 # Classes of each line.
 ROLES = {"train_ece": "s2 d0", "test_ece": "s7 d0", "margin_50": "s1 d0", "margin_0": "s4 d0"}
@@ -64,12 +51,12 @@ def curvature(group: Group) -> Panel | None:
 
 def _charts(name: str, rows: Rows) -> list[str]:
     """All that can be drawn of one training."""
-    rows = without_far_edges({name: rows})[name]
+    rows = readings.without_far_edges({name: rows})[name]
     stacked = [
         line_chart(
             series,
-            title=f"{word} of {name}",
-            x_name=under,
+            f"{word} of {name}",
+            under,
             y_name=word,
             zero=True,
             plain=word == "ECE",
@@ -85,20 +72,20 @@ def _charts(name: str, rows: Rows) -> list[str]:
 
 def _series(rows: Rows, labels: Mapping[str, str]) -> list[Series]:
     """Columns that have numbers, with a band of one standard error where there is one."""
-    found = []
+    found, steps = [], readings.steps_of(rows)
     for name, label in labels.items():
-        values, (low, high) = column(rows, name), error_band(rows, name) or (None, None)
-        if has_numbers(values):
-            found.append(Series(label, steps_of(rows), values, low, high, role=ROLES[name]))
+        values, (low, high) = column(rows, name), readings.error_band(rows, name) or (None, None)
+        if readings.has_numbers(values):
+            found.append(Series(label, steps, values, low, high, role=ROLES[name]))
     return found
 
 
 def _against(name: str, rows: Rows) -> str:
     """ECE on training data against sharpness, reading by reading, later ones darker."""
-    places, x, y = pairs_of(rows, AGAINST, "train_ece")
+    places, x, y = readings.pairs_of(rows, AGAINST, "train_ece")
     if not places:
         return ""
-    steps, said = steps_of(rows), correlation_text(rows, AGAINST, "train_ece")
+    steps, said = readings.steps_of(rows), readings.correlation_text(rows, AGAINST, "train_ece")
     kept = thin(y, POINTS)
     texts = {at: [number_text(v) for v in (steps[places[at]], x[at], y[at])] for at in kept}
     tips = ["step {}: sharpness {}, ECE {}".format(*texts[at]) for at in kept]
@@ -111,7 +98,6 @@ def _against(name: str, rows: Rows) -> str:
         title=f"Calibration error of {name} against sharpness",
         about=said,
         shades=[place / max(1, len(kept) - 1) for place in range(len(kept))],
-        joined=True,
         width=WIDTH,
         height=260,
     )
@@ -123,15 +109,15 @@ def _margins(name: str, rows: Rows) -> str:
     series = _series(rows, MARGINS)
     if not series:
         return ""
-    empty = [math.nan] * len(rows)
+    steps, empty = readings.steps_of(rows), [math.nan] * len(rows)
     bands = [
-        Series(label, steps_of(rows), empty, column(rows, low), column(rows, high), role="s1")
-        for label, (low, high) in MARGIN_BANDS.items()
+        Series(label, steps, empty, column(rows, low), column(rows, high), role="s1")
+        for label, (low, high) in readings.MARGIN_BANDS.items()
     ]
     chart = line_chart(
         [*bands, *series],
-        title=f"Margins of {name}",
-        x_name="step",
+        f"Margins of {name}",
+        "step",
         y_name="margin",
         plain=True,
         guides=(0.0,),
@@ -159,7 +145,7 @@ def _table(probed: Mapping[str, Sequence[Sequence[Row]]], axis: str) -> str:
         known = {key for rows in held for row in rows for key in row}
         if {AGAINST, *(error for _, error, _ in pairs)} <= known:
             means = [correlations(held, error, AGAINST, kind=kind).mean for _, error, kind in pairs]
-            lines.append([name, len(runs), *map(interval_text, means)])
+            lines.append([name, len(runs), *map(readings.interval_text, means)])
     if not lines:
         return ""
     caption = "Correlation of ECE with Gauss-Newton sharpness along training, mean over the seeds"

@@ -6,15 +6,18 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
-from calibrant.report.charts.axes import Axes
+from calibrant.report.charts.axes import Axes, Scale, curve
 from calibrant.report.charts.heatmap import surface
-from calibrant.report.charts.paths import curve
-from calibrant.report.charts.scales import Scale
-from calibrant.report.charts.svg import chart, element, line, mark, plot, shape_legend
-from calibrant.report.focal_landscape import HIGHEST_GAMMA, LOWEST_GAMMA, Landscape, landscape_of
+from calibrant.report.charts.svg import chart, element, line, mark, plot, plots, shape_legend
+from calibrant.report.figures.focal_landscape import (
+    HIGHEST_GAMMA,
+    LOWEST_GAMMA,
+    Landscape,
+    landscape_of,
+)
 from calibrant.report.measured import subsample
 from calibrant.report.saved import Group, SavedCell
-from calibrant.report.sections.panel import Panel, first_cells, plots
+from calibrant.report.sections.panel import Panel, first_cells
 from calibrant.scoped_warnings import without_warnings
 
 # Logits, and rows and columns of the grid: with more logits it is coarser, to take no second.

@@ -1,15 +1,17 @@
 """Confidence and errors of the pixels of test images."""
 
+import base64
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, UInt8
 
 from calibrant.predictions import Predictions
-from calibrant.report.charts.png import grey_png
-from calibrant.report.charts.svg import escape, plot
+from calibrant.report.charts.svg import escape, plot, plots
 from calibrant.report.saved import Group, SavedCell
-from calibrant.report.sections.panel import Panel, first_cells, plots
+from calibrant.report.sections.panel import Panel, first_cells
 
 METHODS = 6
 # Greys of pixels: dark is wrong, white is ignored.
@@ -85,3 +87,23 @@ def _picture(pixels: UInt8[np.ndarray, "h w"], words: str) -> str:
         f'<img class="map" src="{grey_png(small)}" width="{width}" height="{height}" '
         f'alt="{escape(words)}" data-tip="{escape(words)}"/>'
     )
+
+
+def grey_png(pixels: UInt8[np.ndarray, "h w"]) -> str:
+    """A data URI of a PNG; 0 is black, 255 white."""
+    height, width = pixels.shape
+    # Each line begins with the number of its filter: 0, none.
+    lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels], axis=1)
+    held = b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
+            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
+            _chunk(b"IEND", b""),
+        ]
+    )
+    return f"data:image/png;base64,{base64.b64encode(held).decode()}"
+
+
+def _chunk(kind: bytes, held: bytes) -> bytes:
+    return struct.pack(">I", len(held)) + kind + held + struct.pack(">I", zlib.crc32(kind + held))

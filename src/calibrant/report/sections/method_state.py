@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from calibrant.methods.gamma_history import SIGNS
 from calibrant.report.charts.dots import scatter
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.scales import fit_scale
-from calibrant.report.charts.svg import number_text, plot, shape_legend
-from calibrant.report.method_state import GammaState, MultiplierState, gamma_state, multiplier_state
-from calibrant.report.readings import column, has_numbers
+from calibrant.report.charts.svg import number_text, plot, plots, shape_legend
+from calibrant.report.readings import (
+    GammaState,
+    MultiplierState,
+    column,
+    gamma_state,
+    has_numbers,
+    multiplier_state,
+)
 from calibrant.report.reliability_points import FEW
 from calibrant.report.saved import Group, Row
-from calibrant.report.sections.panel import Panel, first_cells, plots
+from calibrant.report.sections.panel import Panel, first_cells
 
 # Classes whose multipliers are drawn one by one; of more, as a range.
 CLASSES = 20
@@ -59,15 +64,16 @@ def _gamma_notes(rows: Sequence[Row], state: GammaState) -> str:
 
 def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
     epochs = [float(at) for at in range(1, len(rows) + 1)]
-    y = fit_scale([0, state.highest], 0, 1, zero=True, plain=True)
     first, last = number_text(state.median[0]), number_text(state.median[-1])
     along = line_chart(
         [Series("median", epochs, state.median, state.low, state.high)],
-        title=f"Gamma of {name} along training",
+        f"Gamma of {name} along training",
+        "epoch",
         about=f"Median {first} in the first epoch, {last} in the last.",
-        x_name="epoch",
         y_name="gamma",
-        y_scale=y,
+        zero=True,
+        plain=True,
+        y_ends=(0.0, state.highest),
         width=WIDTH,
     )
     curves = []
@@ -76,12 +82,14 @@ def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
         curves.append(Series(part, centres, means, role=f"{HUES[part]} d0"))
     against = line_chart(
         curves,
-        title=f"Gamma of {name} by confidence, last epoch",
-        x_name="confidence",
+        f"Gamma of {name} by confidence, last epoch",
+        "confidence",
         y_name="mean gamma",
+        zero=True,
+        plain=True,
         whole=False,
         x_ends=(0.0, 1.0),
-        y_scale=y,
+        y_ends=(0.0, state.highest),
         width=WIDTH,
     )
     return plot(name, along, against, note=_gamma_notes(rows, state), beside=True)
@@ -127,8 +135,8 @@ def _multiplier_charts(
     charts = [
         line_chart(
             series,
-            title=f"{state.name.capitalize()} of each class along training, {name}",
-            x_name="epoch",
+            f"{state.name.capitalize()} of each class along training, {name}",
+            "epoch",
             y_name=state.name,
             zero=True,
             plain=True,
@@ -151,7 +159,6 @@ def _multiplier_charts(
                     title=f"{word.capitalize()} by class frequency, {name}",
                     about=notes[-1],
                     zero=True,
-                    plain_y=True,
                     width=WIDTH,
                 )
             )

@@ -1,30 +1,24 @@
-"""What the panels of a page share: their type, which runs they show, means over the seeds."""
+"""What the panels of a page share: which runs they show, means over the seeds, diagrams."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from calibrant.calibrators import TemperatureScaling
+from calibrant.metrics import BinSums
 from calibrant.report.charts.dots import Dot
+from calibrant.report.charts.reliability import FINE
+from calibrant.report.measured import fit_calibrator
+from calibrant.report.rendering import Panel as Panel
 from calibrant.report.saved import Group, SavedCell
 
 # Calibrators before and after which panels show things, in words.
 STAGES = {"none": "as trained", "temperature": "after temperature scaling"}
+# Metric and calibrator of charts, and their titles; temperature scaling does not change accuracy.
+ACCURACY = {("accuracy", "none"): "Accuracy"}
+ECE = {("ece", calibrator): f"ECE, {words}" for calibrator, words in STAGES.items()}
 # Name, calibrator, split, metric.
 Key = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One part of a page: a word for its address, heading, how to read it, charts and tables.
-
-    A `wide` one takes the whole width.
-    """
-
-    key: str
-    title: str
-    about: str
-    html: str
-    wide: bool = True
 
 
 def done_cells(group: Group) -> dict[str, list[SavedCell]]:
@@ -51,6 +45,29 @@ def seed_means(group: Group) -> dict[Key, Dot]:
     return {key: Dot(math.fsum(v) / len(v), min(v), max(v)) for key, v in held.items()}
 
 
-def plots(figures: Sequence[str]) -> str:
-    """Figures side by side, as many as there is room for."""
-    return f'<div class="plots">{"".join(figures)}</div>'
+@dataclass(frozen=True)
+class First:
+    """One run: bin sums of the top label as trained, in 15 and in `FINE` bins, and after scaling.
+
+    `after` and `temperature` are None where temperature scaling cannot be fitted.
+    """
+
+    seed: int
+    before: BinSums
+    fine: BinSums
+    after: BinSums | None
+    temperature: float | None
+
+
+@lru_cache(maxsize=1)
+def first_results(group: Group) -> dict[str, First]:
+    """Test predictions of the first finished seed of each; read once for all panels of a group."""
+    found = {}
+    for name, cell in first_cells(group).items():
+        test = cell.test
+        if test is not None:
+            scaling = fit_calibrator(cell, "temperature")
+            after = None if scaling is None else BinSums.of(test.map(scaling))
+            value = scaling.temperature if isinstance(scaling, TemperatureScaling) else None
+            found[name] = First(cell.seed, BinSums.of(test), BinSums.of(test, FINE), after, value)
+    return found

@@ -1,22 +1,19 @@
-"""Reliability diagrams of every method, as trained and after temperature scaling."""
+"""Reliability diagrams of every method, as trained and after temperature scaling; confidence."""
 
 from collections.abc import Mapping
 
 from calibrant.metrics import BinSums
-from calibrant.report.charts.reliability import BANDS, overlay, pair
-from calibrant.report.charts.svg import MOST, legend, plot, shape_legend
-from calibrant.report.reliability_points import FEW
+from calibrant.report.charts.reliability import (
+    BANDS,
+    HISTOGRAM_KEY,
+    PAIR_KEY,
+    histogram,
+    overlay,
+    pair,
+)
+from calibrant.report.charts.svg import MOST, legend, plot, plots, shape_legend
 from calibrant.report.saved import Group
-from calibrant.report.sections.firsts import First, first_results
-from calibrant.report.sections.panel import Panel, plots
-
-KEY = {
-    "bar": "accuracy",
-    "over": "over-confident",
-    "under": "under-confident",
-    "whisker": "95 % interval",
-    "bar faint": f"under {FEW} examples",
-}
+from calibrant.report.sections.panel import STAGES, First, Panel, first_results
 
 
 def reliability(group: Group, *, chosen: str = "") -> Panel | None:
@@ -25,15 +22,16 @@ def reliability(group: Group, *, chosen: str = "") -> Panel | None:
     if not found:
         return None
     shown = dict(list(found.items())[:MOST])
-    before = {name: each.before for name, each in shown.items()}
-    after = {name: each.after for name, each in shown.items() if each.after is not None}
-    figures = [plot("As trained", _overlay(before, "as trained", chosen))]
-    if after:
-        # In the same order and with the same colours, also where one has no calibrator.
-        kept = {name: after.get(name, BinSums.zero()) for name in shown}
-        words = "after temperature scaling"
-        figures.append(plot("After temperature scaling", _overlay(kept, words, chosen)))
-    notes = [_errors(each) for each in shown.values()]
+    # In the same order and with the same colours, also where one has no calibrator.
+    stages = (
+        {name: each.before for name, each in shown.items()},
+        {name: each.after or BinSums.zero() for name, each in shown.items()},
+    )
+    figures = [
+        plot(words.capitalize(), _overlay(sums, words, chosen))
+        for words, sums in zip(STAGES.values(), stages, strict=True)
+        if any(each.count.any() for each in sums.values())
+    ]
     seed = next(iter(found.values())).seed
     about = (
         "Accuracy of the test examples in 15 bins of confidence. On the diagonal, confidence "
@@ -46,14 +44,13 @@ def reliability(group: Group, *, chosen: str = "") -> Panel | None:
         about += " Bands are 95 % intervals of the accuracy."
     elif chosen in shown:
         about += f" The band is the 95 % interval of {chosen}; point at another for its own."
-    html = plots(figures) + legend(list(shown), notes)
+    html = plots(figures) + legend(list(shown), list(map(_errors, shown.values())))
     return Panel("reliability", "Reliability diagrams", about, html)
 
 
 def _overlay(diagrams: Mapping[str, BinSums], words: str, chosen: str) -> str:
     errors = {name: sums.ece for name, sums in diagrams.items() if sums.count.any()}
-    worst = max(errors, key=lambda name: errors[name])
-    best = min(errors, key=lambda name: errors[name])
+    best, worst = (end(errors, key=lambda name: errors[name]) for end in (min, max))
     about = f"Lowest ECE {errors[best]:.4f}, {best}; highest {errors[worst]:.4f}, {worst}."
     title = f"Reliability of {len(errors)} methods, {words}"
     return overlay(diagrams, title=title, about=about, chosen=chosen)
@@ -66,10 +63,7 @@ def _errors(each: First) -> str:
 
 def diagrams(group: Group) -> Panel | None:
     """One pair for each method: before and after."""
-    found = first_results(group)
-    if not found:
-        return None
-    figures = []
+    found, figures = first_results(group), []
     for name, each in found.items():
         scaled = "" if each.temperature is None else f", T = {each.temperature:.3g}"
         both = [("as trained", each.before), (f"temperature{scaled}", each.after)]
@@ -80,5 +74,28 @@ def diagrams(group: Group) -> Panel | None:
         "Each bar is the accuracy of a bin; the coloured part is its gap to the mean confidence. "
         "Below: the share of examples in the bin. The ECE is the mean gap, weighted by that share."
     )
-    html = shape_legend(KEY) + plots(figures)
-    return Panel("diagrams", "Reliability diagram of each method", about, html)
+    html = shape_legend(PAIR_KEY) + plots(figures)
+    title = "Reliability diagram of each method"
+    return Panel("diagrams", title, about, html) if figures else None
+
+
+def histograms(group: Group) -> Panel | None:
+    """A histogram of confidence for each method, as trained: correct and wrong predictions."""
+    found, figures = first_results(group), []
+    highest = 1.05 * max((float(each.fine.share.max()) for each in found.values()), default=1.0)
+    for name, each in found.items():
+        sums, total = each.fine, each.fine.count.sum()
+        accuracy, confidence = sums.correct.sum() / total, sums.confidence.sum() / total
+        note = f"accuracy {accuracy:.3f}, mean confidence {confidence:.3f}"
+        title, few = f"Confidence of {name}", len(found) <= MOST
+        chart = histogram(sums, highest=highest, title=title, about=note, titled=few)
+        figures.append(plot(name, chart, note=note))
+    if not figures:
+        return None
+    seed = next(iter(found.values())).seed
+    about = (
+        f"Share of the test examples by confidence, as trained, seed {seed}. Wrong predictions at "
+        "high confidence are what makes a model over-confident. All charts have the same scale."
+    )
+    html = shape_legend(HISTOGRAM_KEY) + plots(figures)
+    return Panel("confidence", "Confidence", about, html)

@@ -35,13 +35,10 @@ def settings(saved: Saved) -> Panel | None:
     return Panel("settings", "Settings", about, "".join(parts))
 
 
-def _table(
-    heads: list[str], lines: Sequence[Sequence[str]], caption: str, *, folded: bool = False
-) -> str:
+def _table(heads: list[str], lines: list[list[str]], caption: str, *, folded: bool = False) -> str:
     """A table of text; nothing without a line."""
-    if not lines:
-        return ""
-    return table(heads, lines, caption=caption, folded=folded, texts=len(heads))
+    texts = len(heads)
+    return table(heads, lines, caption=caption, folded=folded, texts=texts) if lines else ""
 
 
 def _study(saved: Saved) -> str:

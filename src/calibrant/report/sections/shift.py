@@ -6,19 +6,16 @@ from collections.abc import Sequence
 
 from calibrant.report.charts.dots import Dot
 from calibrant.report.charts.lines import Series, line_chart
-from calibrant.report.charts.svg import MOST, legend, number_text, plot
+from calibrant.report.charts.svg import MOST, legend, number_text, plot, plots
 from calibrant.report.charts.tables import table
-from calibrant.report.formatting import name_of
 from calibrant.report.saved import Group
-from calibrant.report.sections.panel import STAGES, Key, Panel, plots, seed_means
+from calibrant.report.sections.panel import ACCURACY, ECE, Key, Panel, seed_means
 
 # Splits that every study has, and parts of them by class frequency.
 USUAL = re.compile(r"(val|test)(: (head|medium|tail))?")
 # "shift: blur 3": a kind and a severity.
 SHIFTED = re.compile(r"(?:shift: *)?(?P<kind>.*?)[ _=-]*(?P<severity>\d+(?:\.\d+)?)")
-# Metric and calibrator of each chart; temperature scaling does not change accuracy.
-CHARTS = (("ece", "none"), ("ece", "temperature"), ("accuracy", "none"))
-NONE = Dot(math.nan)
+CHARTS = ECE | ACCURACY
 
 
 def shift(group: Group) -> Panel | None:
@@ -41,7 +38,7 @@ def shift(group: Group) -> Panel | None:
         charts = _charts(kind, dict(sorted(by_severity.items())), group.names[:MOST], means)
         html += plots(charts) if charts else ""
     html += legend(group.names[:MOST]) if html else ""
-    html += _table(others, group, means) if others else ""
+    html += _table(others, group, means)
     if not html:
         return None
     about = (
@@ -55,43 +52,29 @@ def _charts(
     kind: str, splits: dict[float, str], names: Sequence[str], means: dict[Key, Dot]
 ) -> list[str]:
     figures = []
-    for metric, calibrator in CHARTS:
+    for (metric, calibrator), words in CHARTS.items():
         series = []
         for name in names:
-            dots = [means.get((name, calibrator, s, metric), NONE) for s in splits.values()]
+            dots = [means.get((name, calibrator, s, metric), Dot()) for s in splits.values()]
             middle, low, high = zip(*((dot.value, dot.low, dot.high) for dot in dots), strict=True)
             series.append(Series(name, list(splits), middle, low, high))
         if any(math.isfinite(v) for each in series for v in each.y):
-            title = f"{_title(metric, calibrator)}: {kind}"
-            chart = line_chart(
-                series,
-                title=title,
-                x_name="severity",
-                zero=metric == "ece",
-                plain=True,
-                whole=False,
-            )
+            title, zero = f"{words}: {kind}", metric == "ece"
+            chart = line_chart(series, title, "severity", zero=zero, plain=True, whole=False)
             figures.append(plot(title, chart))
     return figures
 
 
-def _title(metric: str, calibrator: str) -> str:
-    label = name_of(metric)
-    stage = f", {STAGES[calibrator]}" if metric == "ece" else ""
-    return f"{label[0].upper()}{label[1:]}{stage}"
-
-
 def _table(splits: Sequence[str], group: Group, means: dict[Key, Dot]) -> str:
-    heads = [
-        (split, metric, calibrator)
+    heads = {
+        f"{split}: {words}": (calibrator, split, metric)
         for split in splits
-        for metric, calibrator in CHARTS
+        for (metric, calibrator), words in CHARTS.items()
         if any((name, calibrator, split, metric) in means for name in group.names)
-    ]
-    titles = [f"{split}: {_title(metric, calibrator)}" for split, metric, calibrator in heads]
+    }
     lines = [
-        [name, *(number_text(means.get((name, c, s, m), NONE).value) for s, m, c in heads)]
+        [name, *(number_text(means.get((name, *key), Dot()).value) for key in heads.values())]
         for name in group.names
     ]
     caption = "Other splits, mean over the seeds"
-    return table([group.axis, *titles], lines, caption=caption) if heads else ""
+    return table([group.axis, *heads], lines, caption=caption) if heads else ""

@@ -1,22 +1,42 @@
-"""VGG-16 with batch norm for small images."""
+"""Convolutional networks without shortcuts: a small one for fast experiments, and VGG-16."""
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrant.models.network import Network, convolution, scaled
+from calibrant.models.network import Network, convolution, named, scaled
 
 
-class Convolved(nn.Module):
-    """Convolution, norm, ReLU."""
+class SmallCNN(Network):
+    """Three convolutions with batch norm, two poolings, global average pooling.
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    For 8x8 digits and 16x16 images; any size works.
+
+    Args:
+        width: multiplies the 32, 64 and 64 channels.
+    """
+
+    def __init__(self, classes: int, channels: int, *, width: float = 1.0) -> None:
         super().__init__()
-        self.conv = convolution(inputs, outputs)
-        self.norm = nn.BatchNorm2d(outputs)
+        first, second = scaled(32, width), scaled(64, width)
+        self.conv1, self.norm1 = convolution(channels, first), nn.BatchNorm2d(first)
+        self.conv2, self.norm2 = convolution(first, second), nn.BatchNorm2d(second)
+        self.conv3, self.norm3 = convolution(second, second), nn.BatchNorm2d(second)
+        self.head = nn.Linear(second, classes)
+        self.initialise()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Same height and width."""
-        return functional.relu(self.norm(self.conv(x)))
+    def features(self, x: Tensor) -> Tensor:
+        """Mean over the last feature map, (n, d)."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        # Odd sizes are rounded up, so that a pooled 1x1 image is not empty.
+        out = functional.max_pool2d(out, 2, ceil_mode=True)
+        out = functional.relu(self.norm2(self.conv2(out)))
+        out = functional.max_pool2d(out, 2, ceil_mode=True)
+        return functional.relu(self.norm3(self.conv3(out))).mean((2, 3))
+
+
+def convolved(inputs: int, outputs: int) -> nn.Sequential:
+    """Convolution, norm, ReLU."""
+    return named(conv=convolution(inputs, outputs), norm=nn.BatchNorm2d(outputs), relu=nn.ReLU())
 
 
 class VGG(Network):
@@ -47,7 +67,7 @@ class VGG(Network):
         inputs = channels
         for size, count in stages:
             for _ in range(count):
-                layers.append(Convolved(inputs, scaled(size, width)))
+                layers.append(convolved(inputs, scaled(size, width)))
                 inputs = scaled(size, width)
             # Images below 32x32 reach 1x1 early and stay there.
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
