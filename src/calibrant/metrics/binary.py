@@ -81,7 +81,8 @@ def calibration_intercept(predictions: Predictions) -> float:
 
     $$\mathrm{logit} P(y = 1) = a + \mathrm{logit}(p)$$
 
-    The log-odds by which all predictions are off; 0 if calibrated. Infinite if all labels are equal.
+    The log-odds by which all predictions are off: 0 if calibrated, infinite if all labels are
+    equal.
     """
     return at_own_weights(predictions, recalibration_statistic(predictions, slope=False))
 

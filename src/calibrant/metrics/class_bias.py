@@ -44,8 +44,8 @@ def class_biases(predictions: Predictions) -> tuple[ClassBias, ...]:
     r"""Compare the mean probability of each class with its frequency.
 
     The test statistic is $\sum_i (p_{ic} - 1[y_i = c])$. Its variance is the larger of
-    $\sum_i p_{ic} (1 - p_{ic})$, that of calibrated predictions, and the empirical one. Classes with
-    fewer than 5 expected or observed examples are tested as Poisson counts.
+    $\sum_i p_{ic} (1 - p_{ic})$, that of calibrated predictions, and the empirical one. Classes
+    with fewer than 5 expected or observed examples are tested as Poisson counts.
     """
     weights, labels = predictions.example_weights, predictions.labels.numpy()
     k, total = predictions.classes, float(weights.sum())

@@ -74,7 +74,7 @@ def _by_tests(examples: int, tests: Mapping[str, TestResult]) -> str:
     if any(p_value < ALPHA for p_value in corrected):
         return f"calibrated on average, but not at every level of confidence ({said})"
     if low:
-        return f"weak evidence of miscalibration: one of {len(tests)} tests rejects calibration ({said})"
+        return f"weak evidence of miscalibration in one of {len(tests)} tests ({said})"
     return f"no miscalibration detected with {examples:,} examples"
 
 
