@@ -9,7 +9,17 @@ from statistics import mean
 import numpy as np
 import pytest
 from markup import parsed, tips
-from saved_studies import COUNTS, FOCAL, HOSTILE, PLAIN, REASON, small_study, write_lines
+from saved_studies import (
+    COUNTS,
+    FOCAL,
+    HOSTILE,
+    PLAIN,
+    REASON,
+    change_cells,
+    read_lines,
+    small_study,
+    write_lines,
+)
 
 from calibrant import metrics
 from calibrant.calibrators import TemperatureScaling
@@ -32,7 +42,7 @@ def plain(folder, tmp_path):
     held = json.loads((place / "cells.json").read_text())["cells"]
     cells = [cell for cell in held if cell["method"] == PLAIN]
     (place / "cells.json").write_text(json.dumps({"cells": cells}))
-    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(place / "rows.jsonl")
     write_lines(place / "rows.jsonl", [row for row in rows if row["method"] == PLAIN])
     return place, place / cells[0]["folder"]
 
@@ -156,7 +166,7 @@ def test_curves_are_means_over_the_seeds_with_a_band_where_they_differ(saved, pa
     assert f"{PLAIN}: {first_cell(saved, PLAIN).history[-1]['val_ece']:.4f}" in last
     place, _ = plain
     other = place / "cells" / f"{1:016x}" / "history.jsonl"
-    rows = [json.loads(line) for line in other.read_text().splitlines()]
+    rows = read_lines(other)
     write_lines(other, [{**row, "val_ece": row["val_ece"] + 0.1} for row in rows[:2]])
     found = tips(panel_of(place, "curves"))
     low = rows[0]["val_ece"]
@@ -256,8 +266,7 @@ def test_what_is_not_there_is_left_out(plain):
     shutil.rmtree(place / "cells")
     (group,) = read_saved(place).groups()
     assert list(made(group)) == ["classes", "tail"]
-    text = (place / "cells.json").read_text()
-    (place / "cells.json").write_text(text.replace('"done"', '"diverged"'))
+    change_cells(place, status="diverged")
     (place / "rows.jsonl").write_text("")
     saved = read_saved(place)
     assert [made(group) for group in saved.groups()] == [{}]
