@@ -244,6 +244,12 @@ def test_the_verdict_that_the_baseline_wins_says_exactly_that():
     assert found.headline == "Use cross_entropy with calibrator temperature"
     assert found.is_clear
     assert "That is the usual baseline: no other combination is better." in found.sentences
+    # A first method without cross entropy is advised only if the others are worse.
+    near = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [1.1, 1.15, 1.2]})
+    assert near.baseline is near.line
+    assert near.headline == "No clear winner. Lowest NLL: a without calibrator"
+    far = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [2.1, 2.31, 2.2]})
+    assert far.headline == "Use a without calibrator"
 
 
 def test_a_winner_that_is_not_certainly_better_is_not_said_to_be():
@@ -338,14 +344,6 @@ def test_one_line_and_no_line_have_words_too():
     assert empty.sentences[-1] == "2 of 2 runs have no result."
     failed = verdict(compare([]), cells=[cell("a", 0, "failed"), cell("a", 1, "diverged")])
     assert (failed.headline, failed.sentences) == ("All runs failed", ("The reasons are below.",))
-
-
-def test_a_first_method_without_cross_entropy_is_advised_only_if_the_others_are_worse():
-    near = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [1.1, 1.15, 1.2]})
-    assert near.baseline is near.line
-    assert near.headline == "No clear winner. Lowest NLL: a without calibrator"
-    far = study_of({"a+none": [1.0, 1.2, 1.1], "b+none": [2.1, 2.31, 2.2]})
-    assert far.headline == "Use a without calibrator"
 
 
 def test_missing_accuracy_and_missing_seeds_are_said():

@@ -175,12 +175,15 @@ def test_curves_are_means_over_the_seeds_with_a_band_where_they_differ(saved, pa
     assert found[3] == f"epoch 4\n{PLAIN}: {rows[3]['val_ece']:.4f}"
 
 
-def test_classes_are_means_over_the_rows_of_the_seeds(saved, panels):
+def test_classes_and_rare_ones_are_means_over_the_rows_of_the_seeds(saved, panels):
     values = values_of(saved, PLAIN, "temperature", "test", "classwise_ece: 5")
     assert len(values) == 2
     assert f"{PLAIN}, class 5: {mean(values):.4f}" in tips(panels["classes"])
     below = texts(parsed(panels["classes"]).find(".//svg").iter("text"))[-len(COUNTS) :]
     assert below == [str(count) for count in COUNTS]
+    values = values_of(saved, FOCAL, "none", "test: tail", "ece")
+    ends = f"({min(values):.4f} to {max(values):.4f})"
+    assert f"{FOCAL}, tail: {mean(values):.4f} {ends}" in tips(panels["tail"])
 
 
 def test_classes_without_rows_are_measured_on_the_first_seed(plain, saved):
@@ -192,12 +195,6 @@ def test_classes_without_rows_are_measured_on_the_first_seed(plain, saved):
     errors = [each for test in stages for each in enumerate(metrics.per_class_ece(test))]
     found = tips(panel_of(place, "classes"))
     assert found == [f"{PLAIN}, class {c}: {each:.4f}" for c, each in errors]
-
-
-def test_rare_classes_have_the_means_of_their_rows(saved, panels):
-    values = values_of(saved, FOCAL, "none", "test: tail", "ece")
-    ends = f"({min(values):.4f} to {max(values):.4f})"
-    assert f"{FOCAL}, tail: {mean(values):.4f} {ends}" in tips(panels["tail"])
 
 
 def test_the_landscape_marks_its_lowest_score_and_needs_three_classes(saved, panels, plain):
