@@ -68,7 +68,7 @@ EQUIVALENT = {
     "methods/meta_smoothing.py MetaSmoothing.targets drop term 2": (
         "the diagonal is zero already, and its gradient cancels"
     ),
-    "methods/meta_smoothing.py MetaSmoothing._learn drop statement 3": (
+    "methods/meta_smoothing.py MetaSmoothing._keep_within_bounds drop statement 2": (
         "the gradient of the diagonal is zero: it stays zero without being set"
     ),
 }

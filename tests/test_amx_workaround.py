@@ -33,10 +33,6 @@ def on(monkeypatch, tmp_path):
     return said
 
 
-def test_tiles_without_a_size_are_disabled(on):
-    assert on(cpuinfo()) == "AVX512_CORE_FP16"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -55,7 +51,8 @@ def test_other_processors_are_not_limited(on, text):
     assert on(text) is None
 
 
-def test_a_limit_of_the_user_is_respected(on):
+def test_tiles_without_a_size_are_disabled_but_a_limit_of_the_user_is_respected(on):
+    assert on(cpuinfo()) == "AVX512_CORE_FP16"
     assert on(cpuinfo(), limit="AVX2") == "AVX2"
 
 

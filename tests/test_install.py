@@ -12,8 +12,6 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from packaging.requirements import Requirement
 
-from calibrant.cli.doctor import EXTRAS as DOCTOR_EXTRAS
-
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # What each extra lets a user do, as the import that shows it.
@@ -112,11 +110,6 @@ def declared(extra):
 def test_every_extra_declares_its_packages(extra):
     # The imports above prove nothing about this: here every package is installed anyway.
     assert BRINGS[extra] <= declared(extra)
-
-
-@pytest.mark.parametrize("extra", DOCTOR_EXTRAS)
-def test_every_advice_of_the_doctor_names_an_extra(extra):
-    assert set(DOCTOR_EXTRAS[extra]) <= declared(extra)
 
 
 @pytest.mark.parametrize(("package", "remedy"), MISSING.values())

@@ -156,15 +156,9 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
 
 def as_weights(value: Any, *, examples: int) -> Tensor:
     """Check that weights are n finite nonnegative numbers, with a sum in range."""
-    weights = as_tensor("weights", value).double()
-    if shape(weights) != (examples,):
+    weights = as_tensor("weights", as_values("weights", value))
+    if len(weights) != examples:
         raise ValueError(f"weights must be ({examples},), got {shape(weights)}")
-    if not weights.isfinite().all():
-        row = int((~weights.isfinite()).nonzero()[0])
-        raise ValueError(f"weights must be finite, got {weights[row].item()} at row {row}")
-    if (weights < 0).any():
-        row = int(weights.argmin())
-        raise ValueError(f"weights must not be negative, got {weights[row].item():g} at row {row}")
     if not weights.any():
         raise ValueError("weights are all zero; at least one must be positive")
     total = float(weights.sum())
@@ -237,8 +231,9 @@ def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
     if len(values) and not (values.min() >= 0 and values.max() <= top):
         row = int(np.flatnonzero(~((values >= 0) & (values <= top)))[0])
         bad = float(values[row])
-        must = f"lie in [0, {high:g}]" if math.isfinite(bad) else "be finite"
-        raise ValueError(f"{name} must {must}, got {bad} at row {row}")
+        must = "not be negative" if high == math.inf else f"lie in [0, {high:g}]"
+        must = must if math.isfinite(bad) else "be finite"
+        raise ValueError(f"{name} must {must}, got {bad:g} at row {row}")
     return values
 
 

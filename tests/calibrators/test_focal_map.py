@@ -23,24 +23,14 @@ def draws(n: int, k: int, scale: float = 2.0, seed: int = 0) -> torch.Tensor:
     return torch.randn(n, k, generator=generator, dtype=torch.float64) * scale
 
 
-def with_top(classes: int, top: float) -> torch.Tensor:
-    probs = torch.full((1, classes), (1 - top) / (classes - 1), dtype=torch.float64)
-    probs[0, 0] = top
-    return probs.log()
-
-
-def naive(logits: torch.Tensor, gamma: float) -> torch.Tensor:
-    """One over the derivative of the focal loss, divided by the sum."""
+@pytest.mark.parametrize("gamma", [-0.5, *GAMMAS])
+def test_equals_one_over_the_derivative_of_focal_loss(gamma):
+    """Its inverse, divided by the sum."""
+    logits = draws(500, 6)
     p = torch.softmax(logits, 1).requires_grad_()
     (-((1 - p) ** gamma) * p.log()).sum().backward()
     h = 1 / p.grad.abs()
-    return h / h.sum(1, keepdim=True)
-
-
-@pytest.mark.parametrize("gamma", [-0.5, *GAMMAS])
-def test_equals_one_over_the_derivative_of_focal_loss(gamma):
-    logits = draws(500, 6)
-    torch.testing.assert_close(focal_map(logits, gamma).exp(), naive(logits, gamma))
+    torch.testing.assert_close(focal_map(logits, gamma).exp(), h / h.sum(1, keepdim=True))
 
 
 def test_gamma_zero_changes_nothing():
@@ -126,47 +116,31 @@ class TestConfidence:
     [(100, 0.1, 1.0, 0.0922402), (200, 0.03, 5.0, 0.0251134), (10, 0.12, 1.0, 0.1195464)],
 )
 def test_with_many_classes_low_confidence_decreases(classes, top, gamma, after):
-    found = float(focal_map(with_top(classes, top), gamma).exp().max())
+    probs = torch.full((1, classes), (1 - top) / (classes - 1), dtype=torch.float64)
+    probs[0, 0] = top
+    found = float(focal_map(probs.log(), gamma).exp().max())
     assert found == pytest.approx(after, abs=1e-6)
     assert found < top
 
 
-@pytest.mark.parametrize(
-    ("gamma", "threshold"),
-    [
-        (0.01, 0.4981),
-        (0.1, 0.4814),
-        (0.5, 0.4215),
-        (1.0, math.exp(-1)),
-        (5.0, 0.1968),
-        (10, 0.1307),
-    ],
-)
-def test_thresholds_above_which_confidence_increases(gamma, threshold):
-    assert raising_threshold(gamma) == pytest.approx(threshold, abs=6e-5)
+def test_thresholds_above_which_confidence_increases():
+    known = {0.01: 0.4981, 0.1: 0.4814, 0.5: 0.4215, 1.0: math.exp(-1), 5.0: 0.1968, 10: 0.1307}
+    found = {gamma: raising_threshold(gamma) for gamma in known}
+    assert found == pytest.approx(known, abs=6e-5)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 3.0, 5.0])
-class TestTwoClasses:
+def test_log_odds_of_two_classes_lie_between_two_temperatures_and_become_linear(gamma):
     odds = torch.linspace(1e-3, 40, 4000, dtype=torch.float64)
-
-    def log_odds(self, gamma: float) -> torch.Tensor:
-        mapped = focal_map(torch.stack([self.odds * 0, self.odds], 1), gamma)
-        return mapped[:, 1] - mapped[:, 0]
-
-    def test_log_odds_lie_between_two_temperatures(self, gamma):
-        slope = gamma + (1 + gamma * (1 - math.log(2))) / (1 + gamma * math.log(2))
-        after = self.log_odds(gamma)
-        assert bool((after <= (gamma + 1) * self.odds + 1e-12).all())
-        assert bool((after >= slope * self.odds - 1e-12).all())
-        looser = gamma + 1 - math.log(gamma + 1) / 2
-        assert slope >= looser
-        assert float(after[0] / self.odds[0]) == pytest.approx(slope, abs=1e-5)
-
-    def test_log_odds_are_asymptotically_linear(self, gamma):
-        after = self.log_odds(gamma)
-        line = (gamma + 1) * self.odds - math.log(1 + gamma)
-        assert float((after - line)[-1].abs()) < 1e-9
+    mapped = focal_map(torch.stack([odds * 0, odds], 1), gamma)
+    after = mapped[:, 1] - mapped[:, 0]
+    slope = gamma + (1 + gamma * (1 - math.log(2))) / (1 + gamma * math.log(2))
+    assert bool((after <= (gamma + 1) * odds + 1e-12).all())
+    assert bool((after >= slope * odds - 1e-12).all())
+    assert slope >= gamma + 1 - math.log(gamma + 1) / 2
+    assert float(after[0] / odds[0]) == pytest.approx(slope, abs=1e-5)
+    line = (gamma + 1) * odds - math.log(1 + gamma)
+    assert float((after - line)[-1].abs()) < 1e-9
 
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.3, 1.0, 5.0])

@@ -53,12 +53,12 @@ def test_the_large_path_equals_the_small_one(monkeypatch):
     assert TemperatureScaling.fit(data).temperature == pytest.approx(whole, rel=1e-7)
 
 
-@pytest.mark.parametrize("factor", [1e-4, 1e-2, 1.0, 1e2, 1e5])
-def test_finds_the_temperature_of_logits_of_any_size(factor):
+def test_finds_the_temperature_of_logits_of_any_size():
     data = drawn(2000, 4, 2.0)
     one = TemperatureScaling.fit(data).temperature
-    other = TemperatureScaling.fit(Predictions(data.logits * factor, data.labels)).temperature
-    assert other == pytest.approx(one * factor, rel=1e-6)
+    for factor in (1e-4, 1e-2, 1e2, 1e5):
+        other = TemperatureScaling.fit(Predictions(data.logits * factor, data.labels))
+        assert other.temperature == pytest.approx(one * factor, rel=1e-6)
 
 
 def test_one_error_among_thousands_is_enough_for_an_optimum():

@@ -87,9 +87,7 @@ def the_last_fit_restores_the_threads_of_blas():
 
 def test_the_last_fit_restores_the_threads_of_blas_in_any_order():
     # In a process of its own, since BLAS reads its number of threads when it is loaded.
-    code = (
-        f"import test_threads; test_threads.{the_last_fit_restores_the_threads_of_blas.__name__}()"
-    )
+    code = "import test_threads; test_threads.the_last_fit_restores_the_threads_of_blas()"
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parent,

@@ -7,8 +7,7 @@ import pytest
 from scipy import special
 
 from calibrant import Predictions, metrics
-from calibrant.cli.compare import METRICS_COMPARED, enough_resamples
-from calibrant.cli.compare_output import Row, remarks, verdict
+from calibrant.cli.compare import METRICS_COMPARED, Row, enough_resamples, remarks, verdict
 
 QUICK = ("--resamples", 240)
 

@@ -115,6 +115,13 @@ def test_robust_margins_of_linear_networks_lie_between_the_exact_and_the_clean_m
         assert epsilon == 0 or 50 < stays.sum() < 300
 
 
+def test_an_attack_is_limited_by_its_steps():
+    model, x, y = linear()
+    short = robust_margins(model, x, y, epsilon=1.0, by="attack", steps=3, step_size=0.1)
+    exact, stays = exact_on_linear(model, x, y, 0.3, "linf")
+    assert_close(short[stays], exact[stays], rtol=1e-9, atol=1e-9)
+
+
 @NORMS
 def test_robust_margins_respect_the_lipschitz_bound(norm):
     first, last = nn.Linear(6, 8, dtype=torch.float64), nn.Linear(8, 4, dtype=torch.float64)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from dense_curvature import drawn, hessian, mlp
+from dense_curvature import IGNORED, drawn, hessian, mlp
 from torch import nn
 
 from calibrant.curvature.sharpness import batch_sharpness, sam_sharpness
@@ -33,6 +33,12 @@ def test_batch_sharpness_is_the_mean_of_a_loop_over_batches():
     parts = [(x[:5], y[:5]), (x[5:], y[5:])]
     again = batch_sharpness(model, cross_entropy, parts, batch=4, batches=5, seed=3)
     assert float(again) == pytest.approx(float(found))
+    # Ignored examples are not drawn.
+    marked = torch.cat([x, x[:3]]), torch.cat([y, torch.full((3,), IGNORED)])
+    options = {"batch": 4, "batches": 5, "seed": 3, "ignore_index": IGNORED}
+    assert float(batch_sharpness(model, cross_entropy, marked, **options)) == pytest.approx(
+        float(found)
+    )
     # A batch of the whole dataset has no error.
     whole = batch_sharpness(model, cross_entropy, (x, y), batch=100)
     assert whole.error == 0

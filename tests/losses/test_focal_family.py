@@ -158,3 +158,15 @@ def test_flsd_chooses_gamma_by_the_probability_of_the_label():
     (gradient,) = grad(flsd(logits, labels).sum(), logits)
     (expected,) = grad(focal(logits, labels, gamma=gamma).sum(), logits)
     assert_close(gradient, expected)
+
+
+def test_dual_focal_has_the_next_lower_probabilities_of_the_golden_batch():
+    logits = torch.tensor(
+        [[4, 1, -2], [0.5, 2.5, 1], [-6, 3, 8], [0.2, 0.1, 0]], dtype=torch.float64
+    )
+    labels = torch.tensor([0, 2, 2, 1])
+    entropy = cross_entropy(logits, labels)
+    weight = dual_focal(logits, labels, gamma=1) / entropy
+    lower = weight - 1 + (-entropy).exp()
+    expected = [0.0473141552, 0.0996236481, 0.0066928454, 0.3006096054]
+    assert_close(lower.tolist(), expected, rtol=0, atol=1e-9)

@@ -118,3 +118,13 @@ def test_the_largest_logit_satisfies_the_constraint_and_ties_share_the_gradient(
     assert h[0, :2].tolist() == [-1, -1]
     h[0, 2].backward()
     assert_close(logits.grad, torch.tensor([[0.125, 0.125, -0.25]]))
+
+
+def test_a_margin_above_all_gaps_leaves_only_a_constant():
+    logits, labels = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
+    logits.requires_grad_()
+    far = cals(logits, labels, margin=1e9, multipliers=0.5, rho=2.0)
+    assert_close(far, cross_entropy(logits, labels) - 0.5**2 / 4, rtol=0, atol=1e-8)
+    (gradient,) = torch.autograd.grad(far.sum(), logits)
+    (plain,) = torch.autograd.grad(cross_entropy(logits, labels).sum(), logits)
+    assert_close(gradient, plain, rtol=0, atol=1e-8)

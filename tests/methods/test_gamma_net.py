@@ -474,3 +474,27 @@ def test_defaults_are_256_held_out_examples_every_second_step_or_the_batch_size_
         method = methods.build("gamma_net", classes=splits.classes, meta_batch=asked)
         method.prepare(replace(splits, kind=kind), methods.SingleProcess())
         assert method.meta_batch == expected
+
+
+def test_learning_gamma_lowers_the_held_out_objective_of_an_overconfident_model():
+    # Two classes whose features say little, and an over-confident head.
+    generator = torch.Generator().manual_seed(0)
+    head = nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[2.0], [-2.0]]))
+
+    def drawn(n: int) -> Batch:
+        x = torch.randn(n, 1, generator=generator)
+        right = torch.rand(n, generator=generator) < 0.7
+        return Batch(x, ((x[:, 0] < 0) == right).long(), torch.arange(n))
+
+    batch, meta = drawn(64), drawn(120)
+    method = methods.build("gamma_net", classes=2, bandwidth=0.1, meta_lr=0.01)
+    sums = []
+    for _ in range(120):
+        method.before_step(head, batch, meta, 5.0)
+        method.loss(head, batch)
+        sums.append(method.tally["objective"])
+    steps = torch.tensor([0.0, *sums]).diff()
+    assert steps[-1] < 0.9 * steps[0]
+    assert head.weight[0].item() == 2.0

@@ -155,3 +155,15 @@ def test_the_grid_is_in_the_order_of_confidence():
     confidence = np.sort(np.concatenate([np.linspace(0, 1, 501), [1e-9, 1 - 1e-9]]))
     cells = [int(np.argmax(BinSums.on_grid(c[None], np.ones(1)).count)) for c in confidence]
     assert cells == sorted(cells)
+
+
+def test_invalid_edges_and_weights_are_refused():
+    for edges, words in (
+        ([0.1, 1.0], r"must cover \[0, 1\], got 0.1 to 1"),
+        ([0.0, 0.5, 0.4, 1.0], "must increase, got 0.5 then 0.4"),
+        ([0.0], "at least two"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            bin_edges(edges)
+    with pytest.raises(ValueError, match="weights must sum"):
+        BinSums.of_confidence([0.5] * 3, [1] * 3, weights=[0, 1e308, 1e308])

@@ -80,6 +80,14 @@ def test_the_interval_of_a_real_error_excludes_zero():
         assert metrics.interval(metric, p, resamples=100).low > 0
 
 
+def test_the_interval_is_extended_to_zero_where_calibrated_examples_err_as_much():
+    p = SYNTHETIC["calibrated"].sample(500, seed=1).predictions
+    found = metrics.interval(metrics.ece, p, resamples=30, method="percentile")
+    assert found.low == 0
+    weighted = p.reweighted(np.ones(500))
+    assert metrics.interval(metrics.ece, weighted, resamples=30, method="percentile").low > 0
+
+
 def test_an_interval_is_not_clipped_to_a_point():
     p = SYNTHETIC["calibrated"].sample(500, seed=1).predictions
     found = metrics.interval(metrics.debiased_rmsce, p, resamples=200)

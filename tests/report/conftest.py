@@ -1,7 +1,17 @@
 from itertools import combinations
 
 import pytest
+from browser import Browser, chromium
 from matplotlib.text import Text
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    if chromium() is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
 
 
 @pytest.fixture

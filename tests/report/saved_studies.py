@@ -6,6 +6,7 @@ histories, a probe, and names that must be escaped wherever they are shown.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -141,6 +142,20 @@ def probe_of(method: str) -> list[dict[str, float]]:
         }
         for step in (0, 10, 20)
     ]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read one row from each line of JSON."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def change_cells(folder: Path, /, **changes: Any) -> None:
+    """Change what `cells.json` says of the runs: one value for all of them, or a list of values."""
+    held = json.loads((folder / "cells.json").read_text())
+    for name, value in changes.items():
+        for at, cell in enumerate(held["cells"]):
+            cell[name] = value[at] if isinstance(value, list) else value
+    (folder / "cells.json").write_text(json.dumps(held))
 
 
 def write_lines(path: Path, rows: list[dict[str, float]]) -> None:

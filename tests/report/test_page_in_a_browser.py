@@ -1,12 +1,9 @@
 """The page of a study in a real browser: it loads alone, sorts, filters, and nothing in it runs."""
 
-import json
 import re
-import shutil
 
 import pytest
-from browser import Browser, chromium
-from saved_studies import small_study, write_lines
+from saved_studies import read_lines, small_study, write_lines
 
 from calibrant.report.findings import findings
 from calibrant.report.saved import read_saved
@@ -22,21 +19,10 @@ ROWS = "[...document.querySelector('table.compare').tBodies[0].rows]"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = small_study(tmp_path_factory.mktemp("study"))
-    rows = [json.loads(line) for line in (made / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(made / "rows.jsonl")
     wider = [{**row, "metric": name} for name in MORE for row in rows if row["metric"] == "ece"]
     write_lines(made / "rows.jsonl", rows + wider)
     return made
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if chromium() is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
-    profile = tmp_path_factory.mktemp("profile")
-    found = Browser(profile)
-    yield found
-    found.close()
-    shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +65,7 @@ def test_the_table_equals_the_rows(opened, folder):
     code = ROWS + ".map((row) => [...row.cells].map((cell) => cell.dataset.value))"
     shown = {tuple(row[:2]): row[2:] for row in opened.run(code)}
     assert len(shown) == len(found.comparison.lines)
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "rows.jsonl")
     for line in found.comparison.lines:
         for text, metric in zip(
             shown[line.name, line.calibrator], found.comparison.metrics, strict=True
@@ -110,17 +96,20 @@ def test_columns_sort_up_down_and_back(opened):
         assert opened.run(f"{ROWS}.map((row) => Number(row.dataset.place))") == study
 
 
+def enter(opened, selector, value):
+    """Type into a field, or choose from a list."""
+    box = f"const box = document.querySelector('{selector}'); box.value = '{value}';"
+    opened.run("{" + box + "box.dispatchEvent(new Event('input', {bubbles: true}))}")
+
+
 def test_words_and_calibrators_filter_the_lines(opened):
     shown = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.dataset.words)"
-    typed = "const box = document.querySelector('[data-filter]'); box.value = '%s';"
-    typed += "box.dispatchEvent(new Event('input', {bubbles: true}))"
     whole = opened.run(shown)
-    opened.run("{" + typed % "focal temp" + "}")
+    enter(opened, "[data-filter]", "focal temp")
     assert opened.run(shown) == ["focal 3 temperature"]
     assert "1 of " in opened.run("document.querySelector('output').textContent")
-    opened.run("{" + typed % "" + "}")
-    chosen = "{const s = document.querySelector('[data-calibrator]'); s.value = 'none';"
-    opened.run(chosen + "s.dispatchEvent(new Event('input', {bubbles: true}))}")
+    enter(opened, "[data-filter]", "")
+    enter(opened, "[data-calibrator]", "none")
     found = opened.run(shown)
     assert found == [words for words in whole if words.endswith(" none")]
     assert found
@@ -141,8 +130,7 @@ def test_downloads_hold_the_table(opened, folder):
 
 
 def test_what_is_shown_is_copied_and_a_row_is_pasted_as_one_line(opened):
-    box = "{const b = document.querySelector('[data-filter]'); b.value = 'focal';"
-    opened.run(box + "b.dispatchEvent(new Event('input', {bubbles: true}))}")
+    enter(opened, "[data-filter]", "focal")
     copied = opened.run(
         "new Promise((done) => {"
         " Object.defineProperty(navigator, 'clipboard', {value: {writeText: done}});"

@@ -1,4 +1,4 @@
-"""Reliability diagrams of one, of several and of every class; files of figures."""
+"""Reliability diagrams: their numbers; of one, of several and of every class; files of figures."""
 
 import struct
 import sys
@@ -14,7 +14,7 @@ from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.report import classwise_diagrams, reliability_diagram, save
 from calibrant.report.figures import style
-from calibrant.report.reliability_points import points_of, top_label_sums
+from calibrant.report.reliability_points import points_of, top_label_sums, wilson
 
 
 def drawn(name, n=1500, seed=0):
@@ -50,6 +50,63 @@ def at_their_means(marks, points):
     np.testing.assert_allclose(marks.get_offsets(), np.c_[points.confidence, points.accuracy])
 
 
+def test_wilson_interval_worked_by_hand_stays_in_the_unit_interval_and_widens_with_level():
+    # 8 of 10, z = 1.959964: centre (0.8 + 0.192073) / 1.384146 = 0.716740,
+    # half-width 1.959964 * sqrt(0.016 + 0.0096036) / 1.384146 = 0.226577.
+    low, high = wilson(np.array([8.0]), np.array([10.0]))
+    np.testing.assert_allclose([low[0], high[0]], [0.490163, 0.943317], atol=2e-6)
+    correct, count = np.array([0.0, 1.0, 5.0]), np.array([1.0, 1.0, 5.0])
+    low, high = wilson(correct, count, level=0.95)
+    assert (low[0], high[1]) == (0, 1)
+    assert ((low >= 0) & (high <= 1)).all()
+    wider_low, wider_high = wilson(correct, count, level=0.99)
+    assert (wider_high - wider_low > high - low).all()
+    for level in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
+            wilson(correct, count, level=level)
+
+
+def test_points_are_the_means_of_the_bins_that_hold_examples(over):
+    sums = BinSums.of(over, 12)
+    points = points_of(sums)
+    filled = sums.count > 0
+    assert 0 < filled.sum() < 12
+    count = sums.count[filled]
+    np.testing.assert_allclose(points.confidence, sums.confidence[filled] / count)
+    np.testing.assert_allclose(points.accuracy, sums.correct[filled] / count)
+    np.testing.assert_allclose(points.left, np.arange(12)[filled] / 12)
+    np.testing.assert_allclose(points.right, np.arange(1, 13)[filled] / 12)
+    assert points.count.sum() == len(over)
+    gap = (points.count * np.abs(points.confidence - points.accuracy)).sum() / points.count.sum()
+    assert gap == pytest.approx(metrics.ece(over, bins=12))
+
+
+def test_adaptive_sums_are_those_of_adaptive_ece_also_with_ties_and_weights(over):
+    sums = top_label_sums(over, bins=9, adaptive=True)
+    assert sums.ece == pytest.approx(metrics.adaptive_ece(over, bins=9), abs=1e-12)
+    assert sums.count.max() - sums.count.min() <= 1
+    points = points_of(sums)
+    np.testing.assert_allclose(points.left[1:], points.right[:-1])
+    assert ((points.left < points.confidence) & (points.confidence < points.right)).all()
+    assert 0 <= points.left[0] < points.right[-1] <= 1
+    with pytest.raises(ValueError, match="adaptive bins are a number"):
+        top_label_sums(over, bins=[0.0, 0.5, 1.0], adaptive=True)
+    # Ties are kept together, and weights count.
+    confidence, weights = np.repeat([0.6, 0.7, 0.9], [5, 2, 3]), np.arange(1.0, 11.0)
+    ones = np.ones(10, dtype=int)
+    p = Predictions.from_binary(confidence, ones, kind="probs", weights=weights)
+    sums = top_label_sums(p, bins=2, adaptive=True)
+    assert sums.ece == pytest.approx(metrics.adaptive_ece(p, bins=2), abs=1e-12)
+    assert sums.count.sum() == 55
+
+
+def test_a_single_bin_has_a_place_and_fewer_than_ten_examples_are_few():
+    points = points_of(top_label_sums(Predictions([[1.0, 0.0]] * 4, [0] * 4), adaptive=True))
+    assert points.left[0] < points.confidence[0] < points.right[0]
+    sums = BinSums.of_confidence(np.repeat([0.2, 0.8], [9, 10]), np.ones(19), bins=2)
+    assert points_of(sums).few.tolist() == [True, False]
+
+
 def test_bars_points_and_whiskers_are_the_sums_per_bin(over):
     upper, lower = reliability_diagram(over, bins=10).axes
     points = points_of(BinSums.of(over, 10))
@@ -68,6 +125,9 @@ def test_bars_points_and_whiskers_are_the_sums_per_bin(over):
     confidence, accuracy = (line.get_xdata()[0] for line in lower.lines)
     assert confidence == pytest.approx(float(over.confidence.mean()))
     assert accuracy == pytest.approx(metrics.accuracy(over))
+    upper, lower = reliability_diagram(over, bins=[0.0, 0.5, 0.9, 1.0]).axes
+    np.testing.assert_allclose(bars(lower)[0][:, 1], [0.5, 0.4, 0.1])
+    np.testing.assert_allclose(bars(upper)[0][:, 0], [0, 0.5, 0.9])
 
 
 def test_gaps_are_coloured_by_their_side_and_few_examples_are_faint(over):
@@ -87,14 +147,8 @@ def test_gaps_are_coloured_by_their_side_and_few_examples_are_faint(over):
 
 def test_the_box_holds_size_accuracy_and_ece(over):
     text = words(reliability_diagram(over, title="my model"))
-    for part in (
-        "n = 1,500",
-        f"accuracy {metrics.accuracy(over):.4f}",
-        f"ECE {metrics.ece(over):.4f}",
-        "my model",
-        "over-confident",
-        "95% interval",
-    ):
+    facts = f"n = 1,500    accuracy {metrics.accuracy(over):.4f}    ECE {metrics.ece(over):.4f}"
+    for part in (facts, "my model", "over-confident", "95% interval"):
         assert part in text
     assert "resnet" in words(reliability_diagram({"resnet": over}))
     # Weights count as examples.
@@ -158,12 +212,6 @@ def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(
     assert labels == [f"ECE {metrics.ece(p, bins=10):.4f}   {m}" for m, p in models.items()]
 
 
-def test_edges_of_ones_own_are_drawn(over):
-    upper, lower = reliability_diagram(over, bins=[0.0, 0.5, 0.9, 1.0]).axes
-    np.testing.assert_allclose(bars(lower)[0][:, 1], [0.5, 0.4, 0.1])
-    np.testing.assert_allclose(bars(upper)[0][:, 0], [0, 0.5, 0.9])
-
-
 def shown(figure):
     return [axes for axes in figure.axes if axes.get_visible()]
 
@@ -181,13 +229,15 @@ def test_every_class_has_a_panel_with_its_ece_size_and_sums():
         at_their_means(axes.collections[1], points_of(own))
 
 
-def test_of_many_classes_the_worst_are_shown_and_the_figure_says_so(many):
+def test_of_many_classes_the_worst_are_shown_and_the_figure_says_so(many, assert_clean_layout):
     figure = classwise_diagrams(many, most=5)
     worst = np.argsort(-np.nan_to_num(metrics.per_class_ece(many), nan=-1))[:5]
     names = [axes.get_title(loc="left").split("\n")[0] for axes in shown(figure)]
     assert names == [f"class {c}" for c in worst]
     said = "the 5 worst calibrated of 29 classes (1 without an example), worst first"
     assert figure.get_suptitle() == said
+    for most in (1, 5, 12):
+        assert_clean_layout(classwise_diagrams(many, most=most, title="thirty classes"))
     with pytest.raises(ValueError, match="most must be at least 1"):
         classwise_diagrams(many, most=0)
 
@@ -220,11 +270,6 @@ def test_no_text_is_covered_or_cut(predictions, options, assert_clean_layout):
     assert_clean_layout(reliability_diagram(predictions, **options))
 
 
-@pytest.mark.parametrize("most", [1, 5, 12])
-def test_no_text_of_classes_is_covered_or_cut(many, most, assert_clean_layout):
-    assert_clean_layout(classwise_diagrams(many, most=most, title="thirty classes"))
-
-
 def test_wrong_style_and_nothing_to_draw_are_refused(over, monkeypatch):
     with pytest.raises((ValueError, TypeCheckError), match="style"):
         reliability_diagram(over, style="pie")
@@ -235,18 +280,12 @@ def test_wrong_style_and_nothing_to_draw_are_refused(over, monkeypatch):
         reliability_diagram(over)
 
 
-def test_png_has_160_dots_per_inch(over, tmp_path):
-    figure = reliability_diagram(over)
-    data = save(figure, tmp_path / "a.png").read_bytes()
-    width, height = figure.get_size_inches() * 160
-    assert struct.unpack(">II", data[16:24]) == (round(width), round(height))
-    assert len(data) > 10_000
-
-
 @pytest.mark.parametrize(
     ("ending", "magic"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )
-def test_the_same_figure_gives_the_same_bytes(over, tmp_path, ending, magic, monkeypatch):
+def test_the_same_figure_gives_the_same_bytes_at_160_dpi(
+    over, tmp_path, ending, magic, monkeypatch
+):
     # Neither pyplot nor the settings of matplotlib are touched.
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     before = matplotlib.rcParams["svg.hashsalt"]
@@ -255,6 +294,9 @@ def test_the_same_figure_gives_the_same_bytes(over, tmp_path, ending, magic, mon
     assert one == two
     assert one.startswith(magic)
     assert matplotlib.rcParams["svg.hashsalt"] == before
+    if ending == "PNG":
+        width, height = reliability_diagram(over).get_size_inches() * 160
+        assert struct.unpack(">II", one[16:24]) == (round(width), round(height))
 
 
 def test_a_figure_is_written_whole_or_not_at_all(over, tmp_path, monkeypatch):

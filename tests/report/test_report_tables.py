@@ -57,12 +57,8 @@ def test_csv_keeps_every_other_name():
 def test_latex_is_a_booktabs_table_with_the_best_in_bold():
     lines = as_latex(table_of("a", "b")).splitlines()
     assert lines[1] == r"\begin{tabular}{llrr}"
-    assert [lines[2], lines[4], *lines[-2:]] == [
-        r"\toprule",
-        r"\midrule",
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
+    assert [lines[2], lines[4], lines[-2]] == [r"\toprule", r"\midrule", r"\bottomrule"]
+    assert lines[-1] == r"\end{tabular}"
     assert lines[3] == r"method & calibrator & NLL & my\_metric \\"
     assert lines[5] == r"a & none & \textbf{1.235} {\scriptsize [1.200, 1.270]} & - \\"
     assert lines[6] == r"b & a\textbar{}b & \textit{1.5000} & - \\"

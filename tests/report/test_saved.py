@@ -1,10 +1,18 @@
 """The folder of a study is read lazily, whatever became of its cells; damage is one line."""
 
-import json
 import shutil
 
 import pytest
-from saved_studies import FOCAL, HOSTILE, PLAIN, REASON, small_study
+from saved_studies import (
+    FOCAL,
+    HOSTILE,
+    PLAIN,
+    REASON,
+    change_cells,
+    read_lines,
+    small_study,
+    write_lines,
+)
 
 from calibrant.predictions import Predictions
 from calibrant.report.saved import read_saved
@@ -52,13 +60,11 @@ def test_a_cell_without_a_result_has_a_reason_and_what_is_left_of_its_history(fo
 
 
 def test_groups_share_dataset_model_and_optimizer_in_the_order_of_the_study(folder):
-    held = json.loads((folder / "cells.json").read_text())
-    for cell in held["cells"][2:4]:
-        cell["dataset"] = "another"
-    (folder / "cells.json").write_text(json.dumps(held))
-    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    moved = [{**row, "dataset": "another"} if row["method"] == FOCAL else row for row in lines]
-    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in moved))
+    change_cells(folder, dataset=[*["one"] * 2, *["another"] * 2, *["one"] * 2])
+    lines = read_lines(folder / "rows.jsonl")
+    names = {FOCAL: "another"}
+    moved = [{**row, "dataset": names.get(row["method"], "one")} for row in lines]
+    write_lines(folder / "rows.jsonl", moved)
     first, second = read_saved(folder).groups()
     assert (first.names, second.names) == ([PLAIN, HOSTILE], [FOCAL])
     assert second.labels["dataset"] == "another"
@@ -67,10 +73,8 @@ def test_groups_share_dataset_model_and_optimizer_in_the_order_of_the_study(fold
 
 
 def test_one_method_and_several_optimizers_compare_the_optimizers(folder):
-    held = json.loads((folder / "cells.json").read_text())
-    for cell in held["cells"]:
-        cell["optimizer"], cell["method"] = cell["method"], "one"
-    (folder / "cells.json").write_text(json.dumps(held))
+    names = [cell.labels["method"] for cell in read_saved(folder).cells]
+    change_cells(folder, optimizer=names, method="one")
     (folder / "rows.jsonl").write_text("")
     (group,) = read_saved(folder).groups()
     assert (group.axis, group.names) == ("optimizer", [PLAIN, FOCAL, HOSTILE])
@@ -116,19 +120,17 @@ def test_damage_is_named_in_one_line(folder, name, text, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["x", "0.5"])
-def test_a_damaged_row_is_named_by_its_line(folder, value):
-    lines = (folder / "rows.jsonl").read_text().splitlines()
-    lines[4] = json.dumps({**json.loads(lines[4]), "value": value})
-    (folder / "rows.jsonl").write_text("\n".join(lines))
+@pytest.mark.parametrize("changed", [{"value": "x"}, {"value": "0.5"}, {"seed": None}])
+def test_a_damaged_row_is_named_by_its_line(folder, changed):
+    rows = read_lines(folder / "rows.jsonl")
+    rows[4] |= changed
+    write_lines(folder / "rows.jsonl", rows)
     with pytest.raises(ValueError, match=r"rows\.jsonl:5 is damaged"):
         read_saved(folder)
 
 
 def test_a_cell_may_not_lie_outside_of_the_study(folder):
-    held = json.loads((folder / "cells.json").read_text())
-    held["cells"][0]["folder"] = "../elsewhere"
-    (folder / "cells.json").write_text(json.dumps(held))
+    change_cells(folder, folder="../elsewhere")
     with pytest.raises(ValueError, match="a folder outside of the study"):
         read_saved(folder)
 

@@ -9,7 +9,17 @@ from statistics import mean
 import numpy as np
 import pytest
 from markup import parsed, tips
-from saved_studies import COUNTS, FOCAL, HOSTILE, PLAIN, REASON, small_study, write_lines
+from saved_studies import (
+    COUNTS,
+    FOCAL,
+    HOSTILE,
+    PLAIN,
+    REASON,
+    change_cells,
+    read_lines,
+    small_study,
+    write_lines,
+)
 
 from calibrant import metrics
 from calibrant.calibrators import TemperatureScaling
@@ -32,7 +42,7 @@ def plain(folder, tmp_path):
     held = json.loads((place / "cells.json").read_text())["cells"]
     cells = [cell for cell in held if cell["method"] == PLAIN]
     (place / "cells.json").write_text(json.dumps({"cells": cells}))
-    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(place / "rows.jsonl")
     write_lines(place / "rows.jsonl", [row for row in rows if row["method"] == PLAIN])
     return place, place / cells[0]["folder"]
 
@@ -156,7 +166,7 @@ def test_curves_are_means_over_the_seeds_with_a_band_where_they_differ(saved, pa
     assert f"{PLAIN}: {first_cell(saved, PLAIN).history[-1]['val_ece']:.4f}" in last
     place, _ = plain
     other = place / "cells" / f"{1:016x}" / "history.jsonl"
-    rows = [json.loads(line) for line in other.read_text().splitlines()]
+    rows = read_lines(other)
     write_lines(other, [{**row, "val_ece": row["val_ece"] + 0.1} for row in rows[:2]])
     found = tips(panel_of(place, "curves"))
     low = rows[0]["val_ece"]
@@ -165,12 +175,15 @@ def test_curves_are_means_over_the_seeds_with_a_band_where_they_differ(saved, pa
     assert found[3] == f"epoch 4\n{PLAIN}: {rows[3]['val_ece']:.4f}"
 
 
-def test_classes_are_means_over_the_rows_of_the_seeds(saved, panels):
+def test_classes_and_rare_ones_are_means_over_the_rows_of_the_seeds(saved, panels):
     values = values_of(saved, PLAIN, "temperature", "test", "classwise_ece: 5")
     assert len(values) == 2
     assert f"{PLAIN}, class 5: {mean(values):.4f}" in tips(panels["classes"])
     below = texts(parsed(panels["classes"]).find(".//svg").iter("text"))[-len(COUNTS) :]
     assert below == [str(count) for count in COUNTS]
+    values = values_of(saved, FOCAL, "none", "test: tail", "ece")
+    ends = f"({min(values):.4f} to {max(values):.4f})"
+    assert f"{FOCAL}, tail: {mean(values):.4f} {ends}" in tips(panels["tail"])
 
 
 def test_classes_without_rows_are_measured_on_the_first_seed(plain, saved):
@@ -182,12 +195,6 @@ def test_classes_without_rows_are_measured_on_the_first_seed(plain, saved):
     errors = [each for test in stages for each in enumerate(metrics.per_class_ece(test))]
     found = tips(panel_of(place, "classes"))
     assert found == [f"{PLAIN}, class {c}: {each:.4f}" for c, each in errors]
-
-
-def test_rare_classes_have_the_means_of_their_rows(saved, panels):
-    values = values_of(saved, FOCAL, "none", "test: tail", "ece")
-    ends = f"({min(values):.4f} to {max(values):.4f})"
-    assert f"{FOCAL}, tail: {mean(values):.4f} {ends}" in tips(panels["tail"])
 
 
 def test_the_landscape_marks_its_lowest_score_and_needs_three_classes(saved, panels, plain):
@@ -256,8 +263,7 @@ def test_what_is_not_there_is_left_out(plain):
     shutil.rmtree(place / "cells")
     (group,) = read_saved(place).groups()
     assert list(made(group)) == ["classes", "tail"]
-    text = (place / "cells.json").read_text()
-    (place / "cells.json").write_text(text.replace('"done"', '"diverged"'))
+    change_cells(place, status="diverged")
     (place / "rows.jsonl").write_text("")
     saved = read_saved(place)
     assert [made(group) for group in saved.groups()] == [{}]

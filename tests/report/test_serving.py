@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from browser import Browser, chromium
 
 from calibrant.cli import main, serving
 from calibrant.cli.serving import Server
@@ -191,32 +190,29 @@ def test_a_port_that_is_taken_and_a_missing_folder_are_said_in_one_line(server, 
 
 
 @pytest.mark.slow
-def test_the_page_follows_a_running_study(server, runs, tmp_path):
-    if chromium() is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
+def test_the_page_follows_a_running_study(server, runs, browser):
     folder = begun(runs / "live", seeds=[0, 1])
-    browser = Browser(tmp_path / "profile")
-    try:
-        browser.open(f"{server.url}live")
-        assert browser.run("document.getElementById('state').textContent").startswith("0 of 4")
-        claim = saved_runs(folder).claim("somebody")
-        with claim.lock:
-            row = {"epoch": 0, "loss": 1.0, "val_nll": 0.7, "val_ece": 0.1, "val_accuracy": 0.5}
-            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n")
-            assert wait_for(browser, "Running: 1. Waiting for a worker: 3.")
-            more = json.dumps({**row, "epoch": 1, "val_nll": 0.4321})
-            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n" + more + "\n")
-            assert wait_for(browser, "0.4321")
-            # What cannot be read for a while is said, and forgotten once it can.
-            (claim.folder / "history.jsonl").write_text("{\n")
-            assert wait_for(browser, "is damaged", where="#state")
-            assert wait_for(browser, "0.4321")
-            (claim.folder / "history.jsonl").write_text(json.dumps(row) + "\n" + more + "\n")
-            assert wait_for(browser, "0 of 4", where="#state")
-        assert all("503" in each for each in browser.complaints)
-        assert all(url.startswith(server.url) for url in browser.requests)
-    finally:
-        browser.close()
+    browser.look()
+    browser.open(f"{server.url}live")
+    assert browser.run("document.getElementById('state').textContent").startswith("0 of 4")
+    claim = saved_runs(folder).claim("somebody")
+    with claim.lock:
+        row = {"epoch": 0, "loss": 1.0, "val_nll": 0.7, "val_ece": 0.1, "val_accuracy": 0.5}
+        one, more = json.dumps(row), json.dumps({**row, "epoch": 1, "val_nll": 0.4321})
+        (claim.folder / "history.jsonl").write_text(f"{one}\n")
+        assert wait_for(browser, "Running: 1. Waiting for a worker: 3.")
+        (claim.folder / "history.jsonl").write_text(f"{one}\n{more}\n")
+        assert wait_for(browser, "0.4321")
+        # What cannot be read for a while is said, and forgotten once it can.
+        (claim.folder / "history.jsonl").write_text("{\n")
+        assert wait_for(browser, "is damaged", where="#state")
+        assert wait_for(browser, "0.4321")
+        (claim.folder / "history.jsonl").write_text(f"{one}\n{more}\n")
+        assert wait_for(browser, "0 of 4", where="#state")
+    assert all("503" in each for each in browser.complaints)
+    assert all(url.startswith(server.url) for url in browser.requests)
+    # The page asks for news as long as it is open.
+    browser.open("about:blank")
 
 
 def wait_for(browser, words, where="main"):

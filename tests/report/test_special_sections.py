@@ -1,10 +1,11 @@
-"""Panels that only some studies have: method state, shifts, images, many methods."""
+"""Panels that only some studies have: method state, shifts, images; weak spots from files."""
 
 import base64
 import io
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,20 @@ import pytest
 import torch
 from markup import parsed, tips
 from matplotlib.image import imread
-from saved_studies import COUNTS, FOCAL, PLAIN, small_study, write_lines
+from saved_studies import COUNTS, FOCAL, PLAIN, read_lines, small_study, write_lines
 
+from calibrant import metrics
+from calibrant.calibrators import CALIBRATORS
 from calibrant.data import Split
 from calibrant.predictions import Predictions
+from calibrant.report.findings import findings
+from calibrant.report.measured import calibrated_test, class_errors, excess
 from calibrant.report.saved import read_saved
 from calibrant.report.sections import PANELS
 from calibrant.training.results import pixel_runs
 
 BINS = 5
+NAMES = ["cat", "dog", "ship", "truck", "frog", "bird"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def group_of(place):
 
 def change_history(place, more):
     path = place / "cells" / f"{1:016x}" / "history.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = read_lines(path)
     write_lines(path, [{**row, **more(row["epoch"])} for row in rows])
 
 
@@ -215,7 +221,7 @@ def test_many_methods_stay_readable_and_small(place):
 def test_numbers_that_are_not_finite_break_nothing(place):
     path = place / "cells" / f"{0:016x}"
     for name in ("history.jsonl", "probe.jsonl"):
-        rows = [json.loads(line) for line in (path / name).read_text().splitlines()]
+        rows = read_lines(path / name)
         wild = [math.nan, None, math.inf, "text"]
         write_lines(path / name, [dict.fromkeys(row, wild[at % 4]) for at, row in enumerate(rows)])
     rows = [{**row, "value": None} for row in read_saved(place).rows]
@@ -227,3 +233,53 @@ def test_numbers_that_are_not_finite_break_nothing(place):
     for panel in found.values():
         parsed(panel)
         assert "nan" not in panel.html
+
+
+@pytest.fixture
+def folder(place):
+    """A study of two methods whose rows have neither classes nor overconfidence."""
+    rows = read_lines(place / "rows.jsonl")
+    kept = [row for row in rows if ": " not in row["metric"] + row["split"]]
+    write_lines(place / "rows.jsonl", kept)
+    return place
+
+
+def test_classes_and_confidence_are_measured_after_the_calibrator_of_the_line(folder):
+    (found,) = findings(read_saved(folder))
+    line = found.verdict.line
+    (cell,) = [each for each in found.group.cells if each.labels["method"] == line.name]
+    test = cell.test
+    if line.calibrator != "none":
+        test = test.map(CALIBRATORS[line.calibrator].fit(cell.val))
+    errors = metrics.per_class_ece(test)
+    worst = f"class {np.argmax(errors)} ({100 * errors.max():.1f} %)"
+    assert f"error of a class (seed 0): {worst}" in found.weak_spots[0]
+    assert f"The mean over classes is {100 * errors.mean():.1f} %" in found.weak_spots[0]
+
+
+def test_confidence_is_said_where_its_interval_is_clear(folder):
+    group = group_of(folder)
+    sharp = excess(calibrated_test(group.cells[0], "none"))
+    assert sharp.value == pytest.approx(metrics.overconfidence(group.cells[0].test))
+    assert sharp.low > 0
+    assert calibrated_test(group.cells[0], "isotonic") is None
+
+
+def test_the_map_of_classes_shows_both_stages_and_the_names_that_rows_have(folder):
+    group = group_of(folder)
+    panel = PANELS["classes"](group)
+    assert f"{PLAIN}, class 5: " in panel.html
+    assert panel.html.count("<figcaption>After temperature") == 1
+    named = [{**group.rows[0], "metric": f"classwise_ece: {each}"} for each in NAMES]
+    both = [{**row, "split": "test", "calibrator": "none", "value": 0.25} for row in named]
+    panel = PANELS["classes"](replace(group, rows=both))
+    assert f"{PLAIN}, cat: 0.2500" in panel.html
+    assert "class cat" not in panel.html
+
+
+def test_classes_of_predictions_with_names_are_called_by_them(folder):
+    group = group_of(folder)
+    test = group.cells[0].test
+    named = class_errors(Predictions(test.logits, test.labels, class_names=NAMES))
+    assert list(named) == NAMES
+    assert list(named.values()) == pytest.approx(metrics.per_class_ece(test))

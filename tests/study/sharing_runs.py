@@ -42,10 +42,11 @@ def log(folder: Path, word: str) -> None:
     os.close(descriptor)
 
 
-def finish(claim: Claim) -> None:
+def finish(claim: Claim, seconds: float = 0.0) -> None:
+    """What a training and its measuring leave, then the record of the attempt."""
     for name in ("result.json", "measured.json"):
         (claim.folder / name).write_text("{}\n")
-    claim.end("done", seconds=0.0)
+    claim.end("done", seconds=seconds)
 
 
 def run_all(runs: Runs, owner: str) -> None:

@@ -1,6 +1,8 @@
 """A small study, as plain values and as a file, and what two runs of one must have alike."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Rows of a study, and everything of its runs that is promised to be the same after a kill."""
     paths = [path for path in folder.rglob("*") if path.name in PROMISED]
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
+
+
+def command(folder: Path, study: dict[str, Any], *options: str) -> list[str]:
+    """`calibrant study` of a study in a folder."""
+    spec = write_toml(folder.with_suffix(".toml"), study)
+    return [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder), *options]
+
+
+def workers_of(child: subprocess.Popen) -> list[int]:
+    """Processes that a command has started."""
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
+    return [int(each) for each in children.split()]

@@ -16,6 +16,7 @@ STUDY = {
     "about": "A small one.",
     "metrics": ["accuracy", "nll", "ece"],
     "dataset": [{"name": "blobs", "limit": 400}],
+    "model": [{"name": "mlp"}],
     "method": [
         {"name": "cross_entropy"},
         {"name": "gamma_net", "start": 1},

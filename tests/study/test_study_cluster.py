@@ -4,14 +4,13 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from small_studies import SMALL, contents, write_toml
+from small_studies import SMALL, command, contents
 
 from calibrant.study import cluster, cluster_task, runner
 from calibrant.study.cluster import run_on_cluster
@@ -120,11 +119,8 @@ def test_files_come_back_from_workers_that_do_not_see_the_folder(
 
 def started(folder: Path, address: str) -> subprocess.Popen:
     """The command, once runs are trained and there is a checkpoint."""
-    spec = write_toml(folder.with_suffix(".toml"), STUDY)
-    command = [sys.executable, "-m", "calibrant.cli", "study", spec, "-o", folder]
-    child = subprocess.Popen(
-        [*command, "--dask", address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    args, pipe = command(folder, STUDY, "--dask", address), subprocess.PIPE
+    child = subprocess.Popen(args, stdout=pipe, stderr=pipe, text=True)
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         assert child.poll() is None, child.communicate()

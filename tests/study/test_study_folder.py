@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_studies import SMALL, contents, write_toml
+from small_studies import SMALL, command, contents, workers_of
 
 from calibrant.cli import main
 from calibrant.study import runner
@@ -60,9 +60,8 @@ def test_the_folder_of_a_stranger_runs_no_code(tmp_path, capsys):
 def test_files_in_the_current_folder_are_not_imported_by_workers(tmp_path):
     for name in ("typer.py", "rich.py", "torch.py"):
         (tmp_path / name).write_text("raise SystemExit('imported from the current folder')\n")
-    spec = write_toml(tmp_path / "small.toml", SLOWER)
-    command = [sys.executable, "-P", "-m", "calibrant.cli", "study", str(spec), "-o", "study"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    python, *args = command(tmp_path / "study", SLOWER)
+    done = subprocess.run([python, "-P", *args], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + (tmp_path / "study" / "workers.log").read_text()
 
 
@@ -160,10 +159,9 @@ def test_workers_that_die_before_they_take_a_run_end_the_study(tmp_path, monkeyp
 
 @pytest.mark.slow
 def test_a_suspended_worker_fails_nothing(tmp_path):
-    spec = write_toml(tmp_path / "small.toml", SLOWER)
     folder = tmp_path / "study"
-    command = [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder)]
-    child = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    args = command(folder, SLOWER, "--workers", "2")
+    child = subprocess.Popen(args, stderr=subprocess.PIPE, text=True)
 
     def until(condition) -> None:
         while not condition():
@@ -171,11 +169,10 @@ def test_a_suspended_worker_fails_nothing(tmp_path):
             time.sleep(0.02)
 
     until(lambda: list(folder.glob("cells/*/config.json")))
-    children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     trained = [s for s in saved_runs(folder).states() if s.status == "running"]
     owner = trained[0].attempts[-1].owner
     (stopped,) = [
-        int(each) for each in children if owner in Path(f"/proc/{each}/cmdline").read_text()
+        each for each in workers_of(child) if owner in Path(f"/proc/{each}/cmdline").read_text()
     ]
     os.kill(stopped, signal.SIGSTOP)
     # The other worker has done all the rest.
@@ -224,8 +221,7 @@ def test_reports_read_a_folder_that_is_read_only(alone):
         runner.run(parse({**SMALL, "seeds": [0]}), folder)
         for path in (*folder.rglob("*"), folder):
             path.chmod(0o555 if path.is_dir() else 0o444)
-        command = [sys.executable, "-c", READS, name]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", READS, name], capture_output=True, text=True)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755)
     assert done.returncode == 0, done.stderr

@@ -6,13 +6,12 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from small_studies import SMALL, contents, write_toml
+from small_studies import SMALL, command, contents, workers_of
 
 from calibrant.cli import main
 from calibrant.study import runner
@@ -24,19 +23,18 @@ from calibrant.study.spec import parse
 SOON = 100
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    study = {**SMALL, "recipe": {"epochs": 300, "batch": 32}}
-    study["dataset"] = [{"name": "blobs", "limit": 600}]
-    spec = write_toml(folder.with_suffix(".toml"), study)
-    study = [sys.executable, "-m", "calibrant.cli", "study", str(spec), "-o", str(folder)]
-    return [*study, *options]
+STUDY = {
+    **SMALL,
+    "recipe": {"epochs": 300, "batch": 32},
+    "dataset": [{"name": "blobs", "limit": 600}],
+}
 
 
 def started(folder: Path) -> subprocess.Popen:
     """The command, at the moment at which both its workers have begun to train."""
     begun = time.time_ns()
     child = subprocess.Popen(
-        command(folder, "--workers", "2"),
+        command(folder, STUDY, "--workers", "2"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -50,14 +48,6 @@ def started(folder: Path) -> subprocess.Popen:
             return child
         time.sleep(0.01)
     raise AssertionError("no run was begun")
-
-
-def workers_of(child: subprocess.Popen) -> list[int]:
-    """Processes that the command has started."""
-    return [
-        int(each)
-        for each in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
-    ]
 
 
 def lives(process: int) -> bool:
@@ -100,12 +90,12 @@ def test_signals_save_and_kills_lose_nothing_and_the_same_command_resumes(
         time.sleep(0.05)
     # One may have come to its end before it saw that it was alone.
     assert saved_runs(folder).counts()["running"] == 0
-    assert main(command(folder)[3:]) == 0
+    assert main(command(folder, STUDY)[3:]) == 0
     for state in saved_runs(folder).states():
         *before, last = [each.outcome for each in state.attempts]
         assert (set(before), last) == ({"released"}, "done")
         assert len(before) in (2, 3)
-    assert main(command(tmp_path / "whole")[3:]) == 0
+    assert main(command(tmp_path / "whole", STUDY)[3:]) == 0
     assert contents(folder) == contents(tmp_path / "whole")
 
 
@@ -115,7 +105,7 @@ def test_a_full_disk_ends_with_five_and_the_same_command_resumes(alone, tmp_path
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
 
     sets = ("model=[{name='mlp', hidden=[512, 512]}]", "recipe.epochs=1", "seeds=[0]")
-    args = command(tmp_path / "r", *[each for text in sets for each in ("--set", text)])
+    args = command(tmp_path / "r", STUDY, *[each for text in sets for each in ("--set", text)])
     full = subprocess.run(args, capture_output=True, text=True, preexec_fn=small_files)
     assert full.returncode == 5, full.stderr
     last = full.stderr.splitlines()[-1]

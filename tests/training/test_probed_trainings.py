@@ -18,50 +18,37 @@ def splits():
     return data.load("blobs", 0, n=200)
 
 
-def trained(
-    splits,
-    folder=None,
-    *,
-    probe=None,
-    network="mlp",
-    method="cross_entropy",
-    on_step=None,
-    **recipe,
-):
+def trained(splits, folder=None, *, network="mlp", method="cross_entropy", **given):
     torch.manual_seed(0)
     sizes = {"hidden": [8]} if network == "mlp" else {}
     model = models.build(network, classes=splits.classes, shape=splits.shape, seed=0, **sizes)
     learner = methods.build(method, classes=splits.classes)
-    settings = {"epochs": 2, "batch": 16, **recipe}
-    watched = {} if on_step is None else {"on_step": on_step}
-    where = {"seed": 3, "folder": folder, "probe": probe}
-    return train(model, learner, splits, Recipe(**settings), **where, **watched)
+    extras = {key: given.pop(key) for key in ("probe", "on_step") if key in given}
+    recipe = Recipe(**{"epochs": 2, "batch": 16, **given})
+    return train(model, learner, splits, recipe, seed=3, folder=folder, **extras)
 
 
 @pytest.mark.parametrize(
-    ("method", "recipe"),
+    "given",
     [
-        ("cross_entropy", {"average": 0.9}),
-        ("gamma_net", {"optimizer": "muon"}),
-        ("calmo", {"sam": 0.05}),
-        ("cals_alm", {"optimizer": "gd"}),
+        {"average": 0.9},
+        {"method": "gamma_net", "optimizer": "muon"},
+        {"method": "calmo", "sam": 0.05},
+        {"method": "cals_alm", "optimizer": "gd"},
+        # With BatchNorm and dropout.
+        {"network": "small_cnn"},
     ],
+    ids=str,
 )
-def test_weights_and_history_are_bit_equal_with_a_probe_and_without(splits, method, recipe):
-    plain = trained(splits, method=method, **recipe)
-    probed = trained(splits, method=method, probe=PROBE, **recipe)
+def test_weights_and_history_are_bit_equal_with_a_probe_and_without(splits, given):
+    if "network" in given:
+        splits = data.load("digits", 0, limit=200)
+    plain, probed = (trained(splits, probe=each, **given) for each in (None, PROBE))
     assert plain.history == probed.history
     for name, each in plain.model.state_dict().items():
         assert torch.equal(each, probed.model.state_dict()[name]), name
     assert plain.readings == []
     assert len(probed.readings) >= 2
-
-
-def test_batch_norm_and_dropout_do_not_see_the_probe():
-    splits = data.load("digits", 0, limit=200)
-    plain, probed = (trained(splits, network="small_cnn", probe=each) for each in (None, PROBE))
-    for name, each in plain.model.state_dict().items():
-        assert torch.equal(each, probed.model.state_dict()[name]), name
 
 
 def test_readings_are_before_every_so_many_steps_and_after_the_last(splits):
@@ -103,7 +90,7 @@ def test_the_edge_is_that_of_the_rate_of_the_step_and_of_momentum(splits):
         assert "edge" not in trained(splits, probe=QUICK, **recipe).readings[0]
 
 
-def test_an_interrupted_training_goes_on_with_its_readings(splits, tmp_path):
+def test_an_interrupted_training_resumes_with_its_readings(splits, tmp_path):
     whole = trained(splits, tmp_path / "whole", probe=PROBE)
 
     def leave(loop):
@@ -121,12 +108,9 @@ def test_an_interrupted_training_goes_on_with_its_readings(splits, tmp_path):
     assert trained(splits, tmp_path / "left", probe=PROBE).readings == whole.readings
 
 
-def test_a_training_that_diverges_says_so_with_a_probe_too(splits):
+def test_divergence_and_another_probe_in_the_same_folder_are_refused(splits, tmp_path):
     with pytest.raises(DivergedError):
         trained(splits, probe={**PROBE, "every": 1}, lr=1e30)
-
-
-def test_another_probe_in_the_same_folder_is_refused(splits, tmp_path):
     trained(splits, tmp_path, probe=QUICK, epochs=1)
     with pytest.raises(ValueError, match="probe"):
         trained(splits, tmp_path, probe={**QUICK, "every": 5}, epochs=1)

@@ -215,20 +215,16 @@ def _errors(logits: np.ndarray, rows: Data) -> tuple[float, np.ndarray]:
 
 
 class HessianSample(NamedTuple):
-    """Scores with a column of ones, their probabilities, and weights of the examples.
+    """Scores with a column of ones, their mean squares, and probabilities of the examples.
 
     `uncertainty` weights each example by its Gini impurity: confident ones have no curvature.
     """
 
     scores: np.ndarray
+    mean_squares: np.ndarray
     probs: np.ndarray
     weights: np.ndarray
     uncertainty: np.ndarray
-
-    @property
-    def mean_squares(self) -> np.ndarray:
-        """Mean square of each score."""
-        return np.asarray(np.einsum("nk,nk,n->k", self.scores, self.scores, self.uncertainty))
 
 
 # Maps coordinates of the search to a change of the matrix, and gradients to those coordinates.
@@ -244,7 +240,8 @@ def _hessian_sample(data: Data) -> HessianSample:
     with_one = np.concatenate([scores, np.ones((len(scores), 1))], 1)
     # The impurity of all examples can be 0.
     uncertainty = impurity / impurity.sum() if impurity.sum() > 0 else data.weights
-    return HessianSample(with_one, probs, data.weights, uncertainty)
+    mean_squares = np.einsum("nk,nk,n->k", with_one, with_one, uncertainty)
+    return HessianSample(with_one, mean_squares, probs, data.weights, uncertainty)
 
 
 def _diagonal_preconditioner(sample: HessianSample, penalty: np.ndarray) -> Preconditioner:

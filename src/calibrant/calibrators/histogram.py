@@ -12,13 +12,11 @@ from torch import Tensor
 from calibrant.calibrators.base import check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import ever_allowed
 from calibrant.calibrators.one_versus_rest import (
-    FittingOdds,
     Odds,
     OneVersusRest,
+    binary_problems,
     check_probs,
-    fitting_odds,
     functions,
-    is_class,
 )
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
@@ -38,8 +36,7 @@ class HistogramBinning(OneVersusRest):
     One pseudo-example, spread evenly over the classes, keeps all values between 0 and 1; an empty
     bin has the probability of its centre. The map is constant within a bin: the predicted class
     may change and the NLL often gets worse, while binned calibration errors become very small.
-    The gradient is zero. For more than two classes the probabilities are divided by their sum,
-    see `OneVersusRest`.
+    The gradient is zero.
 
     Attributes:
         edges: (m, bins - 1) log-odds between the bins; a score on an edge is in the lower bin.
@@ -88,23 +85,21 @@ class HistogramBinning(OneVersusRest):
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
             raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
         logits = fitting_logits(predictions, every_class=True)
-        odds, weights = fitting_odds(logits, predictions.example_weights)
-        labels, classes = predictions.labels.numpy(), predictions.classes
+        problems, classes = binary_problems(predictions, logits), predictions.classes
         # The part of the pseudo-example that belongs to one class.
         share = 1 / int(ever_allowed(logits).sum())
         least = share / (float(predictions.example_weights.sum()) + 1)
 
         def of_classes(part: slice) -> tuple[Edges, Frequencies]:
-            scores = torch.from_numpy(odds[part])
-            counts = weights if weights.ndim == 1 else weights[part]
+            scores = torch.from_numpy(problems.odds[part])
+            own, counts = problems.of(part)
             if not equal_mass:
-                edges = _equal_width(odds[part], bins)
+                edges = _equal_width(len(scores), bins)
             elif counts.ndim == 1:
                 edges = _equal_mass(scores, counts, bins)
             else:
                 each = zip(scores, counts, strict=True)
-                edges = torch.cat([_equal_mass(one[None], own, bins) for one, own in each])
-            own = is_class(labels, part, classes)
+                edges = torch.cat([_equal_mass(one[None], count, bins) for one, count in each])
             # A unique index for each bin of each class, so that one bincount is enough.
             bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(len(own))[:, None]
             size, hits = (
@@ -116,7 +111,7 @@ class HistogramBinning(OneVersusRest):
             means = (hits + share) / (size + 1)
             return edges, torch.from_numpy(np.where(size > 0, means, centre))
 
-        found = zip(*map_chunks(of_classes, torch.from_numpy(odds)), strict=True)
+        found = zip(*map_chunks(of_classes, torch.from_numpy(problems.odds)), strict=True)
         edges, values = (torch.cat(each) for each in found)
         return cls(classes=classes, edges=edges, values=values, origin=made_from(predictions))
 
@@ -127,16 +122,16 @@ class HistogramBinning(OneVersusRest):
         return log_odds.gather(1, bin_of).T
 
 
-def _equal_width(odds: FittingOdds, bins: int) -> Edges:
+def _equal_width(functions: int, bins: int) -> Edges:
     inner = [math.log(at / (bins - at)) for at in range(1, bins)]
-    return torch.tensor(inner, dtype=torch.float64).repeat(len(odds), 1)
+    return torch.tensor(inner, dtype=torch.float64).repeat(functions, 1)
 
 
 def _equal_mass(odds: Float64[Tensor, "m n"], weights: Values, bins: int) -> Edges:
     """Cut halfway between the two distinct scores around each quantile of the weight."""
     used = torch.from_numpy(np.flatnonzero(weights > 0))
     if not len(used):
-        return _equal_width(odds.numpy(), bins)
+        return _equal_width(len(odds), bins)
     scores, order = odds[:, used].sort(dim=1)
     mass = torch.from_numpy(weights)[used][order].cumsum(1)
     # A quantile that is reached up to rounding counts as reached.

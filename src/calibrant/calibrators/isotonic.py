@@ -15,10 +15,9 @@ from calibrant.calibrators.masks import ever_allowed, infinite_odds, log_softmax
 from calibrant.calibrators.one_versus_rest import (
     Odds,
     OneVersusRest,
+    binary_problems,
     check_probs,
-    fitting_odds,
     functions,
-    is_class,
     log_odds,
     map_blocks,
 )
@@ -56,7 +55,6 @@ class IsotonicRegression(OneVersusRest):
     pseudo-example, spread evenly over the classes, keeps values off 0 and 1, whose NLL can be
     infinite: $(n f + 1 / k) / (n + 1)$. Different probabilities may become equal, so the predicted
     class may change; see `OrderPreservingIsotonic`. Warns if a class has fewer than 50 examples.
-    For more than two classes the probabilities are divided by their sum, see `OneVersusRest`.
 
     Attributes:
         knots: log-odds at the ends of the blocks, concatenated over functions.
@@ -95,8 +93,8 @@ class IsotonicRegression(OneVersusRest):
     def fit(cls, predictions: Predictions) -> "IsotonicRegression":
         """Pool adjacent violators, for each class; every class must occur."""
         logits = fitting_logits(predictions, every_class=True)
-        labels, classes = predictions.labels.numpy(), predictions.classes
-        possible, weights = ever_allowed(logits), predictions.example_weights
+        possible, classes = ever_allowed(logits), predictions.classes
+        labels, weights = predictions.labels.numpy(), predictions.example_weights
         counts = np.bincount(labels, weights=weights, minlength=classes)[possible]
         few = int((counts < FEW).sum())
         if few:
@@ -105,15 +103,15 @@ class IsotonicRegression(OneVersusRest):
                 f"(fewest: {counts.min():g}) and will be overfitted; irm or temperature need fewer",
                 stacklevel=2,
             )
-        odds, weights = fitting_odds(logits, weights)
-        share = 1 / int(possible.sum())
+        problems, share = binary_problems(predictions, logits), 1 / int(possible.sum())
 
-        def of_class(part: slice) -> list[Steps]:
-            targets = is_class(labels, part, classes)
-            each = np.broadcast_to(weights if weights.ndim == 1 else weights[part], targets.shape)
-            return [_fitted(*one, share) for one in zip(odds[part], targets, each, strict=True)]
+        def of_classes(part: slice) -> list[Steps]:
+            own, weights = problems.of(part)
+            each = zip(problems.odds[part], own, np.broadcast_to(weights, own.shape), strict=True)
+            return [_fitted(*one, share) for one in each]
 
-        fitted = [each for part in map_chunks(of_class, torch.from_numpy(odds)) for each in part]
+        parts = map_chunks(of_classes, torch.from_numpy(problems.odds))
+        fitted = [each for part in parts for each in part]
         knots, values = (
             torch.from_numpy(np.concatenate(each)) for each in zip(*fitted, strict=True)
         )

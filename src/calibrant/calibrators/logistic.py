@@ -17,9 +17,8 @@ from calibrant.calibrators.one_versus_rest import (
     FARTHEST,
     Odds,
     OneVersusRest,
-    fitting_odds,
+    binary_problems,
     functions,
-    is_class,
 )
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
@@ -72,21 +71,21 @@ class LogisticScaling(OneVersusRest):
                 for a class with a examples of its own and b others. Helps with few examples.
         """
         logits = fitting_logits(predictions, every_class=True)
-        odds, weights = fitting_odds(logits, predictions.example_weights)
-        labels, identity = predictions.labels.numpy(), np.array(cls.identity)
+        problems, identity = binary_problems(predictions, logits), np.array(cls.identity)
 
         def of_classes(part: slice) -> Solved:
-            own = is_class(labels, part, predictions.classes)
+            own, counts = problems.of(part)
             targets = own.astype(np.float64)
-            counts = weights if weights.ndim == 1 else weights[part]
             if smooth_targets:
                 inside = (targets * counts).sum(1, keepdims=True)
                 outside = counts.sum(-1, keepdims=True) - inside
                 targets = np.where(own, (inside + 1) / (inside + 2), 1 / (outside + 2))
-            terms = cls.terms(torch.from_numpy(odds[part]).T).permute(2, 0, 1).contiguous()
+            odds = torch.from_numpy(problems.odds[part]).T
+            terms = cls.terms(odds).permute(2, 0, 1).contiguous()
             return solve(terms.numpy(), targets, counts, identity, cls.nonnegative)
 
-        parts = list(map_chunks(of_classes, torch.from_numpy(odds), elements=ELEMENTS))
+        scores = torch.from_numpy(problems.odds)
+        parts = list(map_chunks(of_classes, scores, elements=ELEMENTS))
         solved = Solved(*(np.concatenate(each) for each in zip(*parts, strict=True)))
         gradient, remark = float(np.abs(solved.gradient).max()), _remark(solved, predictions)
         return cls(
@@ -107,8 +106,7 @@ class PlattScaling(LogisticScaling):
     $$q_j \propto \sigma(a_j x_j + b_j), \qquad x_j = \log \frac{p_j}{1 - p_j}$$
 
     For two classes this is logistic regression on $x = z_1 - z_0$; with $b = 0$ it is temperature
-    scaling. `coefficients` has columns a, b. For more classes the probabilities are divided by
-    their sum, see `OneVersusRest`.
+    scaling. `coefficients` has columns a, b.
 
     References:
         Platt, Probabilistic Outputs for Support Vector Machines, Advances in Large Margin

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import log_misses
 from calibrant.calibrators.masks import Mask, infinite_odds, log_softmax, mask_of
 from calibrant.example_stats import map_chunks
-from calibrant.shapes import Logits, Values
+from calibrant.predictions import Predictions
+from calibrant.shapes import Index, Logits
 
 # Scores (n times k) mapped at once: bounds the memory of intermediate results.
 BLOCK = 1 << 22
@@ -82,12 +83,26 @@ def log_odds(logits: Logits) -> Logits:
     return log_probs - log_misses(log_probs)
 
 
-def fitting_odds(logits: Logits, weights: Values) -> tuple[FittingOdds, np.ndarray]:
-    """Return log-odds in float64, a row for each function, and the weights of the examples.
+class BinaryProblems(NamedTuple):
+    """Data of the m functions: log-odds (m, n), weights and labels of the examples.
 
     Weights are (n,); with masked classes (m, n), with 0 for examples that are not used.
     """
-    odds = np.empty((functions(logits.shape[1]), len(logits)))
+
+    odds: FittingOdds
+    weights: np.ndarray
+    labels: Index
+
+    def of(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each label is the class of each of these functions, and the weights."""
+        own = np.array([1]) if len(self.odds) == 1 else np.arange(len(self.odds))[part]
+        weights = self.weights if self.weights.ndim == 1 else self.weights[part]
+        return np.asarray(self.labels == own[:, None]), weights
+
+
+def binary_problems(predictions: Predictions, logits: Logits) -> BinaryProblems:
+    """Compute the log-odds of each function in float64."""
+    odds, weights = np.empty((functions(logits.shape[1]), len(logits))), predictions.example_weights
     if mask_of(logits) is not None:
         weights = np.tile(weights, (len(odds), 1))
 
@@ -101,13 +116,7 @@ def fitting_odds(logits: Logits, weights: Values) -> tuple[FittingOdds, np.ndarr
 
     for _ in map_chunks(fill, logits):
         pass
-    return odds, weights
-
-
-def is_class(labels: np.ndarray, part: slice, classes: int) -> np.ndarray:
-    """Whether each label is the class of each of these functions, (functions, n)."""
-    own = np.array([1]) if classes == 2 else np.arange(classes)[part]
-    return np.asarray(labels == own[:, None])
+    return BinaryProblems(odds, weights, predictions.labels.numpy())
 
 
 def _unused(masked: Mask) -> Bool[Tensor, "n m"]:

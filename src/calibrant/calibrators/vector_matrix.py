@@ -1,4 +1,9 @@
-"""Vector, matrix and Dirichlet calibration: affine maps of logits or log-probabilities."""
+"""Vector, matrix and Dirichlet calibration: affine maps of logits or log-probabilities.
+
+References:
+    Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599: vector and
+    matrix scaling.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -107,9 +112,6 @@ class VectorScaling(DiagonalMap):
     $$\log q = \log \mathrm{softmax}(v \odot z + b)$$
 
     Not invariant to a constant added to all logits of an example.
-
-    References:
-        Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
     """
 
     @classmethod
@@ -131,9 +133,6 @@ class MatrixScaling(MatrixMap):
 
     It overfits with many classes: `StructuredMatrixScaling` is the regularised form. Needs at
     least k (k + 1) examples, one for each parameter. W z sums over the allowed classes only.
-
-    References:
-        Guo et al., On Calibration of Modern Neural Networks, ICML 2017, arXiv:1706.04599.
     """
 
     @classmethod

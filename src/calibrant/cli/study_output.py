@@ -68,7 +68,11 @@ class View:
             lines += [f"  {cell.label}: {self._epochs(s)} epochs" for cell, s in running[:SHOWN]]
             lines += [f"{cell.label}: {s.status}, {s.reason}" for cell, s in bad[-3:]]
             self.live.update(Group(self.bar, *(Text(each) for each in lines if each)))
-        elif not self.quiet and line != self.last and self._due(ended):
+        elif (
+            not self.quiet
+            and line != self.last
+            and (ended == len(self.cells) or time.monotonic() - self.said > PATIENCE)
+        ):
             best = self.best.line(snapshot.cells)
             print(line + (best and f"; {best}"), file=sys.stderr, flush=True)
             self.last, self.said = line, time.monotonic()
@@ -78,9 +82,6 @@ class View:
         if not new or ended == len(self.cells):
             return ""
         return f", about {duration(seconds / new * (len(self.cells) - ended))} left"
-
-    def _due(self, ended: int) -> bool:
-        return ended == len(self.cells) or time.monotonic() - self.said > PATIENCE
 
     def _epochs(self, state: "RunState") -> int:
         history = self.folder / "cells" / state.id / "history.jsonl"

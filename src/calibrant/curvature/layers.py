@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 Maps: TypeAlias = Float[Tensor, "n c ..."]
+Gradients: TypeAlias = tuple[Tensor | None, Tensor | None]
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -51,14 +53,14 @@ def mixes_examples(model: nn.Module) -> bool:
 def _forward(module: nn.Module, twice: bool) -> Callable[[Tensor], Tensor] | None:
     own = type(module).forward
     if isinstance(module, _BatchNorm) and own is _BatchNorm.forward:
-        return None if module.running_mean is None else partial(_normalised, module)
+        return None if module.running_mean is None else partial(_normalised, module, twice)
     if isinstance(module, CONVOLUTIONS) and own in [each.forward for each in CONVOLUTIONS]:
         plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
         return partial(_convolved, module, twice) if plain else None
     return None
 
 
-def _normalised(norm: _BatchNorm, x: Maps) -> Maps:
+def _normalised(norm: _BatchNorm, twice: bool, x: Maps) -> Maps:
     mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     scale = torch.rsqrt(var + norm.eps)
     if norm.weight is not None:
@@ -66,41 +68,85 @@ def _normalised(norm: _BatchNorm, x: Maps) -> Maps:
     offset = -mean * scale
     if norm.bias is not None:
         offset = offset + norm.bias
-    return scaled(x, scale, offset)
+    return mapped(x, scale, offset, SCALE, twice)
 
 
 def _convolved(layer: _ConvNd, twice: bool, x: Tensor) -> Tensor:
     if x.ndim < layer.weight.ndim:
         return _convolved(layer, twice, x[None])[0]
     how = (layer.stride, layer.padding, layer.dilation, False, [0] * (x.ndim - 2), layer.groups)
-    return convolution(x, layer.weight, layer.bias, how, twice)
+    bilinear = _Bilinear(partial(_convolve, how), partial(_convolution_gradients, how))
+    return mapped(x, layer.weight, layer.bias, bilinear, twice)
 
 
-class _Convolution(torch.autograd.Function):
-    """A convolution whose backward is `_ConvolutionGradients`."""
+@dataclass(frozen=True)
+class _Bilinear:
+    """A map that is linear in its input and in its weight.
+
+    Attributes:
+        product: of input and weight, plus a bias per channel or a tensor of the output's shape.
+        gradients: of grad . product(x, weight) with respect to x and weight, where needed.
+    """
+
+    product: Callable[..., Tensor]
+    gradients: Callable[[Tensor, Tensor, Tensor, Sequence[bool]], Gradients]
+
+
+def _convolve(
+    how: Sequence[Any],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    plus: Tensor | None = None,
+) -> Tensor:
+    out: Tensor = torch.ops.aten.convolution(x, weight, bias, *how)
+    return out if plus is None else out.add_(plus)
+
+
+def _convolution_gradients(
+    how: Sequence[Any], grad: Tensor, x: Tensor, weight: Tensor, needed: Sequence[bool]
+) -> Gradients:
+    found = torch.ops.aten.convolution_backward(grad, x, weight, None, *how, [*needed, False])
+    return found[0], found[1]
+
+
+def _scale(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, plus: Tensor | None = None
+) -> Tensor:
+    start = plus if bias is None else _broad(bias, x)
+    return x * _broad(scale, x) if start is None else start.addcmul(x, _broad(scale, x))
+
+
+def _scale_gradients(grad: Tensor, x: Tensor, scale: Tensor, needed: Sequence[bool]) -> Gradients:
+    for_x = grad * _broad(scale, x) if needed[0] else None
+    return for_x, _per_channel(grad * x) if needed[1] else None
+
+
+SCALE = _Bilinear(_scale, _scale_gradients)
+
+
+class _Map(torch.autograd.Function):
+    """A bilinear map plus a bias per channel, whose backward is `_MapGradients`."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any], twice: bool
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, bilinear: _Bilinear, twice: bool
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.how, ctx.twice = how, twice
-        out: Tensor = torch.ops.aten.convolution(x, weight, bias, *how)
-        return out
+        ctx.bilinear, ctx.twice = bilinear, twice
+        return bilinear.product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         if not ctx.twice:
             x, weight = x.detach(), weight.detach()
-        for_x, for_weight, for_bias = ctx.needs_input_grad[:3]
-        found = convolution_gradients(grad, x, weight, ctx.how, (for_x, for_weight))
-        total = _per_channel(grad) if for_bias else None
-        return found[0], found[1], total, None, None
+        found = map_gradients(grad, x, weight, ctx.bilinear, ctx.needs_input_grad[:2])
+        return *found, _per_channel(grad) if ctx.needs_input_grad[2] else None, None, None
 
 
-class _ConvolutionGradients(torch.autograd.Function):
-    """Gradients of grad . convolution(x, weight) in x and weight, where needed; linear in all."""
+class _MapGradients(torch.autograd.Function):
+    """The gradients of a bilinear map, linear in the output gradient, the input and the weight."""
 
     @staticmethod
     def forward(
@@ -108,13 +154,13 @@ class _ConvolutionGradients(torch.autograd.Function):
         grad: Tensor,
         x: Tensor,
         weight: Tensor,
-        how: Sequence[Any],
+        bilinear: _Bilinear,
         needed: Sequence[bool],
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> Gradients:
         ctx.save_for_backward(grad, x, weight)
-        ctx.how = how
+        ctx.bilinear = bilinear
         ctx.set_materialize_grads(False)
-        return _both(grad, x, weight, how, needed)
+        return bilinear.gradients(grad, x, weight, needed)
 
     @staticmethod
     def backward(
@@ -123,64 +169,15 @@ class _ConvolutionGradients(torch.autograd.Function):
         # The product rule: each vector replaces the variable of its gradient.
         grad, x, weight = ctx.saved_tensors
         for_grad, for_x, for_weight = ctx.needs_input_grad[:3]
-        parts = []
-        if for_grad and along_x is not None:
-            parts.append(torch.ops.aten.convolution(along_x, weight, None, *ctx.how))
-        if for_grad and along_weight is not None:
-            parts.append(torch.ops.aten.convolution(x, along_weight, None, *ctx.how))
-        needed = for_x and along_weight is not None, for_weight and along_x is not None
-        like = x if along_x is None else along_x, weight if along_weight is None else along_weight
-        found = _both(grad, *like, ctx.how, needed) if any(needed) else (None, None)
-        return sum(parts[1:], parts[0]) if parts else None, *found, None, None
-
-
-class _Scaled(torch.autograd.Function):
-    """A multiplication and an addition per channel, whose backward is `_ScaleGradients`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-        ctx.save_for_backward(x, scale)
-        return torch.addcmul(_broad(offset, x), x, _broad(scale, x))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        found = scale_gradients(grad, *ctx.saved_tensors, ctx.needs_input_grad[:2])
-        return *found, _per_channel(grad) if ctx.needs_input_grad[2] else None
-
-
-class _ScaleGradients(torch.autograd.Function):
-    """Gradients of grad . (x scale) in x and scale, where needed; each in one pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, grad: Tensor, x: Tensor, scale: Tensor, needed: Sequence[bool]
-    ) -> tuple[Tensor | None, Tensor | None]:
-        ctx.save_for_backward(grad, x, scale)
-        ctx.set_materialize_grads(False)
-        for_x, for_scale = needed
-        return (
-            grad * _broad(scale, x) if for_x else None,
-            _per_channel(grad * x) if for_scale else None,
-        )
-
-    @staticmethod
-    def backward(
-        ctx: Any, along_x: Tensor | None, along_scale: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        grad, x, scale = ctx.saved_tensors
-        for_grad, for_x, for_scale = ctx.needs_input_grad[:3]
         total = None
         if for_grad and along_x is not None:
-            total = along_x * _broad(scale, x)
-        if for_grad and along_scale is not None:
-            broad = _broad(along_scale, x)
-            total = x * broad if total is None else torch.addcmul(total, x, broad)
-        return (
-            total,
-            grad * _broad(along_scale, x) if for_x and along_scale is not None else None,
-            _per_channel(grad * along_x) if for_scale and along_x is not None else None,
-            None,
-        )
+            total = ctx.bilinear.product(along_x, weight)
+        if for_grad and along_weight is not None:
+            total = ctx.bilinear.product(x, along_weight, plus=total)
+        needed = for_x and along_weight is not None, for_weight and along_x is not None
+        like = x if along_x is None else along_x, weight if along_weight is None else along_weight
+        found = ctx.bilinear.gradients(grad, *like, needed) if any(needed) else (None, None)
+        return total, *found, None, None
 
 
 def _broad(channels: Tensor, maps: Tensor) -> Tensor:
@@ -191,16 +188,5 @@ def _per_channel(maps: Tensor) -> Tensor:
     return maps.sum((0, *range(2, maps.ndim)))
 
 
-def _both(
-    grad: Tensor, x: Tensor, weight: Tensor, how: Sequence[Any], needed: Sequence[bool]
-) -> tuple[Tensor | None, Tensor | None]:
-    found = torch.ops.aten.convolution_backward(grad, x, weight, None, *how, [*needed, False])
-    return found[0], found[1]
-
-
-convolution: Callable[..., Tensor] = _Convolution.apply
-convolution_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = (
-    _ConvolutionGradients.apply
-)
-scaled: Callable[..., Tensor] = _Scaled.apply
-scale_gradients: Callable[..., tuple[Tensor | None, Tensor | None]] = _ScaleGradients.apply
+mapped: Callable[..., Tensor] = _Map.apply
+map_gradients: Callable[..., Gradients] = _MapGradients.apply

@@ -113,6 +113,7 @@ class Probe:
         check(tolerance=self.tolerance, measures=self.measures, **counts)
         if not any(each.requires_grad for each in self.model.parameters()):
             raise ValueError("no weight of the model requires a gradient")
+        self.measures = tuple(self.measures)
         self.train = _some(self.train, self.examples, self.seed)
         self.test = None if self.test is None else _some(self.test, self.examples, self.seed)
 

@@ -147,6 +147,8 @@ def _parse_questions(path: Path, text: str) -> Documents:
 
 def _read_groups(folder: Path) -> Documents:
     """One folder per group, one file per message."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no such folder: {folder}")
     for label, name in enumerate(NEWS_NAMES):
         if not (folder / name).is_dir():
             raise ValueError(f"{folder} has no folder {name}")

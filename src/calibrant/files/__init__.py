@@ -5,12 +5,12 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.files import csv_files, npz, parquet, tensors
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import Limits, check_dtype, check_file
-from calibrant.files.parts import joined
 
 
 @runtime_checkable
@@ -92,13 +92,20 @@ def read_parts(
     max_bytes: int = 64 * 2**30,
     max_expansion: float = 100.0,
 ) -> dict[str, NDArray[Any]]:
-    """Read the same arrays from every part and concatenate them; the limits hold per part."""
+    """Read the same arrays from every part and concatenate them; the limits hold per part.
+
+    Empty parts are not compared with the others, since they add nothing.
+    """
     if not paths:
         raise ValueError("need at least 1 file, got 0")
     parts = [
         read(path, requested, max_bytes=max_bytes, max_expansion=max_expansion) for path in paths
     ]
-    return joined(paths, parts)
+    rows = [_rows(path, part) for path, part in zip(paths, parts, strict=True)]
+    used = [i for i, count in enumerate(rows) if count > 0] or [0]
+    for i in used[1:]:
+        _check_alike(paths[i], parts[i], paths[used[0]], parts[used[0]])
+    return {name: np.concatenate([parts[i][name] for i in used]) for name in parts[0]}
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -137,3 +144,28 @@ def _check_file(path: Path) -> None:
             f"{path} is a folder; give a file, or a pattern such as {path}/*.npz"
         )
     check_file(path)
+
+
+def _rows(path: Path, part: Mapping[str, NDArray[Any]]) -> int:
+    """Return the number of rows, which all arrays of a part must have."""
+    counts = {}
+    for name, array in part.items():
+        if array.ndim == 0:
+            raise ValueError(f"{path}: {name!r} is a single number; expected one row per example")
+        counts[name] = len(array)
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"{path}: arrays of one part must have equal rows, got {counts}")
+    return next(iter(counts.values()), 0)
+
+
+def _check_alike(
+    path: Path, part: Mapping[str, NDArray[Any]], first: Path, model: Mapping[str, NDArray[Any]]
+) -> None:
+    for name, array in part.items():
+        shape, expected = array.shape[1:], model[name].shape[1:]
+        if shape != expected:
+            raise ValueError(f"{path}: rows of {name!r} have shape {shape}, {expected} in {first}")
+        if array.dtype.kind != model[name].dtype.kind:
+            raise ValueError(
+                f"{path}: {name!r} is {array.dtype}, but {model[name].dtype} in {first}"
+            )

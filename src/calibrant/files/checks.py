@@ -1,5 +1,6 @@
-"""Checks that all file formats share."""
+"""Checks and digests that file formats share."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 # Smaller arrays fit in memory at any ratio.
 SMALL = 64 * 2**20
+# Key of the metadata that holds digests, for formats without a checksum of the whole file.
+DIGEST = "calibrant_sha256"
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,10 @@ def check_bools(where: str, values: NDArray[Any]) -> None:
     """Refuse booleans stored as bytes other than 0 and 1: numpy computes wrong results."""
     if values.dtype.kind == "b" and values.view(np.uint8).max(initial=0) > 1:
         raise ValueError(f"{where}: bool array holds bytes other than 0 and 1; file is damaged")
+
+
+def digest(name: str, array: NDArray[Any]) -> str:
+    """SHA-256 of name, dtype, shape and values, in hexadecimal."""
+    found = hashlib.sha256(f"{name!r} {array.dtype.str} {array.shape}\n".encode())
+    found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()

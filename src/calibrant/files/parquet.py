@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.extras import need
-from calibrant.files.checks import Limits, check_size, listed, one_line
-from calibrant.files.digests import DIGEST, digest
+from calibrant.files.checks import DIGEST, Limits, check_size, digest, listed, one_line
 from calibrant.files.parquet_headers import unpacked_bytes
 from calibrant.files.tables import array_names, check_table, numbered_columns
 

@@ -15,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.extras import need
-from calibrant.files.checks import Limits, check_bools, check_present, check_size, one_line
-from calibrant.files.digests import DIGEST, digest
+from calibrant.files.checks import (
+    DIGEST,
+    Limits,
+    check_bools,
+    check_present,
+    check_size,
+    digest,
+    one_line,
+)
 
 HEX = re.compile("[0-9a-f]{64}")
 ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4}

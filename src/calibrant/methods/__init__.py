@@ -12,8 +12,7 @@ from calibrant.losses.settings import at_least
 from calibrant.methods.adafocal import AdaFocal
 from calibrant.methods.base import Method, Ranks, SingleProcess
 from calibrant.methods.calmo import Calmo
-from calibrant.methods.cals_alm import CalsAlm
-from calibrant.methods.class_margins import CalsHr, MarginSmoothing
+from calibrant.methods.class_margins import CalsAlm, CalsHr, MarginSmoothing
 from calibrant.methods.gamma_net import GammaNet
 from calibrant.methods.meta_smoothing import MetaSmoothing
 from calibrant.methods.plain import TERMS, Plain, WithTerm, balanced_softmax, logit_adjustment

@@ -134,10 +134,7 @@ class Method(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Logits as (n, k) and labels as (n,): of images, or of valid (non-ignored) pixels.
 
-        Args:
-            logits: output of the network.
-            labels: of the batch.
-            adjusted: apply logit adjustment; without it, the logits are those of inference.
+        With `adjusted`, logit adjustment is applied; without, they are the logits of inference.
         """
         if not isinstance(logits, Tensor):
             raise TypeError(f"a network must return logits, a tensor; got {type(logits).__name__}")

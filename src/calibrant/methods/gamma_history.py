@@ -26,11 +26,7 @@ SIGNS = {
 
 
 class GammaHistory:
-    """Running sums over the training examples of an epoch, and results of earlier epochs.
-
-    Args:
-        top: the largest possible gamma.
-    """
+    """Running sums over an epoch's training examples, with gamma up to `top`; earlier results."""
 
     def __init__(self, top: float) -> None:
         self.top = top
@@ -57,10 +53,7 @@ class GammaHistory:
     def record(self, objective: float, accuracy: float, examples: int) -> dict[str, Any]:
         """Values to log; starts the next epoch.
 
-        Args:
-            objective: mean over the epoch, on held-out data.
-            accuracy: on validation data.
-            examples: number of validation examples.
+        `objective` is the mean on held-out data, `accuracy` that of so many validation `examples`.
         """
         count, total, squares = (float(each) for each in self.sums.sum(1))
         mean = total / max(count, 1)

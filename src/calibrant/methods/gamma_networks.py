@@ -75,14 +75,8 @@ class GammaNetwork(nn.Module):
     the other examples of the batch. Gamma starts near 1, or at half of `tau` where that is less.
     It never reaches zero, and has a gradient at the ends of its range, so that it can return.
 
-    Args:
-        width: of the input.
-        hidden: width of the hidden layer.
-        attention: whether examples attend to each other.
-        positivity: a name in `POSITIVITY`.
-        tau: of the map: the largest gamma of "sigmoid" and "tanh", a scale of the others.
-        most: largest gamma with any map.
-        seed: of the initial weights; the global random state is not used.
+    The arguments are settings of `GammaNet`. `tau` is the largest gamma of the maps "sigmoid" and
+    "tanh", a scale of the others. The global random state is not used.
     """
 
     def __init__(
@@ -129,13 +123,9 @@ class GammaNetwork(nn.Module):
 def gamma_inputs(kind: str, forward: ForwardPass, inputs: Tensor, *, seed: int) -> Tensor:
     """Input of the gamma network for every example, (n, w), or for every pixel, (n, w, ...).
 
-    Args:
-        kind: "features" are the inputs of the head. "random_features" are a fixed random layer of
-            the inputs (of each pixel for masks). "intermediate" is the output of an inner layer:
-            its mean over positions, or for masks, interpolated to the pixels.
-        forward: logits and features of the network.
-        inputs: of the network.
-        seed: of the random layer.
+    "features" are the inputs of the head. "random_features" are a fixed random layer of the inputs
+    (of each pixel for masks). "intermediate" is the output of an inner layer: its mean over
+    positions, or for masks, interpolated to the pixels.
     """
     if kind == "features":
         return promote_dtype(forward.features)

@@ -151,13 +151,8 @@ def count_first_images(
     """How many of a process's images belong to the first part of the global batch.
 
     Images alternate between processes: rank 0 has image 0 of the global batch, rank 1 image 1.
-
-    Args:
-        network: with batch norm, which needs 2 examples for a variance, the result is at least 2.
-        size: images of this process.
-        part: fraction of the global batch.
-        rank: of this process.
-        processes: their number.
+    `size` is the number of images of this process, `part` a fraction of the global batch. Batch
+    norm needs 2 examples for a variance: with it the result is at least 2.
     """
     first = round(part * size * processes)
     mine = math.ceil((first - rank) / processes)

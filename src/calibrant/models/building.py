@@ -44,7 +44,6 @@ def build(
     The global random state does not change.
 
     Args:
-        name: a key of `MODELS`.
         classes: k, the number of logits.
         shape: of one input, without the batch.
         vocabulary: for text, the number of token ids.

@@ -64,17 +64,10 @@ def as_latex(comparison: Comparison) -> str:
             ends = f" {{\\scriptsize {cell.interval}}}" if cell.interval else ""
             cells.append(styles.get(cell.mark, "%s") % cell.text + ends)
         rows.append(" & ".join(cells) + r" \\")
-    lines = [
-        f"% {LEGEND}",
-        rf"\begin{{tabular}}{{ll{'r' * len(comparison.metrics)}}}",
-        r"\toprule",
-        " & ".join(_latex(column.title) for column in table.columns) + r" \\",
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+    begin = rf"\begin{{tabular}}{{ll{'r' * len(comparison.metrics)}}}"
+    heads = " & ".join(_latex(column.title) for column in table.columns) + r" \\"
+    lines = [f"% {LEGEND}", begin, r"\toprule", heads, r"\midrule", *rows, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])
 
 
 def as_markdown(comparison: Comparison) -> str:

@@ -71,6 +71,10 @@ def difference_text(metric: str, change: Interval, *, relative: float | None = N
         '1.2 points higher [-1.0, +3.4]'
         >>> difference_text("nll", Interval(-0.11, -0.22, 0.003))
         '0.110 lower [-0.220, +0.003]'
+        >>> difference_text("nll", Interval(0.0001, -0.02, 0.0202))
+        'about the same [-0.020, +0.020]'
+        >>> difference_text("nll", Interval(0.0, 0.0, 0.0))
+        'the same'
     """
     percent = metric in PERCENT
     scaled = _scaled(change) if percent else change

@@ -25,7 +25,8 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20)
 # Levels are shown up to this many times the rise along the ridge: far from it the criterion grows
 # without bound, and would hide where it is flat.
 SHOWN = 2.0
-LOWEST_GAMMA, HIGHEST_GAMMA = -0.9, 6.0
+# The lowest and the highest gamma of a grid.
+GAMMAS = (-0.9, 6.0)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def focal_landscape_figure(
         middle = fitted.temperature
         temperatures = np.geomspace(middle / 2.5, middle * 4, POINTS).tolist()
     if gammas is None:
-        gammas = np.linspace(LOWEST_GAMMA, HIGHEST_GAMMA, POINTS).tolist()
+        gammas = np.linspace(*GAMMAS, POINTS).tolist()
     found = landscape_of(
         predictions, fitted, sorted(gammas), sorted(temperatures), criterion=criterion
     )

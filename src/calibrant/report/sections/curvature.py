@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from calibrant.curvature.correlation import correlations
 from calibrant.report import readings
@@ -52,20 +53,12 @@ def curvature(group: Group) -> Panel | None:
 def _charts(name: str, rows: Rows) -> list[str]:
     """All that can be drawn of one training."""
     rows = readings.without_far_edges({name: rows})[name]
-    stacked = [
-        line_chart(
-            series,
-            f"{word} of {name}",
-            under,
-            y_name=word,
-            zero=True,
-            plain=word == "ECE",
-            width=WIDTH,
-            height=HEIGHT if under else HEIGHT - 16,
-        )
-        for word, labels, under in (("ECE", ECE, ""), ("sharpness", CURVES, "step"))
-        if (series := _series(rows, labels))
-    ]
+    stacked = []
+    for word, labels, under in (("ECE", ECE, ""), ("sharpness", CURVES, "step")):
+        if series := _series(rows, labels):
+            draw = partial(line_chart, zero=True, plain=word == "ECE", width=WIDTH)
+            height = HEIGHT if under else HEIGHT - 16
+            stacked.append(draw(series, f"{word} of {name}", under, y_name=word, height=height))
     along = plot(name, *stacked, note="along training") if stacked else ""
     return [each for each in (along, _against(name, rows), _margins(name, rows)) if each]
 

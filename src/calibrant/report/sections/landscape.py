@@ -9,12 +9,7 @@ from calibrant.predictions import Predictions
 from calibrant.report.charts.axes import Axes, Scale, curve
 from calibrant.report.charts.heatmap import surface
 from calibrant.report.charts.svg import chart, element, line, mark, plot, plots, shape_legend
-from calibrant.report.figures.focal_landscape import (
-    HIGHEST_GAMMA,
-    LOWEST_GAMMA,
-    Landscape,
-    landscape_of,
-)
+from calibrant.report.figures.focal_landscape import GAMMAS, Landscape, landscape_of
 from calibrant.report.measured import subsample
 from calibrant.report.saved import Group, SavedCell
 from calibrant.report.sections.panel import Panel, first_cells
@@ -49,7 +44,7 @@ def landscape(group: Group) -> Panel | None:
             return None
     rows, columns = DENSE if len(part) * part.classes <= FEW else COARSE
     low, high = sorted((fitted.temperature, plain.temperature))
-    gammas = min(LOWEST_GAMMA, fitted.gamma), max(HIGHEST_GAMMA, fitted.gamma)
+    gammas = min(GAMMAS[0], fitted.gamma), max(GAMMAS[1], fitted.gamma)
     found = landscape_of(
         part,
         fitted,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from calibrant.methods.gamma_history import SIGNS
 from calibrant.report.charts.dots import scatter
@@ -65,33 +66,18 @@ def _gamma_notes(rows: Sequence[Row], state: GammaState) -> str:
 def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
     epochs = [float(at) for at in range(1, len(rows) + 1)]
     first, last = number_text(state.median[0]), number_text(state.median[-1])
-    along = line_chart(
-        [Series("median", epochs, state.median, state.low, state.high)],
-        f"Gamma of {name} along training",
-        "epoch",
-        about=f"Median {first} in the first epoch, {last} in the last.",
-        y_name="gamma",
-        zero=True,
-        plain=True,
-        y_ends=(0.0, state.highest),
-        width=WIDTH,
-    )
+    words = f"Median {first} in the first epoch, {last} in the last."
+    # Both on the same scale.
+    draw = partial(line_chart, zero=True, plain=True, y_ends=(0.0, state.highest), width=WIDTH)
+    median = Series("median", epochs, state.median, state.low, state.high)
+    title = f"Gamma of {name} along training"
+    along = draw([median], title, "epoch", about=words, y_name="gamma")
     curves = []
     for part, means in state.by_confidence.items():
         centres = [(at + 0.5) / len(means) for at in range(len(means))]
         curves.append(Series(part, centres, means, role=f"{HUES[part]} d0"))
-    against = line_chart(
-        curves,
-        f"Gamma of {name} by confidence, last epoch",
-        "confidence",
-        y_name="mean gamma",
-        zero=True,
-        plain=True,
-        whole=False,
-        x_ends=(0.0, 1.0),
-        y_ends=(0.0, state.highest),
-        width=WIDTH,
-    )
+    title, x = f"Gamma of {name} by confidence, last epoch", "confidence"
+    against = draw(curves, title, x, y_name="mean gamma", whole=False, x_ends=(0.0, 1.0))
     return plot(name, along, against, note=_gamma_notes(rows, state), beside=True)
 
 
@@ -132,34 +118,24 @@ def _multiplier_charts(
         high = [max(each, default=math.nan) for each in state.along]
         mean = [math.fsum(each) / len(each) if each else math.nan for each in state.along]
         series = [Series("mean over the classes", epochs, mean, low, high, role="ink k1")]
-    charts = [
-        line_chart(
-            series,
-            f"{state.name.capitalize()} of each class along training, {name}",
-            "epoch",
-            y_name=state.name,
-            zero=True,
-            plain=True,
-            width=WIDTH,
-        )
-    ]
+    title = f"{state.name.capitalize()} of each class along training, {name}"
+    draw = partial(line_chart, zero=True, plain=True, width=WIDTH)
+    charts = [draw(series, title, "epoch", y_name=state.name)]
     notes = []
     for word, last in state.last.items():
-        notes.append(
-            f"{word} in the last epoch {number_text(min(last))} to {number_text(max(last))}"
-        )
+        ends = f"{number_text(min(last))} to {number_text(max(last))}"
+        notes.append(f"{word} in the last epoch {ends}")
         if known:
-            charts.append(
-                scatter(
-                    [float(max(1, count)) for count in known],
-                    last,
-                    [f"{names[c]}: {number_text(last[c])}, {known[c]:,} examples" for c in classes],
-                    x_name="training examples of the class",
-                    y_name=word,
-                    title=f"{word.capitalize()} by class frequency, {name}",
-                    about=notes[-1],
-                    zero=True,
-                    width=WIDTH,
-                )
+            chart = scatter(
+                [float(max(1, count)) for count in known],
+                last,
+                [f"{names[c]}: {number_text(last[c])}, {known[c]:,} examples" for c in classes],
+                x_name="training examples of the class",
+                y_name=word,
+                title=f"{word.capitalize()} by class frequency, {name}",
+                about=notes[-1],
+                zero=True,
+                width=WIDTH,
             )
+            charts.append(chart)
     return plot(name, *charts, note="; ".join(notes), beside=True)
