@@ -80,6 +80,8 @@ def p_text(p_value: float, smallest: float = 0.0) -> str:
     >>> p_text(0.25), p_text(1e-9), p_text(0.000999, 0.000999)
     ('0.2500', '<0.0001', '<=0.0010')
     """
+    if math.isnan(p_value):
+        return "-"
     if p_value <= smallest:
         return f"<={max(smallest, 0.0001):.4f}"
     return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"

@@ -44,6 +44,9 @@ def audit(
     labels: options.Labels = "labels",
     ignore: options.Ignore = None,
     max_expansion: options.Expansion = 100.0,
+    positive: Annotated[
+        str | None, reading(metavar="CLASS", help="Positive class of two; default: 1.")
+    ] = None,
     bins: options.Bins = 15,
     intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
     resamples: options.Resamples = 1000,
@@ -96,6 +99,8 @@ def audit(
         predictions, truth = load_example(source, bins)
     else:
         predictions = options.load(source, logits, probs, labels, ignore, max_expansion)
+    if positive is not None:
+        predictions = predictions.with_positive(positive)
     from calibrant import report
     from calibrant.report.audit import audit as audit_predictions
 
@@ -169,6 +174,8 @@ def show(found: "Audit", truth: Mapping[str, float] | None, files: Mapping[str, 
     print_table(found.metrics_table())
     if found.tests:
         print_table(found.tests_table())
+    if found.summary.classes == 2:
+        print_table(found.thresholds_table())
     for line in found.remarks:
         say(line)
     if truth is not None:

@@ -115,7 +115,7 @@ class Row:
     def better(self) -> str | None:
         """Who is better significantly; None where a metric does not say that."""
         best = self._descriptor.best
-        if self.noisy or best == "zero":
+        if self.noisy or best in ("zero", "one"):
             return None
         return self.higher if best == "higher" else self.lower
 

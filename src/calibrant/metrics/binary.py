@@ -59,7 +59,7 @@ def calibration_in_the_large(predictions: Predictions) -> float:
 def excess_positive(predictions: Predictions) -> Values:
     """Probability of class 1 minus its label, (n,)."""
     probs, positive = positive_values(predictions)
-    return probs - positive
+    return np.asarray(probs - positive)
 
 
 def calibration_slope(predictions: Predictions) -> float:
@@ -183,7 +183,7 @@ def binary_brier(predictions: Predictions) -> float:
 
 def squared_error(predictions: Predictions) -> Values:
     """Squared error of the probability of class 1, (n,)."""
-    return excess_positive(predictions) ** 2
+    return np.asarray(excess_positive(predictions) ** 2)
 
 
 def brier_skill(predictions: Predictions) -> float:

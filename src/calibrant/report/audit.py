@@ -1,7 +1,7 @@
 """The audit of predictions: every metric with its interval, tests, worst classes, a page."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from calibrant import metrics
 from calibrant.files.atomic import replacing
 from calibrant.metrics import METRICS, Interval, Summary, TestResult
 from calibrant.metrics.resampling.intervals import Method
+from calibrant.metrics.verdict import class_label, percent
 from calibrant.predictions import Predictions
-from calibrant.report.formatting import class_name
 from calibrant.tables import Table, p_text, range_text
 
 # Null hypothesis of each test.
@@ -19,6 +19,9 @@ TESTS = {
     "spiegelhalter": "H0: calibrated, by the Brier score",
     "consistency": "H0: calibrated, by the ECE",
 }
+
+# At or above which positives of two classes are counted.
+THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Audit:
     resamples: int
     seed: int
     summary: Summary
+    thresholds: tuple[float, ...] = THRESHOLDS
 
     @property
     def metrics(self) -> dict[str, Interval]:
@@ -64,18 +68,22 @@ class Audit:
     def worst_classes(self) -> dict[str, float]:
         """Calibration error of each class, the worst first; without classes that never occur."""
         errors = metrics.per_class_ece(self.predictions, bins=self.bins).tolist()
-        names = self.predictions.class_names or [class_name(str(c)) for c in range(len(errors))]
+        names = [class_label(each.name) for each in self.summary.class_biases]
         known = [pair for pair in zip(names, errors, strict=True) if math.isfinite(pair[1])]
         return dict(sorted(known, key=lambda pair: -pair[1]))
 
     @property
     def facts(self) -> str:
-        """Size of the data and mean confidence, in one line."""
+        """Size of the data; base rate and mean probability of two classes, else confidence."""
         found = self.summary
-        return (
-            f"{found.examples:,} examples, {found.classes:,} classes, "
-            f"mean confidence {found.mean_confidence:.4f}"
-        )
+        size = f"{found.examples:,} examples, {found.classes:,} classes, "
+        if found.classes == 2:
+            positive = found.class_biases[1]
+            return size + (
+                f"positive class {positive.name}: base rate {percent(positive.frequency)}, "
+                f"mean probability {percent(positive.mean_probability)}"
+            )
+        return f"{size}mean confidence {found.mean_confidence:.4f}"
 
     def metrics_table(self) -> Table:
         """Each metric with its value, interval and meaning."""
@@ -90,8 +98,46 @@ class Audit:
     def tests_table(self) -> Table:
         """Each test with its p-value and null hypothesis."""
         heads = ["test", "p-value", "null hypothesis"]
-        rows = [[name, p_text(found.p_value), TESTS[name]] for name, found in self.tests.items()]
+        rows = [
+            [name, p_text(found.p_value, found.smallest), TESTS[name]]
+            for name, found in self.tests.items()
+        ]
         return Table.of(heads, rows, numbers=["p-value"], caption="Tests of calibration")
+
+    def classes_table(self) -> Table:
+        """Each class with its frequency, mean probability and error; the worst first."""
+        errors = metrics.per_class_ece(self.predictions, bins=self.bins).tolist()
+        found = zip(self.summary.class_biases, errors, strict=True)
+        rows = [
+            [
+                class_label(each.name),
+                f"{each.count:,.10g}",
+                f"{each.frequency:.4f}",
+                f"{each.mean_probability:.4f}",
+                f"{each.error:+.4f}",
+                p_text(each.p_value),
+                "-" if math.isnan(error) else f"{error:.4f}",
+            ]
+            for each, error in sorted(found, key=lambda pair: -abs(pair[0].error))
+        ]
+        heads = ["class", "examples", "frequency", "mean probability", "difference", "p-value"]
+        return Table.of([*heads, "ECE"], rows, numbers=[*heads[1:], "ECE"], caption="Classes")
+
+    def thresholds_table(self) -> Table:
+        """Expected and observed positives at or above each threshold, of two classes."""
+        rows = [
+            [
+                f"{each.threshold:g}",
+                f"{each.flagged:,.10g}",
+                f"{each.expected:,.1f}",
+                f"{each.observed:,.10g}",
+                "-" if math.isnan(each.precision) else f"{each.precision:.4f}",
+                "-" if math.isnan(each.recall) else f"{each.recall:.4f}",
+            ]
+            for each in metrics.at_thresholds(self.predictions, self.thresholds)
+        ]
+        heads = ["threshold", "examples", "expected", "observed", "precision", "recall"]
+        return Table.of(heads, rows, numbers=heads, caption="Positives at or above thresholds")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `calibrant audit --json` prints them."""
@@ -129,9 +175,11 @@ def audit(
     interval_type: Method = "basic",
     resamples: int = 1000,
     seed: int = 0,
+    positive: int | str | None = None,
+    thresholds: Sequence[float] = THRESHOLDS,
     progress: Callable[[], None] | None = None,
 ) -> Audit:
-    """Measure how well confidence matches accuracy.
+    """Measure how well confidence matches accuracy; of two classes, P(positive) its frequency.
 
     Args:
         predictions: to be audited.
@@ -141,6 +189,8 @@ def audit(
         interval_type: of the bootstrap: "percentile", "basic" or "bca".
         resamples: of the bootstrap; 0 gives values without intervals, tests and verdict.
         seed: of the bootstrap.
+        positive: of two classes, the one that is audited: its index or name; class 1 by default.
+        thresholds: of two classes, where expected and observed positives are counted.
         progress: called once for each resample.
 
     Examples:
@@ -149,6 +199,8 @@ def audit(
         >>> calibrant.audit(example.predictions, resamples=100).verdict
         'over-confident: confidence is 10.8 points above accuracy on average'
     """
+    if positive is not None:
+        predictions = predictions.with_positive(positive)
     summary = metrics.summary(
         predictions,
         bins=bins,
@@ -158,4 +210,5 @@ def audit(
         method=interval_type,
         progress=progress,
     )
-    return Audit(predictions, name, bins, level, interval_type, resamples, seed, summary)
+    options = (bins, level, interval_type, resamples, seed)
+    return Audit(predictions, name, *options, summary, tuple(thresholds))

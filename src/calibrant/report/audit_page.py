@@ -1,20 +1,22 @@
 """The page of an audit."""
 
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from calibrant.metrics import BinSums
-from calibrant.predictions import Predictions
+from calibrant.metrics import BinSums, positive_sums
+from calibrant.metrics.verdict import class_label
 from calibrant.report.charts.reliability import (
     FINE,
-    HISTOGRAM_KEY,
-    PAIR_KEY,
+    POSITIVE,
+    TOP_LABEL,
+    Terms,
     histogram,
     overlay,
     pair,
 )
 from calibrant.report.charts.svg import escape, plot, plots, shape_legend
-from calibrant.report.charts.tables import html_table, table
+from calibrant.report.charts.tables import html_table
 from calibrant.report.rendering import Panel, render
 
 if TYPE_CHECKING:
@@ -22,19 +24,31 @@ if TYPE_CHECKING:
 
 # Classes that are listed.
 LISTED = 30
+# Side of the first diagram.
+SIZE = 380
 
 
 def audit_page(audit: "Audit") -> str:
     """One self-contained page as text."""
     measured = html_table(audit.metrics_table())
     measured += "".join(f'<p class="note">{escape(remark)}</p>' for remark in audit.remarks)
-    measured += html_table(audit.tests_table()) if audit.tests else ""
-    about = "Lower is better, except for accuracy; overconfidence is best at 0."
-    panels = [
-        _diagrams(audit.predictions, audit.bins),
-        Panel("metrics", "Metrics", about, measured, wide=False),
-        _classes(audit.worst_classes),
-    ]
+    about = (
+        "Lower is better, except for accuracy, skill, AUC and precision; overconfidence, "
+        "calibration in the large and intercept are best at 0, the slope at 1."
+        if audit.summary.classes == 2
+        else "Lower is better, except for accuracy; overconfidence is best at 0."
+    )
+    panels = _diagrams(audit)
+    panels.append(Panel("metrics", "Metrics", about, measured, wide=False))
+    if audit.tests:
+        about = "A small p-value is evidence against calibration."
+        html = html_table(audit.tests_table())
+        panels.append(Panel("tests", "Tests of calibration", about, html, wide=False))
+    if audit.summary.classes == 2:
+        about = "Positives at or above each threshold: the sum of the probabilities, and the count."
+        html = html_table(audit.thresholds_table())
+        panels.append(Panel("thresholds", "Expected and observed", about, html, wide=False))
+    panels.append(_classes(audit))
     return render(
         "audit.html",
         name=PurePath(audit.name).name,
@@ -44,28 +58,46 @@ def audit_page(audit: "Audit") -> str:
     )
 
 
-def _diagrams(predictions: Predictions, bins: int) -> Panel:
-    """Accuracy by confidence, and how often each confidence occurs."""
-    sums, fine = BinSums.of(predictions, bins), BinSums.of(predictions, FINE)
+def _diagrams(audit: "Audit") -> list[Panel]:
+    """Reliability of the positive class if there are two classes, then of the predicted class."""
+    found, bins = audit.predictions, audit.bins
+    panels = []
+    if audit.summary.classes == 2:
+        sums, fine = positive_sums(found, bins=bins), positive_sums(found, bins=FINE)
+        name = class_label(audit.summary.class_biases[1].name)
+        about = f"On the diagonal, the probability of {name} equals its frequency."
+        title = f"Reliability of the probability of {name}"
+        panels.append(_reliability("positive", title, about, sums, fine, POSITIVE))
+    sums, fine = BinSums.of(found, bins), BinSums.of(found, FINE)
+    about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
+    title = "Reliability and confidence of the predicted class"
+    return [*panels, _reliability("reliability", title, about, sums, fine, TOP_LABEL)]
+
+
+def _reliability(
+    key: str, title: str, about: str, sums: BinSums, fine: BinSums, terms: Terms
+) -> Panel:
+    """Frequency by probability, the gap of each bin, and how often each probability occurs."""
     words = f"ECE {sums.ece:.4f}"
-    line = overlay({"top label": sums}, title="Reliability", about=words, size=380)
-    gaps = pair([("gaps", sums)], title="Gap of each bin", about=words, side=270)
+    line = overlay({title: sums}, title="Reliability", about=words, size=SIZE, terms=terms)
+    gaps = pair([("gaps", sums)], title="Gap of each bin", about=words, side=270, terms=terms)
     highest = 1.05 * float(fine.share.max())
-    spread = histogram(fine, highest=highest, title="Confidence", width=330, height=210)
+    spread = histogram(
+        fine, highest=highest, title=terms.score.capitalize(), width=330, height=210, terms=terms
+    )
     figures = [
         plot("Reliability", line, note=words),
         plot("Bins", gaps),
-        plot("Confidence", spread),
+        plot(terms.score.capitalize(), spread),
     ]
-    about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
-    html = shape_legend({**PAIR_KEY, **HISTOGRAM_KEY}) + plots(figures)
-    return Panel("reliability", "Reliability and confidence", about, html)
+    html = shape_legend({**terms.pair_key, **terms.histogram_key}) + plots(figures)
+    return Panel(key, title, about, html)
 
 
-def _classes(errors: dict[str, float]) -> Panel:
-    """The classes with the largest calibration error."""
-    lines = [[name, f"{error:.4f}"] for name, error in list(errors.items())[:LISTED]]
-    about = "Calibration error of the probability of each class, the worst first."
-    about += f" {LISTED} of {len(errors)} classes." if len(errors) > LISTED else ""
-    html = table(("class", "ECE"), lines, caption="Classes")
-    return Panel("classes", "Calibration error by class", about, html, wide=False)
+def _classes(audit: "Audit") -> Panel:
+    """The classes whose probability is most off."""
+    found = audit.classes_table()
+    about = "Mean probability against frequency, and calibration error; the worst first."
+    shown = replace(found, rows=found.rows[:LISTED])
+    about += f" {LISTED} of {len(found.rows)} classes." if len(found.rows) > LISTED else ""
+    return Panel("classes", "Classes", about, html_table(shown), wide=False)

@@ -80,7 +80,7 @@ def differences(
     return [None if gap is None else replace(gap, adjusted=next(corrected)) for gap in found]
 
 
-def better(metric: str) -> Literal["lower", "higher", "zero"]:
+def better(metric: str) -> Literal["lower", "higher", "zero", "one"]:
     """Which values of a metric are better; of one that is not ours, lower ones."""
     return METRICS[metric].best if metric in METRICS else "lower"
 
@@ -122,11 +122,12 @@ def _difference(first: Reading, second: Reading) -> LineDifference | None:
 
 
 def _ends(metric: str, each: Interval) -> tuple[float, float, float]:
-    """Value, low and high; of the distance to zero where that is what counts."""
-    if better(metric) != "zero":
+    """Value, low and high; of the distance to the best value where that is zero or one."""
+    best = {"zero": 0.0, "one": 1.0}.get(better(metric))
+    if best is None:
         return each.value, each.low, each.high
-    low, high = sorted((abs(each.low), abs(each.high)))
-    return abs(each.value), 0.0 if each.low < 0 < each.high else low, high
+    low, high = sorted((abs(each.low - best), abs(each.high - best)))
+    return abs(each.value - best), 0.0 if each.low < best < each.high else low, high
 
 
 def _by_examples(value: float, first: Any, second: Any, seeds: int) -> LineDifference | None:

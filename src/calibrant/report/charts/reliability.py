@@ -1,6 +1,7 @@
 """Reliability diagrams: several over one another, or each with its gaps; confidence histograms."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,15 +18,40 @@ BANDS = 5
 SIDE, LOW = 145.0, 36.0
 # Bins of a histogram.
 FINE = 20
-# What the shapes of a pair and of a histogram mean.
-PAIR_KEY = {
-    "bar": "accuracy",
-    "over": "over-confident",
-    "under": "under-confident",
-    "whisker": "95 % interval",
-    "bar faint": f"under {FEW} examples",
-}
-HISTOGRAM_KEY = {"right": "correct", "wrong": "wrong"}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the axes and shapes of a diagram stand for; `events` are what the frequency counts."""
+
+    score: str = "confidence"
+    frequency: str = "accuracy"
+    over: str = "over-confident"
+    under: str = "under-confident"
+    events: tuple[str, str] = ("correct", "wrong")
+
+    @property
+    def pair_key(self) -> dict[str, str]:
+        """What the shapes of a pair mean."""
+        return {
+            "bar": self.frequency,
+            "over": self.over,
+            "under": self.under,
+            "whisker": "95 % interval",
+            "bar faint": f"under {FEW} examples",
+        }
+
+    @property
+    def histogram_key(self) -> dict[str, str]:
+        """What the shapes of a histogram mean."""
+        return dict(zip(("right", "wrong"), self.events, strict=True))
+
+
+TOP_LABEL = Terms()
+POSITIVE = Terms(
+    "probability", "frequency", "over-predicted", "under-predicted", ("positive", "negative")
+)
+PAIR_KEY, HISTOGRAM_KEY = TOP_LABEL.pair_key, TOP_LABEL.histogram_key
 
 
 def overlay(
@@ -35,13 +61,14 @@ def overlay(
     about: str = "",
     chosen: str = "",
     size: float = 500,
+    terms: Terms = TOP_LABEL,
 ) -> str:
     """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`."""
     left, top = 46.0, 24.0
     right, bottom = size - 12, size - 38
     axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
     parts = [
-        axes.draw(x_name="confidence", y_name="accuracy", x_ticks=FIFTHS, y_ticks=FIFTHS),
+        axes.draw(x_name=terms.score, y_name=terms.frequency, x_ticks=FIFTHS, y_ticks=FIFTHS),
         line(left, bottom, right, top, role="guide"),
     ]
     # Those without examples keep their colour.
@@ -55,7 +82,7 @@ def overlay(
         spare = None if len(points) <= BANDS or name == chosen else "spare"
         parts.append(element("g", shade, data_series=str(at), class_=spare) if shade else "")
     parts += [
-        element("g", *_joined(axes, own, name, hue(at)), data_series=str(at))
+        element("g", *_joined(axes, own, name, hue(at), terms), data_series=str(at))
         for at, name, own in points
     ]
     return chart(*parts, width=size, height=size, title=title, about=about)
@@ -68,6 +95,7 @@ def pair(
     about: str = "",
     titled: bool = True,
     side: float = SIDE,
+    terms: Terms = TOP_LABEL,
 ) -> str:
     """Diagrams side by side, each with its gaps and the share of examples in each bin.
 
@@ -83,18 +111,19 @@ def pair(
             parts.append(text(middle, top + side / 2, "none", role="note", anchor="middle"))
             continue
         axes = Axes(x, Scale(0, 1, top + side, top))
-        parts.append(_diagram(axes, points_of(sums), y_texts=at == 0, titled=titled))
+        parts.append(_diagram(axes, points_of(sums), terms, y_texts=at == 0, titled=titled))
     width = left + len(diagrams) * (side + gap) - gap + 12
     return chart(*parts, width=width, height=top + side + LOW + 48, title=title, about=about)
 
 
-def bin_text(points: Points, at: int) -> str:
+def bin_text(points: Points, at: int, terms: Terms = TOP_LABEL) -> str:
     """One bin in words."""
     share = points.count[at] / points.count.sum()
     return (
-        f"confidence {points.left[at]:.3f} to {points.right[at]:.3f}, "
+        f"{terms.score} {points.left[at]:.3f} to {points.right[at]:.3f}, "
         f"mean {points.confidence[at]:.4f}\n"
-        f"accuracy {points.accuracy[at]:.4f} ({points.low[at]:.3f} to {points.high[at]:.3f})\n"
+        f"{terms.frequency} {points.accuracy[at]:.4f} "
+        f"({points.low[at]:.3f} to {points.high[at]:.3f})\n"
         f"{points.count[at]:,.10g} examples, {share:.1%}"
     )
 
@@ -110,7 +139,7 @@ def _band(axes: Axes, points: Points, *, role: str) -> str:
     return band(axes, x, low, high, role=role)
 
 
-def _joined(axes: Axes, points: Points, name: str, look: str) -> list[str]:
+def _joined(axes: Axes, points: Points, name: str, look: str, terms: Terms) -> list[str]:
     """A faint line through all bins, a strong one through those with enough examples, dots."""
     x, y = points.confidence.tolist(), points.accuracy.tolist()
     parts = [curve(axes, x, y, role=f"line faint {look}")]
@@ -120,11 +149,11 @@ def _joined(axes: Axes, points: Points, name: str, look: str) -> list[str]:
     for at, place in enumerate(zip(x, y, strict=True)):
         dot = element("circle", cx=axes.x(place[0]), cy=axes.y(place[1]), r=3, class_=f"dot {look}")
         faint = "faint" if points.few[at] else ""
-        parts.append(mark(dot, tip=f"{name}\n{bin_text(points, at)}", role=faint))
+        parts.append(mark(dot, tip=f"{name}\n{bin_text(points, at, terms)}", role=faint))
     return parts
 
 
-def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
+def _diagram(axes: Axes, points: Points, terms: Terms, *, y_texts: bool, titled: bool) -> str:
     """Bars of accuracy, their gaps to the confidence, whiskers; below, how many examples."""
     x, y = axes.x, axes.y
     floor = y.start + 10 + LOW
@@ -145,7 +174,7 @@ def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
                 box(left, y(accuracy), right, y(confidence), role=kind),
                 line(middle, low, middle, high, role="whisker"),
                 box(left, below(share[at]), right, floor, role="bar"),
-                tip=bin_text(points, at),
+                tip=bin_text(points, at, terms),
                 role="faint" if points.few[at] else "",
                 titled=titled,
             )
@@ -156,7 +185,7 @@ def _diagram(axes: Axes, points: Points, *, y_texts: bool, titled: bool) -> str:
         for tick in HALVES
     ]
     centre = (x.start + x.end) / 2
-    parts.append(text(centre, floor + 29, "confidence", role="name", anchor="middle"))
+    parts.append(text(centre, floor + 29, terms.score, role="name", anchor="middle"))
     return "".join(parts)
 
 
@@ -169,6 +198,7 @@ def histogram(
     titled: bool = True,
     width: float = 250,
     height: float = 165,
+    terms: Terms = TOP_LABEL,
 ) -> str:
     """How often each confidence occurs: bars of wrong predictions with correct ones above.
 
@@ -177,15 +207,16 @@ def histogram(
     """
     x, y = Scale(0, 1, 40, width - 10), Scale(0, highest, height - 38, 22)
     total, bins = float(sums.count.sum()), len(sums.count)
-    parts = [Axes(x, y).draw(x_name="confidence", y_name="share", x_ticks=HALVES)]
+    parts = [Axes(x, y).draw(x_name=terms.score, y_name="share", x_ticks=HALVES)]
     for at in np.flatnonzero(sums.count):
         both, good = float(sums.count[at]), float(sums.correct[at])
         bad = max(0.0, both - good)
         left, end = x(at / bins) + 0.5, x((at + 1) / bins) - 0.5
         middle = y(bad / total)
         tip = (
-            f"confidence {at / bins:.2f} to {(at + 1) / bins:.2f}\n"
-            f"{good:,.10g} correct, {bad:,.10g} wrong: accuracy {good / both:.4f}\n"
+            f"{terms.score} {at / bins:.2f} to {(at + 1) / bins:.2f}\n"
+            f"{good:,.10g} {terms.events[0]}, {bad:,.10g} {terms.events[1]}: "
+            f"{terms.frequency} {good / both:.4f}\n"
             f"{both / total:.1%} of all examples"
         )
         shapes = [box(left, middle, end, y(0), role="wrong")] if bad else []
