@@ -1,10 +1,10 @@
 """The audit of predictions: every metric with its interval, tests, worst classes, a page."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from calibrant import metrics
 from calibrant.files.atomic import replacing
@@ -13,6 +13,9 @@ from calibrant.metrics.resampling.intervals import Method
 from calibrant.metrics.verdict import class_label, percent
 from calibrant.predictions import Predictions
 from calibrant.tables import Table, p_text, range_text
+
+if TYPE_CHECKING:
+    from calibrant.report.model_audits import ModelAudits
 
 # Null hypothesis of each test.
 TESTS = {
@@ -166,8 +169,17 @@ class Audit:
         return target
 
 
-def audit(
-    predictions: Predictions,
+@overload
+def audit(predictions: Predictions, **options: Any) -> Audit: ...
+
+
+@overload
+def audit(predictions: Mapping[str, Predictions], **options: Any) -> "ModelAudits": ...
+
+
+# The overloads tell types apart and leave the options to this one.
+def audit(  # type: ignore[misc]
+    predictions: Predictions | Mapping[str, Predictions],
     *,
     name: str = "predictions",
     bins: int = 15,
@@ -177,12 +189,13 @@ def audit(
     seed: int = 0,
     positive: int | str | None = None,
     thresholds: Sequence[float] = THRESHOLDS,
+    paired: bool | None = None,
     progress: Callable[[], None] | None = None,
-) -> Audit:
+) -> "Audit | ModelAudits":
     """Measure how well confidence matches accuracy; of two classes, P(positive) its frequency.
 
     Args:
-        predictions: to be audited.
+        predictions: to be audited; several models by name are compared.
         name: of the predictions, for the page.
         bins: of binned metrics and of the reliability diagram.
         level: of the intervals.
@@ -191,6 +204,8 @@ def audit(
         seed: of the bootstrap.
         positive: of two classes, the one that is audited: its index or name; class 1 by default.
         thresholds: of two classes, where expected and observed positives are counted.
+        paired: of several models, whether rows are the same examples; by default, if their labels
+            are equal.
         progress: called once for each resample.
 
     Examples:
@@ -199,6 +214,21 @@ def audit(
         >>> calibrant.audit(example.predictions, resamples=100).verdict
         'over-confident: confidence is 10.8 points above accuracy on average'
     """
+    if not isinstance(predictions, Predictions):
+        from calibrant.report.model_audits import audit_models
+
+        return audit_models(
+            predictions,
+            paired=paired,
+            bins=bins,
+            level=level,
+            interval_type=interval_type,
+            resamples=resamples,
+            seed=seed,
+            positive=positive,
+            thresholds=thresholds,
+            progress=progress,
+        )
     if positive is not None:
         predictions = predictions.with_positive(positive)
     summary = metrics.summary(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from calibrant.metrics import BinSums, positive_sums
 from calibrant.metrics.verdict import class_label
+from calibrant.predictions import Predictions
 from calibrant.report.charts.reliability import (
     FINE,
     POSITIVE,
@@ -15,12 +16,14 @@ from calibrant.report.charts.reliability import (
     overlay,
     pair,
 )
-from calibrant.report.charts.svg import escape, plot, plots, shape_legend
-from calibrant.report.charts.tables import html_table
+from calibrant.report.charts.svg import MOST, escape, legend, plot, plots, shape_legend
+from calibrant.report.charts.tables import html_table, sortable_table
+from calibrant.report.formatting import shorten
 from calibrant.report.rendering import Panel, render
 
 if TYPE_CHECKING:
     from calibrant.report.audit import Audit
+    from calibrant.report.model_audits import ModelAudits
 
 # Classes that are listed.
 LISTED = 30
@@ -58,17 +61,64 @@ def audit_page(audit: "Audit") -> str:
     )
 
 
+def models_page(found: "ModelAudits") -> str:
+    """One self-contained page of several models."""
+    binary = all(each.summary.classes == 2 for each in found.audits.values())
+    terms = POSITIVE if binary else TOP_LABEL
+    sums = {
+        name: _sums(each.predictions, each.bins, binary=binary)
+        for name, each in found.audits.items()
+    }
+    notes = [f"ECE {each.ece:.4f}" for each in sums.values()]
+    shown = dict(list(sums.items())[:MOST])
+    over = overlay(shown, title="Reliability of all models", size=SIZE, terms=terms)
+    small = [
+        plot(name, pair([("", each)], title=name, side=180, terms=terms), note=note)
+        for (name, each), note in zip(sums.items(), notes, strict=True)
+    ]
+    about = f"On the diagonal, {terms.score} equals {terms.frequency}."
+    said = "".join(
+        f"<li><b>{escape(name)}</b>: {escape(each.verdict)}</li>"
+        for name, each in found.audits.items()
+        if each.verdict
+    )
+    marks = "Green: best of its column; bold: not significantly worse; grey: significantly worse."
+    panels = [
+        Panel("models", "Models", marks, sortable_table(found.table) + f"<ul>{said}</ul>"),
+        Panel(
+            "reliability",
+            "Reliability diagrams",
+            about,
+            plots([plot("All models", over)]) + legend(list(shown), notes[:MOST]),
+        ),
+        Panel("each", "Each model", about, shape_legend(terms.pair_key) + plots(small)),
+    ]
+    name = ", ".join(map(str, found.audits))
+    return render(
+        "audit.html",
+        name=shorten(name, 60),
+        facts=found.facts,
+        verdict=found.verdict,
+        panels=panels,
+    )
+
+
+def _sums(predictions: Predictions, bins: int, *, binary: bool) -> BinSums:
+    """Sums over bins of P(positive) of two classes, else of the confidence."""
+    return positive_sums(predictions, bins=bins) if binary else BinSums.of(predictions, bins)
+
+
 def _diagrams(audit: "Audit") -> list[Panel]:
     """Reliability of the positive class if there are two classes, then of the predicted class."""
     found, bins = audit.predictions, audit.bins
     panels = []
     if audit.summary.classes == 2:
-        sums, fine = positive_sums(found, bins=bins), positive_sums(found, bins=FINE)
+        sums, fine = (_sums(found, each, binary=True) for each in (bins, FINE))
         name = class_label(audit.summary.class_biases[1].name)
         about = f"On the diagonal, the probability of {name} equals its frequency."
         title = f"Reliability of the probability of {name}"
         panels.append(_reliability("positive", title, about, sums, fine, POSITIVE))
-    sums, fine = BinSums.of(found, bins), BinSums.of(found, FINE)
+    sums, fine = (_sums(found, each, binary=False) for each in (bins, FINE))
     about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
     title = "Reliability and confidence of the predicted class"
     return [*panels, _reliability("reliability", title, about, sums, fine, TOP_LABEL)]

@@ -1,4 +1,4 @@
-"""Differences between models on the same examples, with intervals and p-values."""
+"""Differences between models, paired or not, with intervals and p-values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,8 @@ from calibrant.predictions import Predictions
 class Difference:
     """Metric of the first predictions minus that of the second, with its interval.
 
-    `p_value` is two-sided: twice the fraction of resampled differences of the other sign.
+    `p_value` is two-sided: twice the fraction of resampled differences of the other sign. Its
+    smallest value, 2 / (resamples + 1), is only a bound.
     """
 
     value: float
@@ -23,9 +24,23 @@ class Difference:
     high: float
     p_value: float
     level: float = 0.95
+    smallest: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}], p = {self.p_value:.3g}"
+        sign = "<=" if self.p_value <= self.smallest else "="
+        ends = f"[{self.low:+.4f}, {self.high:+.4f}]"
+        return f"{self.value:+.4f} {ends}, p {sign} {self.p_value:.3g}"
+
+
+def same_examples(first: Predictions, second: Predictions) -> bool:
+    """Whether two predictions have the same labels, weights and groups in the same order."""
+    for name in ("labels", "weights", "groups"):
+        one, two = getattr(first, name), getattr(second, name)
+        if (one is None) != (two is None):
+            return False
+        if one is not None and (len(one) != len(two) or not bool((one == two).all())):
+            return False
+    return True
 
 
 def compare(
@@ -33,15 +48,17 @@ def compare(
     first: Predictions,
     second: Predictions,
     *,
+    paired: bool = True,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> Difference:
-    """Compare a metric of two models on the same examples.
+    """Compare a metric of two models, or of one model on two sets of examples.
 
-    Paired: both models are evaluated on the same resamples. The p-value is twice the smaller tail
-    of the resampled differences beyond zero.
+    Paired, both are evaluated on the same resamples of the same examples. Unpaired, such as for
+    two days, each is resampled on its own. The p-value is twice the smaller tail of the resampled
+    differences beyond zero.
 
     `nll`, `brier`, `accuracy` and `overconfidence` are unbiased and `debiased_ece` nearly so. The
     bias of `ece`, `sece`, `smece` and similar metrics depends on the distribution of confidence:
@@ -49,26 +66,28 @@ def compare(
     """
     check_options(level, resamples, "percentile")
     check_units(first)
-    if len(first) != len(second) or not bool((first.labels == second.labels).all()):
+    if paired and not same_examples(first, second):
         raise ValueError(
-            "compare needs the same examples in the same order: "
-            f"the labels of {first} and {second} differ"
+            "a paired comparison needs the same examples in the same order: the labels, weights or "
+            f"groups of {first} and {second} differ; pass paired=False if these are other examples"
         )
-    for name in ("weights", "groups"):
-        one, two = getattr(first, name), getattr(second, name)
-        if (one is None) != (two is None) or (one is not None and not bool((one == two).all())):
-            raise ValueError(f"compare needs the same {name} in both predictions")
+    if not paired:
+        check_units(second)
     of_first, of_second = resampler(metric, first), resampler(metric, second)
     draws = np.empty(resamples)
-    for column, counts in enumerate(draws_of(first, resamples, seed)):
-        draws[column] = of_first(counts) - of_second(counts)
+    own = draws_of(first, resamples, seed)
+    # Another stream of random numbers: equal ones would correlate the two sets.
+    other = own if paired else draws_of(second, resamples, [seed, 1])
+    for column, counts in enumerate(own):
+        draws[column] = of_first(counts) - of_second(counts if paired else next(other))
         if progress is not None:
             progress()
     low, high = quantiles(draws, level)
     # Not (draws <= 0): NaN, the difference of two infinite scores, counts for both sides.
     tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
-    return Difference(metric(first) - metric(second), low, high, p_value, level)
+    smallest = 2 / (resamples + 1)
+    return Difference(metric(first) - metric(second), low, high, p_value, level, smallest)
 
 
 def compare_many(
@@ -76,18 +95,30 @@ def compare_many(
     baseline: Predictions,
     others: Mapping[str, Predictions],
     *,
+    paired: bool = True,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    progress: Callable[[], None] | None = None,
 ) -> dict[str, Difference]:
     """Compare several models with one baseline; p-values are corrected for their number (Holm)."""
     found = {
-        name: compare(metric, other, baseline, level=level, resamples=resamples, seed=seed)
+        name: compare(
+            metric,
+            other,
+            baseline,
+            paired=paired,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
         for name, other in others.items()
     }
     corrected = holm([difference.p_value for difference in found.values()])
+    smallest = min(1.0, 2 * len(others) / (resamples + 1))
     return {
-        name: replace(difference, p_value=p_value)
+        name: replace(difference, p_value=p_value, smallest=smallest)
         for (name, difference), p_value in zip(found.items(), corrected, strict=True)
     }
 

@@ -30,7 +30,7 @@ def resampler(metric: MetricFunction, predictions: Predictions) -> Statistic:
     return lambda counts: statistic(counts * own)
 
 
-def draws_of(predictions: Predictions, resamples: int, seed: int) -> Iterator[Values]:
+def draws_of(predictions: Predictions, resamples: int, seed: int | list[int]) -> Iterator[Values]:
     """Yield the counts of each example in each resample; groups are drawn as a whole."""
     generator = np.random.default_rng(seed)
     groups = None if predictions.groups is None else predictions.groups.numpy()

@@ -140,9 +140,9 @@ def _band(axes: Axes, points: Points, *, role: str) -> str:
 
 
 def _joined(axes: Axes, points: Points, name: str, look: str, terms: Terms) -> list[str]:
-    """A faint line through all bins, a strong one through those with enough examples, dots."""
+    """A line through bins with enough examples, and dots of all; faint if there are few."""
     x, y = points.confidence.tolist(), points.accuracy.tolist()
-    parts = [curve(axes, x, y, role=f"line faint {look}")]
+    parts = []
     if not points.few.all():
         strong = np.where(points.few, np.nan, points.accuracy).tolist()
         parts.append(curve(axes, x, strong, role=f"line {look}"))
