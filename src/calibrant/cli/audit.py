@@ -1,12 +1,12 @@
-"""`calibrant audit`: every metric of one file of predictions, a figure, a verdict."""
+"""`calibrant audit`: every metric of one or several models, a figure, a page, a verdict."""
 
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import calibrant.predictions
     from calibrant.metrics import Interval
     from calibrant.report.audit import Audit
+    from calibrant.report.model_audits import ModelAudits
 
 EXAMPLE, EXAMPLES = "overconfident", 10_000
 # What is written unless told otherwise: the library it takes, and how its name ends.
@@ -25,13 +26,19 @@ OUTPUTS = {"figure": ("matplotlib", "reliability.png"), "page": ("jinja2", "audi
 
 
 def audit(
-    file: Annotated[
-        str | None,
+    files: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="FILE",
-            help="npz, csv, parquet or safetensors; a quoted glob pattern reads several files.",
+            metavar="FILE...",
+            help="npz, csv, parquet or safetensors; several files are models to compare.",
         ),
     ] = None,
+    pool: Annotated[
+        bool, reading("--pool", help="The files are parts of one set of examples, not models.")
+    ] = False,
+    unpaired: Annotated[
+        bool, reading("--unpaired", help="The files hold other examples, such as two days.")
+    ] = False,
     example: Annotated[
         bool,
         reading(
@@ -83,11 +90,14 @@ def audit(
     ] = None,
 ) -> None:
     """Measure how well confidence matches accuracy: metrics, tests, a diagram, a page."""
-    if not example and file is None:
+    if not example and not files:
         raise ValueError("give a file to audit, or --example")
     if max_ece is not None and not max_ece >= 0:
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
-    source = EXAMPLE if file is None else file
+    if example and files and len(files) > 1:
+        raise ValueError(f"--example audits one example, got {len(files)} names")
+    names = {} if example else model_names(files or [], pool=pool)
+    source = EXAMPLE if not files else files[0] if len(names) <= 1 else "models"
     figure = output_path("figure", source, figure, write=not no_figure)
     page = output_path("page", source, page, write=not no_page)
     if page is not None:
@@ -95,48 +105,81 @@ def audit(
 
         check_target(page)
     truth = None
+    models: dict[str, calibrant.predictions.Predictions] = {}
     if example:
-        predictions, truth = load_example(source, bins)
+        models[source], truth = load_example(source, bins)
     else:
-        predictions = options.load(source, logits, probs, labels, ignore, max_expansion)
+        reads = (logits, probs, labels, ignore, max_expansion)
+        models = {name: _pooled(paths, reads) for name, paths in names.items()}
     if positive is not None:
-        predictions = predictions.with_positive(positive)
+        models = {name: each.with_positive(positive) for name, each in models.items()}
     from calibrant import report
     from calibrant.report.audit import audit as audit_predictions
+
+    several = len(models) > 1
+    predictions = next(iter(models.values()))
 
     # Figures first: one that cannot be written should be known before the long part.
     drawing: dict[str, Any] = {"bins": bins, "level": level, "title": Path(source).name}
     if figure is not None:
-        drawn = report.reliability_diagram(predictions, adaptive=adaptive, **drawing)
+        drawn = report.reliability_diagram(
+            models if several else predictions, adaptive=adaptive, **drawing
+        )
         report.save(drawn, figure)
     if classwise is not None:
+        if several:
+            raise ValueError("--classwise draws one model; give one file")
         report.save(report.classwise_diagrams(predictions, **drawing), classwise)
-    files = {"figure": figure, "classwise figure": classwise, "page": page}
+    outputs = {"figure": figure, "classwise figure": classwise, "page": page}
     times = resamples if intervals else 0
-    with screen.progress(times, f"resampling {times} times") as step:
-        found = audit_predictions(
-            predictions,
-            name=source,
-            bins=bins,
-            level=level,
-            interval_type=interval_type.value,
-            resamples=times,
-            seed=seed,
-            progress=step,
-        )
+    settings: dict[str, Any] = {"bins": bins, "level": level, "interval_type": interval_type.value}
+    settings |= {"resamples": times, "seed": seed}
+    found: Audit | ModelAudits
+    with screen.progress(times * len(models), f"resampling {times} times") as step:
+        if several:
+            paired = False if unpaired else None
+            found = audit_predictions(models, paired=paired, progress=step, **settings)
+            audits = found.audits
+        else:
+            found = audit_predictions(predictions, name=source, progress=step, **settings)
+            audits = {source: found}
     if page is not None:
         found.save(page)
-    ece = found.metrics["ece"].value
-    passed = max_ece is None or ece <= max_ece
+    errors = {name: each.metrics["ece"].value for name, each in audits.items()}
+    above = [name for name, ece in errors.items() if max_ece is not None and ece > max_ece]
+    written_to = {key: path for key, path in outputs.items() if path is not None}
     if as_json:
-        limit = None if max_ece is None else {"max_ece": max_ece, "passed": passed}
-        paths = {key.replace(" ", "_"): path and str(path) for key, path in files.items()}
+        limit = None if max_ece is None else {"max_ece": max_ece, "passed": not above}
+        paths = {key.replace(" ", "_"): path and str(path) for key, path in outputs.items()}
         screen.show_json(found.to_dict() | {"truth": truth, "limit": limit} | paths)
+    elif several:
+        show_models(cast("ModelAudits", found), written_to)
     else:
-        show(found, truth, {key: path for key, path in files.items() if path is not None})
-    if not passed:
-        complain(f"ece {ece:.4f} is above --max-ece {max_ece:g}")
+        show(audits[source], truth, written_to)
+    if above:
+        named = f" of {', '.join(above)}" if several else ""
+        complain(f"ece{named} {errors[above[0]]:.4f} is above --max-ece {max_ece:g}")
         raise typer.Exit(1)
+
+
+def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:
+    """Name of each model to its files: one model for each file, or a single one if pooled."""
+    from calibrant.files import expand
+
+    found = [str(path) for file in files for path in expand(file)]
+    if pool or len(found) == 1:
+        return {files[0]: list(files)}
+    stems = [Path(path).stem for path in found]
+    names = stems if len(set(stems)) == len(stems) else found
+    return {name: [path] for name, path in zip(names, found, strict=True)}
+
+
+def _pooled(paths: Sequence[str], reads: tuple[Any, ...]) -> "calibrant.predictions.Predictions":
+    """Predictions of one model, from one or several files or patterns."""
+    from calibrant.predictions import Predictions
+
+    parts = [options.load(path, *reads) for path in paths]
+    return parts[0] if len(parts) == 1 else Predictions.concat(parts)
 
 
 def output_path(what: str, source: str, named: Path | None, *, write: bool) -> Path | None:
@@ -180,6 +223,22 @@ def show(found: "Audit", truth: Mapping[str, float] | None, files: Mapping[str, 
         say(line)
     if truth is not None:
         say(truth_line(truth, found.metrics["ece"], found.bins))
+    if found.verdict:
+        say(found.verdict, style="bold")
+    for what, path in files.items():
+        say(f"{what}: {path}")
+
+
+def show_models(found: "ModelAudits", files: Mapping[str, Path]) -> None:
+    """Print one table of all models, the verdicts, and which files were written."""
+    say(found.facts)
+    say("")
+    print_table(found.table)
+    if found.differences:
+        say("* best, = not significantly worse than the best")
+    for name, each in found.audits.items():
+        if each.verdict:
+            say(f"{name}: {each.verdict}")
     if found.verdict:
         say(found.verdict, style="bold")
     for what, path in files.items():

@@ -66,7 +66,7 @@ class ModelAudits:
         """How a model compares with the best in a metric."""
         found = self.differences.get(metric)
         if found is None:
-            return "unknown"
+            return ""
         if model not in found:
             return "best"
         return "worse" if found[model].p_value < ALPHA else "equal"

@@ -86,7 +86,7 @@ def _row(table: Table, row: Sequence[Cell], *, note: str = "") -> str:
 
 def _content(cell: Cell) -> str:
     """The text of a cell; with a mark, what its colour says in words, and the interval."""
-    if not cell.mark:
+    if not cell.mark and not cell.interval:
         return escape(cell.text)
     said = f'<span class="hidden"> ({MARKS[cell.mark]})</span>' if cell.mark in MARKS else ""
     ends = f' <span class="ends">{escape(cell.interval)}</span>' if cell.interval else ""
