@@ -348,7 +348,7 @@ class Predictions:
             return self
         scores = Scores(self._scores.values.flip(1), self._scores.kind)
         return Predictions.__new__(Predictions)._fill(
-            scores, 1 - self.labels, self.weights, self.groups, names[::-1] or None
+            scores, 1 - self.labels, self.weights, self.groups, names[::-1] or ("1", "0")
         )
 
     @cached_property
