@@ -22,7 +22,7 @@ def test_an_over_predicted_positive_class_is_not_called_under_confident():
     assert "times as high" in found.verdict
     assert "confident" not in found.verdict
     assert "positive class 1: base rate" in found.facts
-    assert list(found.metrics)[0] == "calibration_in_the_large"
+    assert next(iter(found.metrics)) == "calibration_in_the_large"
     assert set(found.metrics) == set(metrics_for(2))
 
 
@@ -65,7 +65,7 @@ def test_the_page_shows_the_positive_class_first():
 def test_the_class_table_has_signed_errors_and_names_classes_in_the_verdict():
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(5000, 3))
-    true = logits + [0.0, 0.0, 0.6]
+    true = logits + np.array([0.0, 0.0, 0.6])
     labels = (true + generator.gumbel(size=logits.shape)).argmax(1)
     names = ["ant", "bee", "cat"]
     found = calibrant.audit(Predictions(logits, labels, class_names=names), resamples=200)

@@ -67,9 +67,7 @@ def test_a_data_frame_has_a_row_for_each_model():
 
 
 def test_the_page_and_the_notebook_escape_names(tmp_path):
-    found = calibrant.audit(
-        {"<script>": three(200)["true"], "b": three(200)["flat"]}, resamples=20
-    )
+    found = calibrant.audit({"<script>": three(200)["true"], "b": three(200)["flat"]}, resamples=20)
     page = found.save(tmp_path / "page.html").read_text()
     for text in (page, found._repr_html_()):
         assert "<script>:" not in text
