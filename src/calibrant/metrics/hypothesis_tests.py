@@ -7,7 +7,6 @@ from scipy import stats
 
 from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
 from calibrant.predictions import Predictions
-from calibrant.tables import p_text
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,7 @@ class TestResult:
     smallest: float = 0.0
 
     def __str__(self) -> str:
-        text = p_text(self.p_value, self.smallest)
-        return f"p {text}" if text.startswith("<") else f"p = {text}"
+        return f"p {'<=' if self.p_value <= self.smallest else '='} {self.p_value:.3g}"
 
 
 def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> TestResult:
