@@ -364,6 +364,11 @@ class Predictions:
         """Positions of the examples from the least to the most confident, (n,)."""
         return self.confidence.numpy().argsort(kind="stable")
 
+    @cached_property
+    def by_log_odds(self) -> Index:
+        """Positions of two-class examples by ascending log-odds of class 1, (n,)."""
+        return self.log_odds.numpy().argsort(kind="stable")
+
     @property
     def example_weights(self) -> Values:
         """The weights, or ones, (n,)."""

@@ -174,7 +174,7 @@ def adaptive_ece(predictions: Predictions, *, bins: int = 15) -> float:
     """
     sums = adaptive_sums(predictions, bins=bins)
     warn_if_thin(len(predictions), bins)
-    distinct = len(np.unique(predictions.confidence.numpy()))
+    distinct = len(tie_starts(predictions.confidence.numpy()[predictions.by_confidence]))
     if distinct < min(bins, len(predictions)):
         warn(
             f"{bins} equal-mass bins requested, {distinct} distinct "

@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float64
 from scipy import stats
 
 from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
+from calibrant.metrics.resampling.samples import LARGE
 from calibrant.predictions import Predictions
+from calibrant.shapes import Index, Values
+
+Gaps = Float64[np.ndarray, "resamples bins"]
 
 
 @dataclass(frozen=True)
@@ -82,22 +87,39 @@ def consistency_test(
     edges = bin_edges(bins)
     confidence = predictions.confidence.numpy()
     index = bin_index(confidence, edges)
+    observed = BinSums.of(predictions, bins).ece
+    generator = np.random.default_rng(seed)
+    draw = _normal_gaps if len(confidence) > LARGE else _bernoulli_gaps
+    gaps = draw(confidence, index, resamples, generator)
+    extreme = int((np.abs(gaps).sum(1) / len(confidence) >= observed - 1e-12).sum())
+    return TestResult(observed, (extreme + 1) / (resamples + 1), 1 / (resamples + 1))
+
+
+def _bernoulli_gaps(
+    confidence: Values, index: Index, resamples: int, generator: np.random.Generator
+) -> Gaps:
+    """Sum of drawn correctness minus confidence, in each bin of each resample."""
     # Sorted by bin, each bin is one slice, for many resampled sets at once.
     order = index.argsort(kind="stable")
     filled, starts = np.unique(index[order], return_index=True)
     expected = np.bincount(index, confidence)[filled]
-    observed = BinSums.of(predictions, bins).ece
-    generator = np.random.default_rng(seed)
     ordered = confidence[order].astype(np.float32)
     rows = max(1, (1 << 20) // len(ordered))
-    extreme = 0
+    gaps = np.empty((resamples, len(filled)))
     for start in range(0, resamples, rows):
         size = (min(rows, resamples - start), len(ordered))
         redrawn = generator.random(size, dtype=np.float32) < ordered
         hits = np.add.reduceat(redrawn, starts, axis=1, dtype=np.int64)
-        errors = np.abs(hits - expected).sum(1) / len(ordered)
-        extreme += int((errors >= observed - 1e-12).sum())
-    return TestResult(observed, (extreme + 1) / (resamples + 1), 1 / (resamples + 1))
+        gaps[start : start + rows] = hits - expected
+    return gaps
+
+
+def _normal_gaps(
+    confidence: Values, index: Index, resamples: int, generator: np.random.Generator
+) -> Gaps:
+    """The same for many examples, whose sums are close to normal."""
+    variance = np.bincount(index, confidence * (1 - confidence)).clip(0)
+    return generator.standard_normal((resamples, len(variance))) * np.sqrt(variance)
 
 
 def _refuse_weights_and_groups(predictions: Predictions) -> None:

@@ -16,6 +16,8 @@ ALL_PAIRS = 128
 # Beyond this many standard deviations a Gaussian is below double precision.
 REACH = 8.5
 SMECE_CELLS = 1 << 13
+# Examples that are spread over the grid at a time.
+ROWS = 1 << 17
 
 
 def sece(predictions: Predictions, *, bandwidth: float = 0.01, form: Form = "points") -> float:
@@ -70,7 +72,13 @@ def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) 
     """SECE on a grid, with each example distributed to its four nearest points."""
     points = grid_points(bandwidth).numpy()
     step = points[1]
-    spread = _cubic_weights(confidence, step, len(points))
+    parts = [slice(start, start + ROWS) for start in range(0, len(confidence), ROWS)]
+
+    def spread_of(part: slice) -> sparse.csr_array:
+        return _cubic_weights(confidence[part], step, len(points))
+
+    # Many examples would take gigabytes: their weights are computed again in each pass.
+    only = spread_of(parts[0]) if len(parts) == 1 else None
     reach = min(math.ceil(REACH * bandwidth / step), len(points) + 4)
     kernel = np.exp(-((np.arange(-reach, reach + 1) * step) ** 2) / (2 * bandwidth**2))
     inside = slice(2, 2 + len(points))
@@ -78,12 +86,18 @@ def _gridded(confidence: Values, correct: Values, bandwidth: float, form: Form) 
     ends[[0, -1]] = 0.5
 
     def statistic(weights: Values) -> float:
-        mass = spread.T @ np.stack([weights, weights * correct], 1)
+        mass = np.zeros((len(points) + 4, 2))
+        for part in parts:
+            spread = spread_of(part) if only is None else only
+            own = weights[part]
+            mass += spread.T @ np.stack([own, own * correct[part]], 1)
         smooth = signal.fftconvolve(mass, kernel[:, None], mode="same", axes=0)
         if form == "grid":
             density, hits = (ends[:, None] * smooth[inside]).T
             return float(np.abs(hits - points * density).sum() / density.sum())
-        density, hits = (spread @ smooth).T
+        density, hits = np.concatenate(
+            [(spread_of(part) if only is None else only) @ smooth for part in parts]
+        ).T
         if form == "leave_one_out":
             own = np.minimum(weights, 1)
             density, hits = density - own, hits - own * correct

@@ -1,13 +1,19 @@
 """Calibration of the full probability vector."""
 
+from itertools import pairwise
+
 import numpy as np
-import torch
+from jaxtyping import Float64
 from scipy import sparse
 
+from calibrant.example_stats import Chunk
 from calibrant.metrics.bins import bin_edges, check_count
 from calibrant.metrics.metric import Statistic, at_own_weights
 from calibrant.predictions import Predictions
-from calibrant.shapes import Values
+from calibrant.shapes import Index, Values
+
+# Probabilities that are converted at a time.
+ENTRIES = 1 << 22
 
 
 def simplex_ece(predictions: Predictions, *, bins: int = 10) -> float:
@@ -28,22 +34,53 @@ def simplex_ece(predictions: Predictions, *, bins: int = 10) -> float:
 
 
 def simplex_ece_statistic(predictions: Predictions, *, bins: int = 10) -> Statistic:
-    """Prepare `simplex_ece` for resampling; stores all probabilities."""
-    edges = bin_edges(check_count(bins))
-    probs = predictions.probs.to(torch.float64, copy=True).numpy()
-    index = np.searchsorted(edges[1:-1], probs).astype(np.int32)
-    # A row of bin indices as one void item sorts much faster.
-    cells = np.ascontiguousarray(index).view(np.dtype((np.void, index[0].nbytes)))[:, 0]
+    """Prepare `simplex_ece` for resampling."""
+    probs, labels = predictions.probs.numpy(), predictions.labels.numpy()
+    cells = _cells(probs, bin_edges(check_count(bins)))
     order = cells.argsort(kind="stable")
     ordered = cells[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
-    gap = probs
-    gap[np.arange(len(gap)), predictions.labels.numpy()] -= 1
+    # Parts of whole cells.
+    step = max(1, ENTRIES // probs.shape[1])
+    cuts = np.unique(np.searchsorted(starts, [*range(0, len(order), step), len(order)]))
+    parts = [starts[first : last + 1] for first, last in pairwise(cuts)]
+
+    def gaps(part: Index) -> Float64[np.ndarray, "m k"]:
+        rows = order[part[0] : part[-1]]
+        gap = probs[rows].astype(np.float64)
+        gap[np.arange(len(rows)), labels[rows]] -= 1
+        return gap
+
+    only = gaps(parts[0]) if len(parts) == 1 else None
 
     def statistic(weights: Values) -> float:
-        member = sparse.csr_array(
-            (weights[order], order, starts), shape=(len(starts) - 1, len(order))
-        )
-        return float(np.abs(member @ gap).sum() / 2 / weights.sum())
+        total = 0.0
+        for part in parts:
+            gap = gaps(part) if only is None else only
+            own = weights[order[part[0] : part[-1]]]
+            member = sparse.csr_array(
+                (own, np.arange(len(own)), part - part[0]), shape=(len(part) - 1, len(own))
+            )
+            total += float(np.abs(member @ gap).sum())
+        return total / 2 / float(weights.sum())
 
     return statistic
+
+
+def _cells(probs: Chunk, edges: Float64[np.ndarray, " e"]) -> np.ndarray:
+    """The cell of each probability vector, as one item that can be sorted, (n,)."""
+    n, k = probs.shape
+    bins = len(edges) - 1
+    step = max(1, ENTRIES // k)
+    few = bins**k < 2**62
+    powers = bins ** np.arange(k) if few else np.empty(0)
+    found = []
+    for start in range(0, n, step):
+        index = np.searchsorted(edges[1:-1], probs[start : start + step])
+        if few:
+            found.append(index @ powers)
+        else:
+            # A row of bin indices as one void item sorts much faster.
+            rows = np.ascontiguousarray(index.astype(np.int32))
+            found.append(rows.view(np.dtype((np.void, rows[0].nbytes)))[:, 0])
+    return np.concatenate(found)

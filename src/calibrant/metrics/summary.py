@@ -9,6 +9,7 @@ from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.registry import metrics_for
 from calibrant.metrics.resampling.intervals import Interval, Method, intervals
+from calibrant.metrics.resampling.samples import Samples
 from calibrant.metrics.verdict import verdict
 from calibrant.predictions import Predictions
 
@@ -26,6 +27,7 @@ class Summary:
             weights or groups, because the tests need independent examples.
         class_biases: mean probability and frequency of each class; of two, the second is the
             positive class.
+        interval_notes: where intervals are not those of a full bootstrap.
     """
 
     examples: int
@@ -34,6 +36,7 @@ class Summary:
     metrics: dict[str, Interval]
     tests: dict[str, TestResult]
     class_biases: tuple[ClassBias, ...]
+    interval_notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         level = round(100 * next(iter(self.metrics.values())).level)
@@ -49,13 +52,14 @@ class Summary:
 
     @property
     def remarks(self) -> list[str]:
-        """Notes on single metrics."""
+        """Notes on intervals and single metrics."""
         said = "the interval is corrected for the bias of the value, and excludes the value"
-        return [
+        excluded = [
             f"{name}: {said}"
             for name, bar in self.metrics.items()
             if bar.value < bar.low or bar.value > bar.high
         ]
+        return [*self.interval_notes, *excluded]
 
     @property
     def verdict(self) -> str:
@@ -116,4 +120,5 @@ def summary(
         found,
         tests,
         class_biases(predictions),
+        tuple(Samples(predictions).notes(measures, resamples)) if resamples else (),
     )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibrant.metrics.metric import MetricFunction
-from calibrant.metrics.resampling.draws import check_units, draws_of, resampler
+from calibrant.metrics.resampling.draws import check_units, resampler
 from calibrant.metrics.resampling.intervals import check_options, quantiles
+from calibrant.metrics.resampling.samples import Samples
 from calibrant.predictions import Predictions
 
 
@@ -63,6 +64,8 @@ def compare(
     `nll`, `brier`, `accuracy` and `overconfidence` are unbiased and `debiased_ece` nearly so. The
     bias of `ece`, `sece`, `smece` and similar metrics depends on the distribution of confidence:
     two calibrated models of different sharpness may differ significantly. See docs/bias.md.
+
+    Of more than 20,000 examples a subset or merged examples are resampled, as in `interval`.
     """
     check_options(level, resamples, "percentile")
     check_units(first)
@@ -73,21 +76,33 @@ def compare(
         )
     if not paired:
         check_units(second)
-    of_first, of_second = resampler(metric, first), resampler(metric, second)
-    draws = np.empty(resamples)
-    own = draws_of(first, resamples, seed)
+    one, two = Samples(first), Samples(second)
+    samples = (one.paired, two.paired) if paired else (one.of(metric), two.of(metric))
+    statistics = [resampler(metric, each.examples) for each in samples]
+    resamples = min(each.resamples_of(metric, resamples, paired=paired) for each in (one, two))
+    drawn = np.empty((2, resamples))
+    own = samples[0].draws(resamples, seed)
     # Another stream of random numbers: equal ones would correlate the two sets.
-    other = own if paired else draws_of(second, resamples, [seed, 1])
+    other = own if paired else samples[1].draws(resamples, [seed, 1])
     for column, counts in enumerate(own):
-        draws[column] = of_first(counts) - of_second(counts if paired else next(other))
+        both = (counts, counts if paired else next(other))
+        drawn[:, column] = [
+            statistic(each) for statistic, each in zip(statistics, both, strict=True)
+        ]
         if progress is not None:
             progress()
+    values = metric(first), metric(second)
+    moved = [
+        sample.moved(row, value, sample.own_value(statistic))
+        for sample, row, value, statistic in zip(samples, drawn, values, statistics, strict=True)
+    ]
+    draws = moved[0] - moved[1]
     low, high = quantiles(draws, level)
     # Not (draws <= 0): NaN, the difference of two infinite scores, counts for both sides.
     tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
     p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
     smallest = 2 / (resamples + 1)
-    return Difference(metric(first) - metric(second), low, high, p_value, level, smallest)
+    return Difference(values[0] - values[1], low, high, p_value, level, smallest)
 
 
 def compare_many(

@@ -10,8 +10,8 @@ from scipy import stats
 
 from calibrant.metrics.metric import MetricFunction, Statistic
 from calibrant.metrics.registry import descriptor
-from calibrant.metrics.resampling.consistency import redrawn
-from calibrant.metrics.resampling.draws import check_units, draws_of, resampler
+from calibrant.metrics.resampling.draws import check_units, resampler
+from calibrant.metrics.resampling.samples import Sample, Samples
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Values
@@ -48,7 +48,9 @@ def interval(
     """Bootstrap interval of any metric; the same seed gives the same interval.
 
     Examples are drawn with replacement, or whole groups if the predictions have `groups`, because
-    pixels of one image (or visits of one patient) are not independent.
+    pixels of one image (or visits of one patient) are not independent. Of more than 20,000 examples
+    those of equal outcome and almost equal probability are drawn together, which takes seconds for
+    millions; metrics of all of three or more classes are resampled on a subset, see `Samples`.
 
     Args:
         metric: of `METRICS`, `functools.partial(ece, bins=20)`, or any function of Predictions.
@@ -99,28 +101,40 @@ def intervals(
     check_options(level, resamples, method)
     check_units(predictions)
     values = {name: metric(predictions) for name, metric in metrics.items()}
-    statistics = {name: resampler(metric, predictions) for name, metric in metrics.items()}
-    draws = np.empty((len(metrics), resamples))
-    for column, counts in enumerate(draws_of(predictions, resamples, seed)):
-        draws[:, column] = [statistic(counts) for statistic in statistics.values()]
+    samples = Samples(predictions)
+    sample_of = {name: samples.of(metric) for name, metric in metrics.items()}
+    statistics = {name: resampler(metrics[name], each.examples) for name, each in sample_of.items()}
+    times = {name: samples.resamples_of(metric, resamples) for name, metric in metrics.items()}
+    draws = {name: np.empty(count) for name, count in times.items()}
+    streams = {each: each.draws(resamples, seed) for each in sample_of.values()}
+    for column in range(max(times.values(), default=0)):
+        counts = {each: next(stream) for each, stream in streams.items()}
+        for name, row in draws.items():
+            if column < len(row):
+                row[column] = statistics[name](counts[sample_of[name]])
         if progress is not None:
             progress()
     found = {}
-    for row, (name, value) in zip(draws, values.items(), strict=True):
-        bounds = _bounds(value, row, level, method, statistics[name], predictions)
+    for name, value in values.items():
+        sample, statistic = sample_of[name], statistics[name]
+        row = sample.moved(draws[name], value, sample.own_value(statistic))
+        bounds = _bounds(value, row, level, method, statistic, sample)
         known = descriptor(metrics[name])
         low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
         if low == high and row.min() < row.max():
             # Reflected and clipped to a single point: use the quantiles.
             low, high = quantiles(row, level)
         found[name] = Interval(value, float(low), float(high), level)
-    return _with_zero(found, metrics, predictions, seed)
+    if predictions.groups is not None or predictions.weights is not None:
+        return found
+    return _with_zero(found, metrics, sample_of, statistics, seed)
 
 
 def _with_zero(
     found: dict[str, Interval],
     metrics: Mapping[str, MetricFunction],
-    predictions: Predictions,
+    sample_of: Mapping[str, Sample],
+    statistics: Mapping[str, Statistic],
     seed: int,
 ) -> dict[str, Interval]:
     """Extend the interval to zero if calibrated predictions have errors as large.
@@ -137,20 +151,24 @@ def _with_zero(
         and known.calibration_error
         and not bar.low <= 0 <= bar.value <= bar.high
     }
-    if not doubtful or predictions.groups is not None or predictions.weights is not None:
+    if not doubtful:
         return found
     draws = math.ceil(1 / (1 - found[min(doubtful)].level) - 1e-9) - 1
     plausible: dict[str, Interval] = {}
     # Computing the value itself has already warned.
     with without_warnings():
-        for calibrated in redrawn(predictions, draws, seed=seed):
-            for name in doubtful - set(plausible):
-                bar = found[name]
-                if metrics[name](calibrated) >= bar.value:
-                    high = max(bar.high, bar.value, 0.0)
-                    plausible[name] = replace(bar, low=min(bar.low, 0.0), high=high)
-            if len(plausible) == len(doubtful):
-                break
+        for sample in dict.fromkeys(sample_of[name] for name in sorted(doubtful)):
+            left = {name for name in doubtful if sample_of[name] is sample}
+            for drawn in sample.calibrated(draws, seed=seed):
+                for name in sorted(left):
+                    bar = found[name]
+                    error = sample.calibrated_error(metrics[name], statistics[name], drawn)
+                    if error >= bar.value:
+                        high = max(bar.high, bar.value, 0.0)
+                        plausible[name] = replace(bar, low=min(bar.low, 0.0), high=high)
+                        left.discard(name)
+                if not left:
+                    break
     return found | plausible
 
 
@@ -160,21 +178,30 @@ def _bounds(
     level: float,
     method: Method,
     statistic: Statistic,
-    predictions: Predictions,
+    sample: Sample,
 ) -> tuple[float, float]:
     if method == "bca":
-        return _bca(value, draws, level, statistic, predictions)
+        return _bca(value, draws, level, statistic, sample)
     low, high = quantiles(draws, level)
     return (low, high) if method == "percentile" else (2 * value - high, 2 * value - low)
 
 
 def _bca(
-    value: float, draws: Values, level: float, statistic: Statistic, predictions: Predictions
+    value: float, draws: Values, level: float, statistic: Statistic, sample: Sample
 ) -> tuple[float, float]:
     """Bias-corrected and accelerated, with a block jackknife instead of n evaluations."""
     size = len(draws)
     below = (int((draws < value).sum()) + int((draws <= value).sum())) / 2
     bias = stats.norm.ppf(np.clip(below / size, 1 / (size + 1), size / (size + 1)))
+    # The skewness of many examples is negligible.
+    acceleration = _acceleration(statistic, sample.examples) if sample.is_whole else 0.0
+    shifted = bias + stats.norm.ppf([(1 - level) / 2, (1 + level) / 2])
+    at = stats.norm.cdf(bias + shifted / (1 - acceleration * shifted))
+    low, high = np.quantile(draws, at, method="inverted_cdf")
+    return float(low), float(high)
+
+
+def _acceleration(statistic: Statistic, predictions: Predictions) -> float:
     units = (
         np.arange(len(predictions)) if predictions.groups is None else predictions.groups.numpy()
     )
@@ -183,11 +210,7 @@ def _bca(
     left_out = np.array([statistic((block != b).astype(np.float64)) for b in range(blocks)])
     lean = left_out.mean() - left_out
     scale = (lean**2).sum() ** 1.5
-    acceleration = (lean**3).sum() / (6 * scale) if scale > 0 else 0.0
-    shifted = bias + stats.norm.ppf([(1 - level) / 2, (1 + level) / 2])
-    at = stats.norm.cdf(bias + shifted / (1 - acceleration * shifted))
-    low, high = np.quantile(draws, at, method="inverted_cdf")
-    return float(low), float(high)
+    return float((lean**3).sum() / (6 * scale)) if scale > 0 else 0.0
 
 
 def quantiles(draws: Values, level: float) -> tuple[float, float]:
