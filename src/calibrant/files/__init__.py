@@ -11,7 +11,21 @@ from numpy.typing import NDArray
 from calibrant.files import csv_files, npz, parquet, tensors
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import Limits, check_dtype, check_file, is_text
-from calibrant.files.tables import numbered_columns
+from calibrant.files.tables import array_names, numbered_columns
+
+__all__ = [
+    "FORMATS",
+    "array_columns",
+    "array_names",
+    "columns",
+    "expand",
+    "is_table",
+    "names",
+    "read",
+    "read_parts",
+    "rewrite",
+    "write",
+]
 
 
 @runtime_checkable

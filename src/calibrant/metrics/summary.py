@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
-from calibrant.metrics.registry import metrics_for
+from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.intervals import Interval, Method, intervals
 from calibrant.metrics.verdict import verdict
 from calibrant.predictions import Predictions
@@ -19,7 +19,7 @@ class Summary:
 
     Attributes:
         examples: number of examples.
-        classes: number of classes.
+        classes: number of classes; 1 if only the confidence is known.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
         tests: name to result, of two tests of calibration; empty without resamples, and with
@@ -38,7 +38,7 @@ class Summary:
     def __str__(self) -> str:
         level = round(100 * next(iter(self.metrics.values())).level)
         lines = [
-            f"{self.examples:,} examples, {self.classes:,} classes",
+            f"{self.examples:,} examples, {self.known}",
             f"{'metric':24} {'value':>8}   {level}% interval",
         ]
         for name, found in self.metrics.items():
@@ -48,13 +48,23 @@ class Summary:
         return "\n".join([*lines, *self.remarks, self.verdict])
 
     @property
+    def known(self) -> str:
+        """The number of classes, or that only the confidence is known."""
+        return "top label only" if self.classes == 1 else f"{self.classes:,} classes"
+
+    @property
     def remarks(self) -> list[str]:
         """Notes on single metrics."""
         said = "the interval is corrected for the bias of the value, and excludes the value"
+        left_out = [name for name, each in METRICS.items() if each.every_class]
+        unknown = f"{', '.join(left_out)}: left out, they need the probabilities of all classes"
         return [
-            f"{name}: {said}"
-            for name, bar in self.metrics.items()
-            if bar.value < bar.low or bar.value > bar.high
+            *([unknown] if self.classes == 1 else []),
+            *(
+                f"{name}: {said}"
+                for name, bar in self.metrics.items()
+                if bar.value < bar.low or bar.value > bar.high
+            ),
         ]
 
     @property
