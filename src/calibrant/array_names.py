@@ -4,88 +4,293 @@ import difflib
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from pathlib import Path
 
+from calibrant import files
+from calibrant.advice import InputError
 from calibrant.checks import Kind
-from calibrant.files import is_table
 from calibrant.files.checks import listed
 
 # Read if present.
 OPTIONAL = ("weights", "groups")
-IGNORE = "(ignore=[...] in Python; --ignore NAME, which may be a pattern, on the command line)"
-OPTIONS = "(logits=, probs=, labels= in Python; --logits, --probs, --labels on the command line)"
+# Names of archives, which calibrant writes; `correct` belongs to `confidence`.
+SCORES: tuple[Kind, ...] = ("logits", "probs", "confidence")
+# Columns of tables that are understood without options: of labels, and the names before the number
+# of a class, or of the score of class 1 alone.
+LABELS = ("labels", "label", "y", "target", "y_true")
+STEMS: dict[str, Kind] = dict.fromkeys(
+    ("p", "prob", "probs", "proba", "probas", "probability", "probabilities"), "probs"
+)
+STEMS |= dict.fromkeys(("z", "logit", "logits"), "logits")
+# These may be either.
+UNCLEAR = ("score", "scores", "class", "pred", "output")
+WORDS = {"probs": "probabilities", "logits": "logits", "confidence": "confidence"}
+_NUMBERED = re.compile(r"(.*?)[_.\- ]?(0|[1-9][0-9]{0,6})")
+
+Given = str | Sequence[str] | None
 
 
-def which_scores(
-    path: Path, held: Sequence[str], logits: str | None, probs: str | None, labels: str
-) -> tuple[Kind, str]:
-    """Find the array of scores in a file, and their kind."""
-    if logits and probs:
-        raise ValueError("pass logits=... or probs=..., not both")
-    if logits or probs:
-        return ("logits", logits) if logits else ("probs", str(probs))
-    both = "logits" in held and "probs" in held
-    if both or labels not in held or not {"logits", "probs"} & set(held):
-        what = (
-            "has both 'logits' and 'probs'; name the one to read"
-            if both
-            else f"has {listed(held)}; need {labels!r} and one of 'logits' or 'probs', "
-            "or name the arrays to read"
-        )
-        raise ValueError(f"{path} {what} {OPTIONS}")
-    return ("logits", "logits") if "logits" in held else ("probs", "probs")
+@dataclass(frozen=True)
+class Requested:
+    """What to read, as the user named it: arrays, columns, or patterns of columns."""
 
+    logits: Given = None
+    probs: Given = None
+    confidence: str | None = None
+    correct: str | None = None
+    labels: str | None = None
+    ignore: Sequence[str] = ()
+    need_labels: bool = True
 
-def optional_names(
-    paths: Sequence[Path],
-    held: Sequence[Sequence[str]],
-    scores: str,
-    labels: str,
-    ignore: Sequence[str] = (),
-) -> list[str]:
-    """Check all names of the parts, and return which of weights and groups they have.
-
-    A damaged name must not silently drop an array, so archives may hold known names only. Other
-    columns of tables give a warning, or an error if they resemble a known name.
-    """
-    for name in ignore:
-        if name in (scores, labels):
-            raise ValueError(f"cannot ignore {name!r}: it is read")
-    found = []
-    for path, names in zip(paths, held, strict=True):
-        _check_others(path, names, scores, labels, ignore)
-        found.append([name for name in OPTIONAL if name in names and name not in ignore])
-        if found[-1] != found[0]:
-            raise ValueError(
-                f"{path} has {listed(found[-1])} of {listed(OPTIONAL)}, {paths[0]} has "
-                f"{listed(found[0])}: all parts must have the same"
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the scores that are named; None if none are."""
+        named = [kind for kind in SCORES if getattr(self, kind)]
+        if len(named) > 1:
+            raise InputError(
+                f"several kinds of scores are named, {' and '.join(named)}",
+                f"pass one of {', '.join(f'{kind}=...' for kind in SCORES)}",
+                f"give one of {', '.join(f'--{kind}' for kind in SCORES)}",
             )
-    return found[0]
+        return named[0] if named else None
 
 
-def _check_others(
-    path: Path, held: Sequence[str], scores: str, labels: str, ignore: Sequence[str]
-) -> None:
-    known = dict.fromkeys((scores, labels, "logits", "probs", *OPTIONAL))
+@dataclass(frozen=True)
+class Names:
+    """Names of the arrays to read.
+
+    Attributes:
+        kind: of the scores.
+        scores: one array, or one column for each class.
+        labels: name of the labels, or of the correctness of predictions of kind `confidence`.
+        optional: which of weights and groups are read.
+        classes: names of the classes, if the names of the columns say them.
+    """
+
+    kind: Kind
+    scores: tuple[str, ...]
+    labels: str
+    optional: tuple[str, ...] = ()
+    classes: tuple[str, ...] | None = None
+
+
+def find_names(paths: Sequence[Path], requested: Requested) -> Names:
+    """Find scores, labels, weights and groups in the parts of a file.
+
+    Nothing is guessed by values. A damaged name must not silently drop an array, so archives may
+    hold known names only. Other columns of tables give a warning, or an error if they resemble a
+    known name.
+    """
+    first, held = paths[0], files.columns(paths[0])
+    found = _scores(first, held, requested)
+    for name in requested.ignore:
+        if name in (*found.scores, found.labels):
+            raise ValueError(f"cannot ignore {name!r}: it is read")
+    each = []
+    for path in paths:
+        own = held if path == first else files.columns(path)
+        _check_others(path, own, found, requested)
+        each.append(tuple(n for n in OPTIONAL if n in own and n not in requested.ignore))
+        if each[-1] != each[0]:
+            raise ValueError(
+                f"{path} has {listed(each[-1])} of {listed(OPTIONAL)}, {first} has "
+                f"{listed(each[0])}: all parts must have the same"
+            )
+    return replace(found, optional=each[0])
+
+
+def holds(path: Path, given: Given) -> bool:
+    """Whether a file has arrays or columns of these names or patterns."""
+    held = files.columns(path)
+    known = {*held, *files.names(path)}
+    parts = _parts(given, known)
+    return all(part in known or any(fnmatchcase(each, part) for each in held) for part in parts)
+
+
+def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
+    """The scores that are named, or those that a file has."""
+    kind = requested.kind
+    if kind == "confidence":
+        return Names(kind, (str(requested.confidence),), requested.correct or "correct")
+    if requested.correct:
+        raise InputError(
+            "correctness needs the confidence as well",
+            "pass confidence=... and correct=...",
+            "give --confidence and --correct",
+        )
+    if kind is not None:
+        labels = requested.labels or _labels(path, held, requested)
+        chosen = select_columns(path, held, getattr(requested, kind), apart=(labels, *OPTIONAL))
+        return Names(kind, chosen, labels, classes=class_names_of(chosen))
+    arrays = files.names(path)
+    known = [each for each in SCORES if each in arrays]
+    if known == ["confidence"] and "correct" in arrays and requested.labels is None:
+        return Names("confidence", ("confidence",), "correct")
+    known = [each for each in known if each != "confidence"]
+    labels = requested.labels or _labels(path, held, requested)
+    if len(known) > 1:
+        raise _unnamed(f"{path} has both 'logits' and 'probs'")
+    enough = labels in held or not requested.need_labels
+    if known and enough:
+        return Names(known[0], (known[0],), labels)
+    if files.is_table(path) and enough and (found := _guessed(path, held, labels)):
+        return found
+    raise _unnamed(
+        f"{path} has {listed(arrays)}; need {labels!r} and one of 'logits' or 'probs', or names"
+    )
+
+
+def _unnamed(problem: str) -> InputError:
+    return InputError(
+        problem,
+        "name the arrays to read (logits=, probs=, labels=, or confidence=, correct=)",
+        "name the arrays to read (--logits, --probs, --labels, or --confidence, --correct)",
+    )
+
+
+def _labels(path: Path, held: Sequence[str], requested: Requested) -> str:
+    """The labels that a file has: of tables, the only column with a usual name."""
+    found = [name for name in LABELS if name in held] if files.is_table(path) else []
+    found = found[:1] if "labels" in found else found
+    if len(found) > 1:
+        raise InputError(
+            f"{path} has the columns {listed(found)}; one holds the labels",
+            "name it (labels=...)",
+            "name it (--labels)",
+        )
+    return found[0] if found else "labels"
+
+
+def _guessed(path: Path, held: Sequence[str], labels: str) -> Names | None:
+    """Columns of a table whose names say what they are, such as p0, p1, ... or prob."""
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for column in held:
+        match = _NUMBERED.fullmatch(column)
+        stem = (match[1] if match else column).lower()
+        if stem in STEMS or stem in UNCLEAR:
+            groups.setdefault(stem, []).append((int(match[2]) if match else -1, column))
+    if not groups:
+        return None
+    stem, members = next(iter(groups.items()))
+    shown = listed([column for _, column in members], 4)
+    if len(groups) > 1 or stem in UNCLEAR:
+        what = "probabilities or logits" if len(groups) == 1 else "scores"
+        rest = [column for other in groups.values() for _, column in other]
+        raise _unnamed(f"{path} has {listed(rest, 6)}, which may be {what}")
+    numbers = sorted(number for number, _ in members)
+    if numbers not in ([-1], [*range(len(members))]):
+        raise _unnamed(f"{path} has {shown}, which are not numbered from 0 without gaps")
+    chosen = tuple(column for _, column in sorted(members))
+    kind = STEMS[stem]
+    said = chosen[0] if len(chosen) == 1 else f"{chosen[0]} to {chosen[-1]}"
+    warnings.warn(f"{path}: read {said} as {WORDS[kind]}, {labels} as labels", stacklevel=5)
+    return Names(kind, chosen, labels)
+
+
+def _parts(given: Given, known: set[str]) -> list[str]:
+    """Names and patterns: a list, or a string with commas."""
+    parts = [given] if isinstance(given, str) else list(given or ())
+    split = ([part] if part in known else part.split(",") for part in parts)
+    return [name.strip() for each in split for name in each if name.strip()]
+
+
+def select_columns(
+    path: Path, held: Sequence[str], given: Given, apart: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Columns by name, list or pattern; a pattern gives them by number, else as in the file.
+
+    Args:
+        path: the file, for messages.
+        held: all columns.
+        given: names of arrays or columns, with commas between, or patterns such as `p*`.
+        apart: columns that a pattern leaves out.
+    """
+    known = {*held, *files.names(path)}
+    chosen: list[str] = []
+    for part in _parts(given, known):
+        matching = [part]
+        if part not in known:
+            matching = [each for each in held if fnmatchcase(each, part) and each not in apart]
+            matching = _by_number(matching) or matching
+        if not matching:
+            raise ValueError(f"{path} has no {part!r}; it holds {listed(sorted(known))}")
+        chosen += matching
+    if len(set(chosen)) < len(chosen):
+        again = next(each for at, each in enumerate(chosen) if each in chosen[:at])
+        raise ValueError(f"{path}: column {again!r} is named twice; name each class once")
+    return tuple(chosen)
+
+
+def _by_number(columns: Sequence[str]) -> list[str] | None:
+    """Columns in the order of their numbers: p2 before p10; None if they are not numbered."""
+    matches = [_NUMBERED.fullmatch(column) for column in columns]
+    numbered = [(int(match[2]), match[0]) for match in matches if match]
+    if len(numbered) < len(columns) or len({match[1] for match in matches if match}) != 1:
+        return None
+    return [column for _, column in sorted(numbered)]
+
+
+def class_names_of(columns: Sequence[str]) -> tuple[str, ...] | None:
+    """Names of the classes, from those of their columns without the common start.
+
+    Numbers from 0 are no names.
+
+    >>> class_names_of(["p_cat", "p_dog"]), class_names_of(["p1", "p2"]), class_names_of(["p0"])
+    (('cat', 'dog'), ('1', '2'), None)
+    """
+    if len(columns) < 2:
+        return None
+    if _by_number(columns) is not None:
+        ends = tuple(match[2] for each in columns if (match := _NUMBERED.fullmatch(each)))
+        return None if ends == tuple(map(str, range(len(ends)))) else ends
+    # The first and the last in order differ at least as early as any two.
+    pairs = zip(min(columns), max(columns), strict=False)
+    same = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start = re.sub(r"[^_.\- ]*$", "", same)
+    return tuple(column[len(start) :] for column in columns)
+
+
+def _check_others(path: Path, held: Sequence[str], found: Names, requested: Requested) -> None:
+    read = (*found.scores, found.labels)
+    used = {
+        column
+        for name in read
+        if name in held or len(found.scores) == 1
+        for column in _columns(path, held, name)
+    }
+    known = dict.fromkeys((*read, "logits", "probs", *OPTIONAL))
+    left = [column for column in held if column not in used]
     others = [
         name
-        for name in held
-        if name not in known and not any(fnmatchcase(name, pattern) for pattern in ignore)
+        for name in (files.array_names(left) if files.is_table(path) else left)
+        if name not in known and not any(fnmatchcase(name, each) for each in requested.ignore)
     ]
-    if others and not is_table(path):
-        raise ValueError(
-            f"{path} has unknown arrays {listed(others)}; known are "
-            f"{listed([*known])}: name the arrays to read {OPTIONS}, "
-            f"and those to ignore {IGNORE}"
+    if others and not files.is_table(path):
+        raise InputError(
+            f"{path} has unknown arrays {listed(others)}; known are {listed([*known])}",
+            "name the arrays to read (logits=, probs=, labels=) or to ignore (ignore=[...])",
+            "name the arrays to read (--logits, --probs, --labels) or to ignore (--ignore NAME, "
+            "which may be a pattern)",
         )
+    near_to = [*(found.scores if len(found.scores) == 1 else ())]
+    near_to += [each for each in (found.labels, *OPTIONAL) if each not in held]
     for name in others:
-        absent = [each for each in (labels, *OPTIONAL) if each not in held]
         bare = re.sub(r"_[0-9]+$", "", name).strip().lower()
-        if near := difflib.get_close_matches(bare, [scores, *absent], 1, cutoff=0.8):
-            raise ValueError(
-                f"{path} has a column {name!r}: rename it if it means {near[0]!r}, or ignore it "
-                f"{IGNORE}"
+        if near := difflib.get_close_matches(bare, near_to, 1, cutoff=0.8):
+            raise InputError(
+                f"{path} has a column {name!r}: rename it if it means {near[0]!r}",
+                f"or ignore it (ignore=[{name!r}])",
+                f"or ignore it (--ignore {name})",
             )
     if others:
-        warnings.warn(f"{path}: unknown columns are not read: {listed(others, 5)}", stacklevel=4)
+        warnings.warn(f"{path}: unknown columns are not read: {listed(others, 5)}", stacklevel=5)
+
+
+def _columns(path: Path, held: Sequence[str], name: str) -> list[str]:
+    """The columns of an array; just its name if the file lacks it, which reading will refuse."""
+    pattern = re.compile(re.escape(name) + r"_(0|[1-9][0-9]{0,6})")
+    numbered = [column for column in held if pattern.fullmatch(column)]
+    return numbered if numbered and files.is_table(path) else [name]

@@ -9,16 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.advice import InputError, InputTypeError
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Values, shape
 
-Kind = Literal["probs", "logits"]
+Kind = Literal["probs", "logits", "confidence"]
 
 # Tolerance of the sum of probabilities, by dtype.
 SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 # Outside this range sums of weights and of their squares lose precision.
 SUM_OF_WEIGHTS = (1e-10, 1e15)
 FEW = 20
+# Labels by which segmentation sets mark pixels without a class.
+IGNORED = (254, 255)
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
@@ -121,20 +124,41 @@ def as_labels(
     labels = labels.long()
     low, high = int(labels.min()), int(labels.max())
     if low < 0:
-        hint = f"drop such rows first, or use from_dense(..., ignore_index={low})"
+        python = f"drop such rows first, or use from_dense(..., ignore_index={low})"
+        command = f"add --ignore-index {low} to drop such rows"
         if classes == 2 and (low, high) == (-1, 1) and labels.all():
-            hint = "labels look like -1/1: use 0 and 1"
-        raise ValueError(
+            python = command = "labels look like -1/1: use 0 and 1"
+        raise InputError(
             f"label {low} at row {int(labels.argmin())} is out of range for {classes} classes "
-            f"(0..{classes - 1}); {hint}"
+            f"(0..{classes - 1})",
+            python,
+            command,
         )
     if high >= classes:
         hint = "; labels look 1-based, subtract 1" if high == classes and low >= 1 else ""
-        raise ValueError(
+        problem = (
             f"label {high} at row {int(labels.argmax())} is out of range for {classes} classes "
             f"(0..{classes - 1}){hint}"
         )
+        if high in IGNORED:
+            use = "if it marks what to ignore,"
+            raise InputError(
+                problem, f"{use} pass ignore_index={high}", f"{use} add --ignore-index {high}"
+            )
+        raise ValueError(problem)
     return labels
+
+
+def as_correct(value: Any, *, examples: int) -> Tensor:
+    """Check that correctness is n booleans, or numbers that are 0 or 1."""
+    correct = as_tensor("correct", value).cpu()
+    if shape(correct) != (examples,):
+        raise ValueError(f"correct must be ({examples},), got {shape(correct)}")
+    bad = (correct != 0) & (correct != 1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(f"correct must be 0 or 1, got {correct[row].item():g} at row {row}")
+    return correct.long()
 
 
 def _named(value: Any, class_names: Sequence[str] | None) -> Any:
@@ -145,7 +169,11 @@ def _named(value: Any, class_names: Sequence[str] | None) -> Any:
     if array.dtype.kind not in "OSU" or not all(isinstance(item, str) for item in array.flat):
         return value
     if class_names is None:
-        raise TypeError("labels are strings: pass class_names=[...] to say which class is which")
+        raise InputTypeError(
+            "labels are strings",
+            "pass class_names=[...] to say which class is which",
+            "give --names A,B,... to say which class is which",
+        )
     position = {name: index for index, name in enumerate(class_names)}
     unknown = sorted({str(item) for item in array.flat} - set(position))
     if unknown:
@@ -264,22 +292,28 @@ def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> No
         extreme = low if low < 0 else high
         row, column = (int(i) for i in (probs == extreme).nonzero()[0])
         if high <= 0:
-            hint = "these look like log-probabilities: use Predictions(log_probs, labels)"
+            python = "these look like log-probabilities: use Predictions(log_probs, labels)"
+            command = "these look like log-probabilities: read them with --logits"
         elif low >= 0 and (
             float((sums - 100).abs().max()) < 2 or (probs.shape[1] == 1 and 2 < high <= 100)
         ):
-            hint = "these look like percent: divide by 100"
+            python = command = "these look like percent: divide by 100"
         else:
-            hint = "if these are logits use Predictions(logits, labels)"
-        raise ValueError(
+            python = "if these are logits use Predictions(logits, labels)"
+            command = "if these are logits read them with --logits"
+        raise InputError(
             f"probs outside [0, 1]: {'min' if low < 0 else 'max'} {extreme:.4g} "
-            f"(row {row}, class {column}); {hint}"
+            f"(row {row}, class {column})",
+            python,
+            command,
         )
     off = sums == 0 if any_sum else (sums - 1).abs() > tolerance
     if off.any():
         row = int(off.nonzero()[0])
-        raise ValueError(
+        raise InputError(
             f"{int(off.sum())} of {len(probs)} rows of probs do not sum to 1 within "
-            f"{tolerance:g} (row {row}: {float(sums[row]):.4g}); pass normalize=True to divide "
-            "by the sum, or use Predictions(logits, labels) if these are logits"
+            f"{tolerance:g} (row {row}: {float(sums[row]):.4g})",
+            "pass normalize=True to divide by the sum, or use Predictions(logits, labels) if these "
+            "are logits",
+            "add --normalize to divide by the sum, or --logits if these are logits",
         )

@@ -53,6 +53,41 @@ class ExampleStats:
         )
 
 
+class TopLabelStats(ExampleStats):
+    """Statistics where only the confidence of the predicted class is known."""
+
+    def __init__(self, predicted: Labels, confidence: PerExample) -> None:
+        object.__setattr__(self, "predicted", predicted)
+        object.__setattr__(self, "confidence", confidence)
+
+    @property
+    def label_prob(self) -> PerExample:
+        """Not known."""
+        raise top_label_error("the probability of the label")
+
+    @property
+    def label_log_prob(self) -> PerExample:
+        """Not known."""
+        raise top_label_error("the probability of the label")
+
+    @property
+    def squared_norm(self) -> PerExample:
+        """Not known."""
+        raise top_label_error("the probabilities of all classes")
+
+    def take(self, index: Tensor) -> "TopLabelStats":
+        """Return the statistics of the examples at `index`."""
+        return TopLabelStats(self.predicted[index], self.confidence[index])
+
+
+def top_label_error(what: str) -> ValueError:
+    """The error of something that needs more than the confidence."""
+    return ValueError(
+        f"this needs {what}, but only the confidence of the predicted class is known; "
+        "use the logits or probabilities of all classes"
+    )
+
+
 def map_chunks(work: Callable[[slice], T], scores: Logits, *, elements: int = CHUNK) -> Iterator[T]:
     """Apply `work` to slices of rows that fit in cache; yields results in the order of the rows.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,11 +12,13 @@ import torch
 from torch import Tensor
 
 from calibrant import checks, files
-from calibrant.array_names import optional_names, which_scores
+from calibrant.advice import located
+from calibrant.array_names import Requested
 from calibrant.deprecated import Renamed
 from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.files.checks import listed
-from calibrant.score_array import Scores, fingerprint
+from calibrant.prediction_files import PredictionArrays, read_arrays
+from calibrant.score_array import Scores, TopLabelScores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 
 T = TypeVar("T")
@@ -166,6 +169,27 @@ class Predictions:
         return cls(rows, flat, groups=image, class_names=class_names)
 
     @classmethod
+    def from_confidence(
+        cls, confidence: Any, correct: Any, *, weights: Any = None, groups: Any = None
+    ) -> "Predictions":
+        """Wrap (n,) confidences of the predicted class, and whether each prediction was correct.
+
+        Enough for accuracy and top-label calibration. Whatever needs the probabilities of all
+        classes (`probs`, `logits`, `nll`, `brier`, classwise errors, calibrators) is refused.
+
+        Examples:
+            >>> p = Predictions.from_confidence([0.9, 0.4], [True, False])
+            >>> p.confidence.tolist(), p.correct.tolist()
+            ([0.9, 0.4], [1.0, 0.0])
+        """
+        values = checks.as_values("confidence", confidence, high=1.0)
+        right = checks.as_correct(correct, examples=len(values))
+        if not len(values):
+            raise ValueError("need at least 1 example, got confidence of shape (0,)")
+        scores = TopLabelScores(torch.as_tensor(values)[:, None], "confidence")
+        return cls.__new__(cls)._fill(scores, 1 - right, weights, groups, None)
+
+    @classmethod
     def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Concatenate sets of examples of the same classes.
 
@@ -205,7 +229,7 @@ class Predictions:
             )
         values = torch.cat([part._scores.values for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        scores = Scores(values, parts[0]._scores.kind)
+        scores = replace(parts[0]._scores, values=values)
         return cls.__new__(cls)._fill(scores, labels, weights, groups, next(iter(names), None))
 
     def _fill(
@@ -222,7 +246,7 @@ class Predictions:
         if class_names is not None and len(set(class_names)) != k:
             raise ValueError(f"class_names must be {k} different names, got {listed(class_names)}")
         checked = checks.as_labels(
-            labels, examples=n, classes=k, name=scores.kind, class_names=class_names
+            labels, examples=n, classes=max(k, 2), name=scores.kind, class_names=class_names
         ).cpu()
         if stats is None:
             stats = scores.example_stats(checked)
@@ -249,12 +273,22 @@ class Predictions:
         return len(self.labels)
 
     def __repr__(self) -> str:
+        if self.top_label_only:
+            return f"Predictions({len(self):,} examples, confidence only)"
         return f"Predictions({len(self):,} examples, {self.classes:,} classes)"
 
     @property
     def classes(self) -> int:
-        """Number of classes k, including classes that never occur."""
+        """Number of classes k, including classes that never occur; 1 if `top_label_only`."""
         return self._scores.values.shape[1]
+
+    @property
+    def top_label_only(self) -> bool:
+        """Whether only confidence and correctness of the predicted class are known.
+
+        `labels` are then 0 where the prediction was correct, else 1; `predicted` are all 0.
+        """
+        return self._scores.kind == "confidence"
 
     @property
     def logits(self) -> Logits:
@@ -324,6 +358,8 @@ class Predictions:
         return torch.sigmoid(self.log_odds)
 
     def _check_two_classes(self) -> None:
+        if self.top_label_only:
+            raise ValueError("only the confidence is known: pass the probabilities of both classes")
         if self.classes != 2:
             raise ValueError(f"this needs two classes, got {self.classes}: see `classwise_ece`")
 
@@ -395,7 +431,7 @@ class Predictions:
     def relabelled(self, labels: Any) -> "Predictions":
         """Return the same scores with other labels."""
         checked = checks.as_labels(
-            labels, examples=len(self), classes=self.classes, name=self._scores.kind
+            labels, examples=len(self), classes=max(self.classes, 2), name=self._scores.kind
         )
         return Predictions.__new__(Predictions)._fill(
             self._scores,
@@ -444,48 +480,65 @@ class Predictions:
         cls,
         path: str | Path,
         *,
-        logits: str | None = None,
-        probs: str | None = None,
-        labels: str = "labels",
+        logits: str | Sequence[str] | None = None,
+        probs: str | Sequence[str] | None = None,
+        confidence: str | None = None,
+        correct: str | None = None,
+        labels: str | None = None,
         ignore: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
+        positive: str | None = None,
+        normalize: bool = False,
+        ignore_index: int | None = None,
         max_expansion: float = 100.0,
     ) -> "Predictions":
         """Read an npz, csv, parquet or safetensors file, or all files that match a glob pattern.
 
         Args:
             path: the file, or a pattern such as `parts/*.parquet`.
-            logits: name of the array or column with logits.
-            probs: name of the array or column with probabilities. Without either name, `logits`
-                or `probs` is read, whichever the file has. Tables may have numbered columns
-                logits_0, logits_1, ... A 1-D array is the score of class 1 of two.
-            labels: name of the labels. `weights` and `groups` are read if present.
+            logits: name of the array or column with logits, or several columns, one for each
+                class: a list, "a,b,c", or a pattern such as "z*".
+            probs: the same of probabilities. Without either, `logits` or `probs` is read,
+                whichever the file has; a table may also have columns such as p0, p1, ... or
+                logit_0, logit_1, ... A 1-D array is the score of class 1 of two; (n, k, ...) are
+                pixels or tokens, as in `from_dense`.
+            confidence: name of the confidence of the predicted class, as in `from_confidence`.
+            correct: name of the correctness; default: correct.
+            labels: name of the labels, indices or class names; default: labels, or in a table
+                label, y, target or y_true. `weights` and `groups` are read if present.
             ignore: names of arrays to skip, or patterns such as `*_val`. Other unknown names are
                 an error in npz and safetensors files, which detects damaged names, and a warning
                 in csv and parquet files.
-            class_names: k names.
+            class_names: k names; default: from columns such as p_cat, p_dog.
+            positive: of labels that are strings and scores in one column, the class they score.
+            normalize: divide probabilities by their sums.
+            ignore_index: drop positions with this label.
             max_expansion: largest allowed ratio of uncompressed to stored size of an array.
 
         The file is treated as untrusted input: object arrays are refused, sizes are checked
         before memory is allocated, checksums are verified where the format has them.
         """
-        paths = files.expand(path)
-        held = [files.names(each) for each in paths]
-        kind, scores = which_scores(paths[0], held[0], logits, probs, labels)
-        optional = optional_names(paths, held, scores, labels, ignore)
-        arrays = files.read_parts(paths, [scores, labels, *optional], max_expansion=max_expansion)
-        extras = {name: arrays[name] for name in optional}
-        return from_arrays(
-            path, kind, arrays[scores], arrays[labels], **extras, class_names=class_names
+        requested = Requested(logits, probs, confidence, correct, labels, tuple(ignore))
+        arrays = read_arrays(
+            path,
+            requested,
+            class_names=class_names,
+            positive=positive,
+            max_expansion=max_expansion,
         )
+        return from_arrays(arrays, normalize=normalize, ignore_index=ignore_index)
 
     def save(self, path: str | Path) -> None:
         """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.
 
-        Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present.
+        Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present; `confidence`
+        and `correct` where only these are known.
         """
-        arrays = {str(self._scores.kind): self._scores.values.numpy()}
-        arrays["labels"] = self.labels.numpy()
+        if self.top_label_only:
+            arrays = {"confidence": self.confidence.numpy(), "correct": self.correct.numpy() > 0}
+        else:
+            arrays = {str(self._scores.kind): self._scores.values.numpy()}
+            arrays["labels"] = self.labels.numpy()
         if self.weights is not None:
             arrays["weights"] = self.weights.numpy()
         if self.groups is not None:
@@ -494,16 +547,47 @@ class Predictions:
 
 
 def from_arrays(
-    path: str | Path, kind: checks.Kind, scores: Any, labels: Any, **extras: Any
+    arrays: PredictionArrays, *, normalize: bool = False, ignore_index: int | None = None
 ) -> Predictions:
-    """Predictions of arrays of a file, which errors name; 1-D scores are those of class 1 of 2."""
+    """Predictions of the arrays of a file, which errors name; without labels, all are 0."""
     try:
-        if scores.ndim == 1:
-            return Predictions.from_binary(scores, labels, kind=kind, **extras)
-        make = Predictions if kind == "logits" else Predictions.from_probs
-        return make(scores, labels, **extras)
+        return _of_arrays(arrays, normalize, ignore_index)
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise located(arrays.path, error) from None
+
+
+def _of_arrays(arrays: PredictionArrays, normalize: bool, ignore_index: int | None) -> Predictions:
+    kind, scores, extras = arrays.names.kind, arrays.scores, dict(arrays.extras)
+    if kind == "confidence":
+        return Predictions.from_confidence(scores, arrays.labels, **extras)
+    names = arrays.class_names
+    dense = scores.ndim > 2
+    shape = (len(scores), *scores.shape[2:])
+    labels = arrays.class_labels
+    labels = np.zeros(shape, np.int64) if labels is None else labels
+    if dense or (ignore_index is not None and labels.dtype.kind in "fiu"):
+        scores, labels, image = _kept(scores, labels, ignore_index)
+        if dense and "weights" in extras:
+            raise ValueError(f"scores of shape {arrays.scores.shape} take no weights")
+        extras = {name: values[image] for name, values in extras.items()}
+        extras = {"groups": image} | extras if dense else extras
+    if scores.ndim == 1 or scores.shape[1] == 1:
+        return Predictions.from_binary(scores, labels, kind=kind, class_names=names, **extras)
+    if kind == "logits":
+        return Predictions(scores, labels, class_names=names, **extras)
+    return Predictions.from_probs(scores, labels, normalize=normalize, class_names=names, **extras)
+
+
+def _kept(
+    scores: np.ndarray, labels: np.ndarray, ignore_index: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and rows of the file of all positions that are not ignored."""
+    if scores.ndim > 2:
+        given = checks.as_tensor("scores", scores), checks.as_tensor("labels", labels).long()
+        rows, flat, image = flatten_dense(*given, ignore_index=ignore_index)
+        return rows.numpy(), flat.numpy(), image.numpy()
+    keep = np.flatnonzero(labels != ignore_index)
+    return scores[keep], labels[keep], keep
 
 
 def _same_device(**values: Any) -> None:

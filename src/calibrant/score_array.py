@@ -15,9 +15,11 @@ from calibrant.example_stats import (
     Chunk,
     ExampleStats,
     Scale,
+    TopLabelStats,
     compute_example_stats,
     exponentials,
     map_chunks,
+    top_label_error,
 )
 from calibrant.shapes import Index, Labels, Logits
 
@@ -99,7 +101,37 @@ class Scores:
 
     def take(self, index: Tensor) -> "Scores":
         """Return the examples at `index`."""
-        return Scores(self.values[index], self.kind)
+        return replace(self, values=self.values[index])
+
+
+class TopLabelScores(Scores):
+    """(n, 1) confidences of the predicted class; the other probabilities are not known."""
+
+    @property
+    def logits(self) -> Logits:
+        """Not known."""
+        raise top_label_error("logits")
+
+    @property
+    def log_probs(self) -> Logits:
+        """Not known."""
+        raise top_label_error("log-probabilities")
+
+    def probs(self, best: Index) -> Logits:
+        """Not known."""
+        raise top_label_error("probabilities")
+
+    def map_scaled(self, work: Callable[[slice, Chunk, Scale], T], best: Index) -> Iterator[T]:
+        """Not known."""
+        raise top_label_error("probabilities")
+
+    def example_stats(self, labels: Labels) -> ExampleStats:
+        """The confidence; class 0 stands for the predicted one."""
+        return TopLabelStats(torch.zeros_like(labels), self.values[:, 0])
+
+    def relabelled_stats(self, stats: ExampleStats, labels: Labels) -> ExampleStats:
+        """The same: no statistic depends on the label."""
+        return stats
 
 
 def without_zeros(logits: Logits) -> Logits:

@@ -86,9 +86,16 @@ class Calibrator(ABC):
     def log_probs(self, logits: Logits) -> Logits:
         """Map logits of k classes, float32 or float64; -inf stays -inf."""
 
-    def __call__(self, logits: Any) -> Logits:
-        """Return log-probabilities, (n, k); -inf for masked classes."""
+    def __call__(self, logits: Any) -> Tensor:
+        """Return log-probabilities of the shape of the logits; -inf for masked classes.
+
+        Logits are (n, k), or (n, k, ...) for pixels or tokens.
+        """
         given = torch.as_tensor(logits if isinstance(logits, Tensor) else np.asarray(logits))
+        if given.ndim > 2 and given.shape[1] == self.classes:
+            positions = given.movedim(1, -1)
+            flat = self(positions.reshape(-1, self.classes))
+            return flat.reshape(positions.shape).movedim(-1, 1)
         if given.ndim != 2 or given.shape[1] != self.classes:
             came = f"{given.shape[1]} classes" if given.ndim == 2 else f"shape {tuple(given.shape)}"
             raise ValueError(

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from calibrant.advice import AdvisedError
 from calibrant.extras import need
 
 # What the library raises when something is wrong with its input, a file or the installation.
@@ -59,7 +60,8 @@ def complain(message: str) -> None:
 
 def one_line(error: BaseException) -> str:
     """What an error says, without line breaks, control characters and error numbers."""
-    text = str(error) or type(error).__name__
+    text = error.on_command_line if isinstance(error, AdvisedError) else str(error)
+    text = text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     return printable(text)

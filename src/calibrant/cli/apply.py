@@ -1,6 +1,8 @@
 """`calibrant apply`: calibrated predictions from a calibrator and a file."""
 
 import warnings
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,11 +10,22 @@ import typer
 
 from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_change
+from calibrant.cli.calibrated_files import write_calibrated
 
 if TYPE_CHECKING:
-    import calibrant.predictions
+    pass
+
+READ = options.Reading()
 
 
+class ScoreKind(StrEnum):
+    """What is written."""
+
+    probs = "probs"
+    logits = "logits"
+
+
+@options.with_reading
 def apply(
     calibrator: options.Calibrator,
     file: Annotated[
@@ -26,25 +39,32 @@ def apply(
         bool,
         typer.Option("--allow-same", help="Allow the examples that the calibrator was fitted to."),
     ] = False,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    labels: options.Labels = "labels",
-    ignore: options.Ignore = None,
-    max_expansion: options.Expansion = 100.0,
+    reads: options.Reading = READ,
+    written_as: Annotated[
+        ScoreKind | None,
+        options.written(
+            "--as", metavar="KIND", help="Write probs or logits; default: what FILE holds."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Apply a calibrator: writes its log-probabilities as logits, beside the labels if any."""
+    """Apply a calibrator: writes the file with calibrated scores, all else as it is.
+
+    Scores keep their names, shape and kind: probabilities stay probabilities, one column for two
+    classes stays one column. In tables all other columns are kept; of npz and safetensors files,
+    labels, weights, groups and the arrays that --ignore names.
+    """
     from calibrant import files
     from calibrant.calibrators.storage import load, method_of
+    from calibrant.predictions import from_arrays
 
     fitted = load(calibrator)
-    paths = files.expand(file)
-    if output.resolve() in [path.resolve() for path in paths]:
+    if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    labelled = labels in files.names(paths[0])
-    read = options.load if labelled else _unlabelled
-    predictions = read(file, logits, probs, labels, ignore, max_expansion)
-    origin = fitted.origin
+    arrays = reads.arrays(file, need_labels=False)
+    normalize = reads.normalize
+    predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
+    labelled, origin = arrays.labels is not None, fitted.origin
     same = labelled and origin is not None and origin.sha256 == predictions.sha256
     if same and not allow_same:
         raise ValueError(
@@ -61,10 +81,12 @@ def apply(
         changed = predictions.map(fitted)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if labelled:
-        changed.save(output)
-    else:
-        files.write(output, {"logits": changed.logits.numpy()})
+    log_probs = changed.logits
+    if labelled and reads.ignore_index is not None:
+        # Ignored positions are calibrated, too: the file keeps its shape.
+        log_probs = fitted(from_arrays(replace(arrays, labels=None), normalize=normalize).logits)
+    kind = arrays.names.kind if written_as is None else written_as.value
+    write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
     record = {
         "calibrator": str(calibrator),
         "source": file,
@@ -77,27 +99,6 @@ def apply(
         "predictions": str(output),
     }
     (screen.show_json if as_json else _show)(record)
-
-
-def _unlabelled(
-    file: str,
-    logits: str | None,
-    probs: str | None,
-    labels: str,
-    ignore: list[str] | None,
-    max_expansion: float,
-) -> "calibrant.predictions.Predictions":
-    """A file without labels, checked as any other; all its labels are 0."""
-    from calibrant import files
-    from calibrant.array_names import optional_names, which_scores
-    from calibrant.predictions import from_arrays
-
-    paths = files.expand(file)
-    held = [files.names(path) for path in paths]
-    kind, name = which_scores(paths[0], [*held[0], labels], logits, probs, labels)
-    optional_names(paths, held, name, labels, ignore or ())
-    values = files.read_parts(paths, [name], max_expansion=max_expansion)[name]
-    return from_arrays(file, kind, values, [0] * len(values))
 
 
 def _show(record: dict[str, Any]) -> None:

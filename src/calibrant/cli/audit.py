@@ -24,7 +24,10 @@ EXAMPLE, EXAMPLES = "overconfident", 10_000
 # What is written unless told otherwise: the library it takes, and how its name ends.
 OUTPUTS = {"figure": ("matplotlib", "reliability.png"), "page": ("jinja2", "audit.html")}
 
+READ = options.TopLabelReading()
 
+
+@options.with_reading
 def audit(
     files: Annotated[
         list[str] | None,
@@ -46,14 +49,7 @@ def audit(
             help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
         ),
     ] = False,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    labels: options.Labels = "labels",
-    ignore: options.Ignore = None,
-    max_expansion: options.Expansion = 100.0,
-    positive: Annotated[
-        str | None, reading(metavar="CLASS", help="Positive class of two; default: 1.")
-    ] = None,
+    reads: options.TopLabelReading = READ,
     bins: options.Bins = 15,
     intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
     resamples: options.Resamples = 1000,
@@ -109,10 +105,9 @@ def audit(
     if example:
         models[source], truth = load_example(source, bins)
     else:
-        reads = (logits, probs, labels, ignore, max_expansion)
         models = {name: _pooled(paths, reads) for name, paths in names.items()}
-    if positive is not None:
-        models = {name: each.with_positive(positive) for name, each in models.items()}
+    if reads.positive is not None:
+        models = {name: each.with_positive(reads.positive) for name, each in models.items()}
     from calibrant import report
     from calibrant.report.audit import audit as audit_predictions
 
@@ -174,11 +169,11 @@ def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:
     return {name: [path] for name, path in zip(names, found, strict=True)}
 
 
-def _pooled(paths: Sequence[str], reads: tuple[Any, ...]) -> "calibrant.predictions.Predictions":
+def _pooled(paths: Sequence[str], reads: options.Reading) -> "calibrant.predictions.Predictions":
     """Predictions of one model, from one or several files or patterns."""
     from calibrant.predictions import Predictions
 
-    parts = [options.load(path, *reads) for path in paths]
+    parts = [reads.load(path) for path in paths]
     return parts[0] if len(parts) == 1 else Predictions.concat(parts)
 
 

@@ -1,14 +1,15 @@
-"""`calibrant compare`: is one model really better than another on the same examples?"""
+"""`calibrant compare`: is one model really better than another?"""
 
 import math
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli import options, screen
+from calibrant.cli import compare_many, options, screen
 from calibrant.cli.screen import say, show_table
 from calibrant.tables import p_text, range_text
 
@@ -22,19 +23,30 @@ FAIR = "debiased_ece"
 METRICS_COMPARED = ("nll", "brier", "accuracy", "debiased_ece", "ece", "classwise_ece")
 
 
+READ = options.TopLabelReading()
+
+
+@options.with_reading
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="Predictions of one model.")],
-    second: Annotated[
-        str,
+    files: Annotated[
+        list[str],
         typer.Argument(
-            metavar="B", help="Predictions of another model, same examples in the same order."
+            metavar="A B...",
+            help="Predictions of two models or more, same examples in the same order. Of two, each "
+            "may be a pattern of parts; else a pattern names several models.",
         ),
     ],
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    labels: options.Labels = "labels",
-    ignore: options.Ignore = None,
-    max_expansion: options.Expansion = 100.0,
+    unpaired: Annotated[
+        bool, options.reading("--unpaired", help="The files hold other examples, such as two days.")
+    ] = False,
+    baseline: Annotated[
+        str | None,
+        options.reading(
+            metavar="FILE",
+            help="Of more than two, the file that the others are compared with; default: the first.",
+        ),
+    ] = None,
+    reads: options.TopLabelReading = READ,
     metric: Annotated[
         list[str] | None,
         options.measuring(
@@ -49,41 +61,80 @@ def compare(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Compare two models on the same examples: paired differences, A minus B."""
-    names = list(dict.fromkeys(metric or METRICS_COMPARED))
+    """Compare models on the same examples: paired differences, A minus B.
+
+    Of more than two, each is compared with the first, and p-values are corrected for all of them.
+    A file that does not have the named arrays is read by the names it has.
+    """
     from calibrant.metrics import METRICS
 
-    for name in names:
+    for name in metric or ():
         if name not in METRICS:
             raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
-    reading = (logits, probs, labels, ignore, max_expansion)
-    one, two = options.load(first, *reading), options.load(second, *reading)
-    if resamples < enough_resamples(len(names), level):
+    paths = _sources(files, baseline)
+    sides = "AB" if len(paths) == 2 else paths
+    models = {side: reads.load_own(path) for side, path in zip(sides, paths, strict=True)}
+    known = METRICS_COMPARED
+    if any(each.top_label_only for each in models.values()):
+        known = tuple(name for name in known if not METRICS[name].every_class)
+    names = list(dict.fromkeys(metric or known))
+    first, *others = models
+    tests = len(names) * len(others)
+    if resamples < enough_resamples(tests, level):
         print(
-            f"note: {resamples} resamples cannot show a difference in any of {len(names)} metrics; "
-            f"use at least {enough_resamples(len(names), level)}",
+            f"note: {resamples} resamples cannot show a difference in any of {tests} "
+            f"{'metrics' if len(others) == 1 else 'tests'}; "
+            f"use at least {enough_resamples(tests, level)}",
             file=sys.stderr,
         )
-    rows = _rows(one, two, names, bins=bins, resamples=resamples, level=level, seed=seed)
+    settings: dict[str, Any] = {"bins": bins, "level": level, "resamples": resamples, "seed": seed}
+    paired = not unpaired
+    if len(others) > 1:
+        rows_of = _rows(models, names, baseline=first, paired=paired, **settings)
+        sizes = {path: len(each) for path, each in models.items()}
+        said = remarks(rows_of[others[0]])
+        settings = {"paired": paired, **settings, "remarks": said}
+        compare_many.report(first, sizes, rows_of, settings, as_json=as_json)
+        return
+    rows = _rows(models, names, baseline="B", paired=paired, **settings)["A"]
+    one, two = models.values()
     record: dict[str, Any] = {
-        "a": first,
-        "b": second,
+        "a": paths[0],
+        "b": paths[1],
         "examples": len(one),
-        "bins": bins,
-        "level": level,
-        "resamples": resamples,
-        "seed": seed,
+        "paired": paired,
+        **settings,
         "metrics": {
             name: asdict(row) | {"higher": row.higher, "better": row.better}
             for name, row in rows.items()
         },
         "remarks": remarks(rows),
-        "verdict": verdict(rows, len(one)),
+        "verdict": verdict(rows, min(len(one), len(two))),
     }
     if as_json:
         screen.show_json(record)
     else:
         show(record, rows)
+
+
+def _sources(files: list[str], baseline: str | None) -> list[str]:
+    """The files to compare, the baseline first."""
+    from calibrant.files import expand
+
+    paths = files if len(files) == 2 else [str(path) for each in files for path in expand(each)]
+    if len(paths) < 2:
+        raise ValueError(f"give two files or more to compare, got {paths[0]}")
+    if len(paths) > 2 and len(set(paths)) < len(paths):
+        again = next(path for at, path in enumerate(paths) if path in paths[:at])
+        raise ValueError(f"{again} is given twice; give each file once")
+    if baseline is None:
+        return list(paths)
+    if len(paths) == 2:
+        raise ValueError("--baseline is for more than two files: of two, B is subtracted from A")
+    named = [path for path in paths if baseline in (path, Path(path).name, Path(path).stem)]
+    if len(named) != 1:
+        raise ValueError(f"--baseline must be one of {', '.join(paths)}, got {baseline!r}")
+    return [*named, *(path for path in paths if path not in named)]
 
 
 @dataclass(frozen=True)
@@ -141,42 +192,53 @@ def enough_resamples(metrics: int, level: float) -> int:
 
 
 def _rows(
-    one: "calibrant.predictions.Predictions",
-    two: "calibrant.predictions.Predictions",
+    models: Mapping[str, "calibrant.predictions.Predictions"],
     names: list[str],
     *,
+    baseline: str,
+    paired: bool,
     bins: int,
-    resamples: int,
     level: float,
-    seed: int,
-) -> dict[str, Row]:
-    """Difference of each metric; p-values are corrected for the number of metrics."""
+    **settings: Any,
+) -> dict[str, dict[str, Row]]:
+    """Differences of each other model to the baseline; p-values are corrected for all of them."""
     from calibrant import metrics
+    from calibrant.metrics.resampling.comparisons import same_examples
 
-    rows = {}
-    what = f"resampling {len(names)} metrics {resamples} times"
-    with screen.progress(len(names) * resamples, what) as step:
-        for name in names:
-            metric = metrics.METRICS[name].with_bins(bins)
-            found = metrics.compare(
-                metric, one, two, resamples=resamples, level=level, seed=seed, progress=step
+    others = {path: each for path, each in models.items() if path != baseline}
+    two = models[baseline]
+    for path, one in others.items():
+        if paired and not same_examples(one, two):
+            raise ValueError(
+                f"{path} and {baseline} must have the same examples in the same order, but their "
+                "labels, weights or groups differ; add --unpaired if these are other examples"
             )
-            # Infinite for both: there is no difference to test.
-            p_value = 1.0 if math.isnan(found.value) else found.p_value
-            ends = (found.low, found.high)
-            rows[name] = Row(name, metric(one), metric(two), found.value, *ends, p_value, level)
+    rows = {}
+    count, times = len(others) * len(names), settings["resamples"]
+    what = f"resampling {count} {'metrics' if len(others) == 1 else 'differences'} {times} times"
+    with screen.progress(count * times, what) as step:
+        for path, one in others.items():
+            for name in names:
+                metric = metrics.METRICS[name].with_bins(bins)
+                found = metrics.compare(
+                    metric, one, two, paired=paired, level=level, progress=step, **settings
+                )
+                # Infinite for both: there is no difference to test.
+                p_value = 1.0 if math.isnan(found.value) else found.p_value
+                ends = (found.low, found.high, p_value, level)
+                rows[path, name] = Row(name, metric(one), metric(two), found.value, *ends)
     corrected = metrics.holm([row.p_value for row in rows.values()])
-    return {
-        name: replace(row, p_value=p_value)
-        for (name, row), p_value in zip(rows.items(), corrected, strict=True)
-    }
+    by_model: dict[str, dict[str, Row]] = {path: {} for path in others}
+    for ((path, name), row), p_value in zip(rows.items(), corrected, strict=True):
+        by_model[path][name] = replace(row, p_value=p_value)
+    return by_model
 
 
 def show(record: dict[str, Any], rows: Mapping[str, Row]) -> None:
     """Print who is compared, the table, and the verdict."""
     say(f"A: {record['a']}")
     say(f"B: {record['b']}")
-    say(f"{record['examples']:,} examples, paired")
+    say(f"{record['examples']:,} examples, {'paired' if record['paired'] else 'unpaired'}")
     say("")
     interval = f"{100 * record['level']:g}% interval"
     heads = ("metric", "A", "B", "A - B", interval, "p", "better")

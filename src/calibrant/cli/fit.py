@@ -18,7 +18,10 @@ AUTO, BLEND = "auto", "blend"
 # These compare all calibrators first.
 COMPARED = (AUTO, BLEND)
 
+READ = options.Reading()
 
+
+@options.with_reading
 def fit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Held-out predictions, with labels.")],
     output: Annotated[Path, options.output(metavar="PATH", help="File to write, .json.")],
@@ -31,11 +34,7 @@ def fit(
             f"{BLEND} averages all that are not significantly worse.",
         ),
     ] = AUTO,
-    logits: options.Logits = None,
-    probs: options.Probs = None,
-    labels: options.Labels = "labels",
-    ignore: options.Ignore = None,
-    max_expansion: options.Expansion = 100.0,
+    reads: options.Reading = READ,
     folds: Annotated[
         int,
         options.measuring(
@@ -73,7 +72,7 @@ def fit(
         raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
-    predictions = options.load(file, logits, probs, labels, ignore, max_expansion)
+    predictions = reads.load(file)
     selection, requested = None, name
     if name in COMPARED:
         selection = _selected(

@@ -1,15 +1,18 @@
 """Options that several commands share, each defined once."""
 
+import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    import calibrant.prediction_files
     import calibrant.predictions
 
 
@@ -42,18 +45,8 @@ def panel(title: str) -> Callable[..., Any]:
 output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
 reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
 
-Logits = Annotated[str | None, reading(metavar="NAME", help="Array or column that holds logits.")]
-Probs = Annotated[
-    str | None, reading(metavar="NAME", help="Array or column that holds probabilities.")
-]
-Labels = Annotated[str, reading(metavar="NAME", help="Array or column that holds labels.")]
-Ignore = Annotated[
-    list[str] | None,
-    reading(metavar="NAME", help="Array or column to ignore, or a glob pattern; may be repeated."),
-]
-Expansion = Annotated[
-    float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
-]
+# Bytes of a file of class names.
+MOST_NAMES = 16 * 2**20
 # More bins would mostly be empty, and the sums of bins or the values of resamples fill the memory.
 MOST_BINS, MOST_RESAMPLES = 10_000, 1_000_000
 Bins = Annotated[
@@ -77,22 +70,144 @@ Calibrator = Annotated[
 ]
 
 
-def load(
-    source: str,
-    logits: str | None,
-    probs: str | None,
-    labels: str,
-    ignore: list[str] | None,
-    max_expansion: float,
-) -> "calibrant.predictions.Predictions":
-    """Read predictions by the options above."""
-    from calibrant.predictions import Predictions
-
-    return Predictions.load(
-        source,
-        logits=logits,
-        probs=probs,
-        labels=labels,
-        ignore=ignore or (),
-        max_expansion=max_expansion,
+def _scores(what: str) -> Any:
+    return reading(
+        metavar="NAMES", help=f"Array with {what}, or columns: p0,p1 or a pattern such as 'p*'."
     )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How predictions are read from a file: options that several commands share."""
+
+    logits: Annotated[list[str] | None, _scores("logits")] = None
+    probs: Annotated[list[str] | None, _scores("probabilities")] = None
+    labels: Annotated[
+        str | None,
+        reading(
+            metavar="NAME", help="Labels: indices or class names. Default: labels, label, y, ..."
+        ),
+    ] = None
+    names: Annotated[
+        str | None,
+        reading(metavar="A,B,...", help="Class names in order, or a file with one in each line."),
+    ] = None
+    positive: Annotated[
+        str | None, reading(metavar="CLASS", help="Positive class of two; default: 1.")
+    ] = None
+    normalize: Annotated[
+        bool, reading("--normalize", help="Divide probabilities by their sums.")
+    ] = False
+    ignore_index: Annotated[
+        int | None,
+        reading(metavar="LABEL", help="Drop pixels, tokens or rows with this label, such as 255."),
+    ] = None
+    ignore: Annotated[
+        list[str] | None,
+        reading(
+            metavar="NAME", help="Array or column to ignore, or a glob pattern; may be repeated."
+        ),
+    ] = None
+    max_expansion: Annotated[
+        float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
+    ] = 100.0
+
+    def arrays(
+        self, source: str, *, need_labels: bool = True
+    ) -> "calibrant.prediction_files.PredictionArrays":
+        """Read the arrays of a file, or of all files that match a pattern."""
+        from calibrant.array_names import Requested
+        from calibrant.prediction_files import read_arrays
+
+        named = {name: getattr(self, name, None) for name in ("confidence", "correct")}
+        requested = Requested(
+            logits=self.logits,
+            probs=self.probs,
+            labels=self.labels,
+            ignore=tuple(self.ignore or ()),
+            need_labels=need_labels,
+            **named,
+        )
+        return read_arrays(
+            source,
+            requested,
+            class_names=None if self.names is None else class_names(self.names),
+            positive=self.positive,
+            max_expansion=self.max_expansion,
+        )
+
+    def load(self, source: str) -> "calibrant.predictions.Predictions":
+        """Read predictions."""
+        from calibrant.predictions import from_arrays
+
+        return from_arrays(
+            self.arrays(source), normalize=self.normalize, ignore_index=self.ignore_index
+        )
+
+    def load_own(self, source: str) -> "calibrant.predictions.Predictions":
+        """Read predictions; names that the file does not have are looked for as without options."""
+        from calibrant.array_names import holds
+        from calibrant.files import expand
+
+        first = expand(source)[0]
+        named = [self.logits or self.probs, self.labels]
+        own = replace(self, labels=self.labels if holds(first, named[1]) else None)
+        return (own if holds(first, named[0]) else replace(own, logits=None, probs=None)).load(
+            source
+        )
+
+
+@dataclass(frozen=True)
+class TopLabelReading(Reading):
+    """Also files that hold only the confidence, for commands that need no more."""
+
+    confidence: Annotated[
+        str | None, reading(metavar="NAME", help="Confidence of the predicted class.")
+    ] = None
+    correct: Annotated[
+        str | None,
+        reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
+    ] = None
+
+
+def with_reading(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, in place of its parameter `reads`, the options of that parameter's type."""
+    signature = inspect.signature(command)
+    kind = signature.parameters["reads"].annotation
+    added = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=each.default,
+            annotation=each.type,
+        )
+        for each in fields(kind)
+    ]
+    parameters = [
+        new
+        for old in signature.parameters.values()
+        for new in (added if old.name == "reads" else [old])
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {each.name: given.pop(each.name) for each in fields(kind)}
+        command(reads=kind(**chosen), **given)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def class_names(given: str) -> list[str]:
+    """Class names from the command line, or from a file with one in each line."""
+    path = Path(given)
+    if "," in given or not path.is_file():
+        return [name.strip() for name in given.split(",")]
+    if path.stat().st_size > MOST_NAMES:
+        raise ValueError(f"{path}: expected a class name in each line, got more than 16 MB")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text; expected a class name in each line") from None
+    return [line.strip() for line in lines if line.strip()]

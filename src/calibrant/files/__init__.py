@@ -10,7 +10,22 @@ from numpy.typing import NDArray
 
 from calibrant.files import csv_files, npz, parquet, tensors
 from calibrant.files.atomic import replacing
-from calibrant.files.checks import Limits, check_dtype, check_file
+from calibrant.files.checks import Limits, check_dtype, check_file, is_text
+from calibrant.files.tables import array_names, numbered_columns
+
+__all__ = [
+    "FORMATS",
+    "array_columns",
+    "array_names",
+    "columns",
+    "expand",
+    "is_table",
+    "names",
+    "read",
+    "read_parts",
+    "rewrite",
+    "write",
+]
 
 
 @runtime_checkable
@@ -20,11 +35,33 @@ class Format(Protocol):
     def names(self, path: Path) -> list[str]:
         """Names of the arrays in the file."""
 
-    def read(self, path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-        """Read the requested arrays, after checking all sizes that the file declares."""
+    def read(
+        self, path: Path, requested: Sequence[str], limits: Limits, text: Sequence[str] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Read the requested arrays, after checking all sizes that the file declares.
+
+        Those in `text` may hold strings.
+        """
 
     def write(self, handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the arrays to an open file."""
+
+
+@runtime_checkable
+class TableFormat(Format, Protocol):
+    """The interface of a module of a format of tables."""
+
+    def columns(self, path: Path) -> list[str]:
+        """Columns of the table."""
+
+    def rewrite(
+        self,
+        paths: Sequence[Path],
+        handle: BinaryIO,
+        replaced: Mapping[str, NDArray[Any] | None],
+        limits: Limits,
+    ) -> None:
+        """Write tables below each other, with other values in some columns, or without them."""
 
 
 FORMATS: dict[str, Format] = {
@@ -53,7 +90,7 @@ def expand(pattern: str | Path) -> list[Path]:
 
 def is_table(path: Path) -> bool:
     """Whether the file holds a table, which may have other columns."""
-    return _format(path) in (csv_files, parquet)
+    return isinstance(_format(path), TableFormat)
 
 
 def names(path: Path) -> list[str]:
@@ -62,18 +99,32 @@ def names(path: Path) -> list[str]:
     return _format(path).names(path)
 
 
+def columns(path: Path) -> list[str]:
+    """Columns of a table as they are; names of the arrays of other files."""
+    _check_file(path)
+    form = _format(path)
+    return form.columns(path) if isinstance(form, TableFormat) else form.names(path)
+
+
+def array_columns(path: Path, held: Sequence[str], name: str) -> list[str]:
+    """The columns `held` by a table that make up an array; elsewhere the array itself."""
+    return (is_table(path) and numbered_columns(path, held, name)) or [name]
+
+
 def read(
     path: Path,
     requested: Sequence[str],
     *,
+    text: Sequence[str] = (),
     max_bytes: int = 64 * 2**30,
     max_expansion: float = 100.0,
 ) -> dict[str, NDArray[Any]]:
-    """Read the requested arrays of one file, in this order: numeric, in native byte order.
+    """Read the requested arrays of one file, in this order: in native byte order.
 
     Args:
         path: a file with one of the suffixes of `FORMATS`.
         requested: names of arrays; in a table `logits` is also `logits_0, logits_1, ...`.
+        text: those that may hold strings.
         max_bytes: memory limit of one array (of a table: of all of them).
         max_expansion: largest ratio of size in memory to stored size, for sizes above 64 MB.
 
@@ -82,13 +133,14 @@ def read(
         OSError: the file does not exist or cannot be opened.
     """
     _check_file(path)
-    return _format(path).read(path, requested, Limits(max_bytes, max_expansion))
+    return _format(path).read(path, requested, Limits(max_bytes, max_expansion), text)
 
 
 def read_parts(
     paths: Sequence[Path],
     requested: Sequence[str],
     *,
+    text: Sequence[str] = (),
     max_bytes: int = 64 * 2**30,
     max_expansion: float = 100.0,
 ) -> dict[str, NDArray[Any]]:
@@ -98,9 +150,8 @@ def read_parts(
     """
     if not paths:
         raise ValueError("need at least 1 file, got 0")
-    parts = [
-        read(path, requested, max_bytes=max_bytes, max_expansion=max_expansion) for path in paths
-    ]
+    limits: dict[str, Any] = {"max_bytes": max_bytes, "max_expansion": max_expansion}
+    parts = [read(path, requested, text=text, **limits) for path in paths]
     rows = [_rows(path, part) for path, part in zip(paths, parts, strict=True)]
     used = [i for i, count in enumerate(rows) if count > 0] or [0]
     for i in used[1:]:
@@ -124,10 +175,41 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             raise ValueError(
                 f"array name must be printable, with no slash or outer space; got {name[:60]!r}"
             )
-        check_dtype(f"array {name!r}", array.dtype)
+        if not _holds_strings(array):
+            check_dtype(f"array {name!r}", array.dtype)
         native[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     with replacing(path) as handle:
         form.write(handle, native)
+
+
+def rewrite(
+    path: Path,
+    paths: Sequence[Path],
+    replaced: Mapping[str, NDArray[Any] | None],
+    *,
+    max_bytes: int = 64 * 2**30,
+    max_expansion: float = 100.0,
+) -> None:
+    """Copy tables to a new one of their format, with other values in some columns; atomic.
+
+    Args:
+        path: the new table.
+        paths: parts of the old one, all with the same columns.
+        replaced: columns to their new values, (n,) or lists (n, k), or None to leave them out; new
+            columns go to the end.
+        max_bytes: as in `read`.
+        max_expansion: as in `read`.
+    """
+    form = _format(path)
+    if not isinstance(form, TableFormat) or any(_format(each) is not form for each in paths):
+        raise ValueError(f"cannot copy the columns of {paths[0]} to {path}: another format")
+    with replacing(path) as handle:
+        form.rewrite(paths, handle, replaced, Limits(max_bytes, max_expansion))
+
+
+def _holds_strings(array: NDArray[Any]) -> bool:
+    """Whether an array holds strings only: objects may be anything."""
+    return is_text(array) and all(isinstance(each, str) for each in array.flat)
 
 
 def _format(path: Path) -> Format:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.advice import InputError
+
 # Smaller arrays fit in memory at any ratio.
 SMALL = 64 * 2**20
 # Key of the metadata that holds digests, for formats without a checksum of the whole file.
@@ -78,15 +80,18 @@ def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits
         limits: of the caller.
     """
     if declared > limits.max_bytes:
-        raise ValueError(
-            f"{path}: {what} declares {human(declared)}, more than {human(limits.max_bytes)}; "
-            "pass max_bytes=... if you trust it"
+        raise InputError(
+            f"{path}: {what} declares {human(declared)}, more than {human(limits.max_bytes)}",
+            "pass max_bytes=... if you trust it",
+            "split the file into parts and give a pattern such as 'parts/*.npz'",
         )
     if declared > SMALL and declared > limits.max_expansion * stored:
         ratio = f"x{declared / stored:.0f}" if stored > 0 else "no bytes"
-        raise ValueError(
+        raise InputError(
             f"{path}: {what} declares {human(declared)}, {human(stored)} stored "
-            f"({ratio} > x{limits.max_expansion:g}); pass max_expansion=... if you trust it"
+            f"({ratio} > x{limits.max_expansion:g})",
+            "pass max_expansion=... if you trust it",
+            "add --max-expansion X if you trust it",
         )
 
 
@@ -97,13 +102,15 @@ def check_present(path: Path, requested: Sequence[str], held: Sequence[str]) -> 
             raise ValueError(f"{path} has no {name!r}; it holds {listed(held)}")
 
 
-def check_dtype(where: str, dtype: np.dtype[Any]) -> None:
-    """Refuse all but numbers and booleans."""
+def check_dtype(where: str, dtype: np.dtype[Any], *, text: bool = False) -> None:
+    """Refuse all but numbers and booleans, and strings if `text`."""
     if dtype.hasobject:
         raise ValueError(
             f"{where}: object arrays are refused (loading one can run code); "
-            "save it again as a numeric array"
+            "save it again as a numeric array, or strings as np.array(values, dtype=str)"
         )
+    if text and dtype.kind == "U":
+        return
     # The layout of a long double depends on the platform.
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
         raise ValueError(
@@ -118,8 +125,15 @@ def check_bools(where: str, values: NDArray[Any]) -> None:
         raise ValueError(f"{where}: bool array holds bytes other than 0 and 1; file is damaged")
 
 
+def is_text(array: NDArray[Any]) -> bool:
+    """Whether an array holds strings: fixed-width ones of numpy, or objects that a table gave."""
+    return array.dtype.kind in "UO"
+
+
 def digest(name: str, array: NDArray[Any]) -> str:
     """SHA-256 of name, dtype, shape and values, in hexadecimal."""
+    if is_text(array):
+        return hashlib.sha256(repr([name, *array.tolist()]).encode()).hexdigest()
     found = hashlib.sha256(f"{name!r} {array.dtype.str} {array.shape}\n".encode())
     found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -17,27 +17,121 @@ MAX_HEADER = 4 * 2**20
 ROWS = 4096
 
 
+def columns(path: Path) -> list[str]:
+    """Columns of the table."""
+    with _opened(path) as handle:
+        return _header(path, handle)
+
+
 def names(path: Path) -> list[str]:
     """Columns of the table; numbered columns are one array."""
-    with _opened(path) as handle:
-        return array_names(_header(path, handle))
+    return array_names(columns(path))
 
 
-def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the requested columns; others may hold any text."""
+def read(
+    path: Path, requested: Sequence[str], limits: Limits, text: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read the requested columns; others may hold any text.
+
+    Those in `text` are strings if the first of them is not a number.
+    """
     size = path.stat().st_size
     check_size(path, "the text", size, size, limits)
     with _opened(path) as handle:
         header = _header(path, handle)
         numbered = {name: numbered_columns(path, header, name) for name in requested}
-        columns = {column for name in requested for column in numbered[name] or [name]}
-        values = _body(path, handle, header, columns)
+        wanted = {column for name in requested for column in numbered[name] or [name]}
+        strings = _strings(path, header, [name for name in text if name in wanted])
+        values: dict[str, NDArray[Any]] = dict(strings)
+        if wanted - set(strings):
+            values |= _body(path, handle, header, wanted - set(strings))
     return {
         name: np.stack([values[column] for column in numbered[name]], axis=1)
         if numbered[name]
         else values[name].copy()
         for name in requested
     }
+
+
+def rewrite(
+    paths: Sequence[Path],
+    handle: BinaryIO,
+    replaced: Mapping[str, NDArray[Any] | None],
+    limits: Limits,
+) -> None:
+    """Write the tables below each other, with other values in some columns, or without them.
+
+    All other cells stay as they are written, one row at a time.
+    """
+    header = columns(paths[0])
+    kept = [name for name in header if replaced.get(name, ()) is not None]
+    new = [name for name in replaced if name not in header and replaced[name] is not None]
+    text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(kept + new)
+    position = {name: at for at, name in enumerate(header)}
+    given = {name: values for name, values in replaced.items() if values is not None}
+    done = 0
+    for path in paths:
+        for block in _blocks(path, header):
+            part = slice(done, done + len(block))
+            values = {name: array[part].tolist() for name, array in given.items()}
+            cells = zip(*block, strict=True)
+            held = dict(zip(position, cells, strict=True))
+            writer.writerows(
+                zip(*(values.get(name, held.get(name)) for name in kept + new), strict=True)
+            )
+            done += len(block)
+    text.flush()
+    text.detach()
+
+
+def _blocks(path: Path, header: list[str]) -> Iterator[list[list[str]]]:
+    """Yield the rows as text, a few thousand at a time."""
+    with _opened(path) as handle:
+        if _header(path, handle) != header:
+            raise ValueError(f"{path} has other columns than the first file")
+        reader = csv.reader(handle)
+        try:
+            while block := list(islice(filter(None, reader), ROWS)):
+                for cells in block:
+                    if len(cells) != len(header):
+                        raise ValueError(
+                            f"{path}: a row has {len(cells)} cells, header has {len(header)}"
+                        )
+                yield block
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path) from error
+        except csv.Error as error:
+            raise ValueError(f"{path}: {one_line(error)}") from error
+
+
+def _strings(path: Path, header: list[str], text: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Read columns whose first cell is not a number as strings."""
+    places: dict[str, int] = {}
+    found: dict[str, list[str]] = {}
+    # Equal strings are one object.
+    same: dict[str, str] = {}
+    for block in _blocks(path, header) if text else ():
+        if not found:
+            first = {name: block[0][header.index(name)].strip() for name in text}
+            places = {
+                name: header.index(name)
+                for name in text
+                if first[name] and not _is_number(first[name])
+            }
+            found = {name: [] for name in places}
+        if not places:
+            break
+        for name, place in places.items():
+            cells = [row[place].strip() for row in block]
+            if "" in cells:
+                where = f"row {len(found[name]) + cells.index('')}"
+                raise ValueError(
+                    f"{path}: column {name!r} has an empty cell at {where}; fill it or drop its row"
+                )
+            found[name] += [same.setdefault(cell, cell) for cell in cells]
+    return {name: np.array(cells, dtype=object) for name, cells in found.items()}
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:

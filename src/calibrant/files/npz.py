@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from calibrant.files.checks import (
     check_dtype,
     check_present,
     check_size,
+    is_text,
     listed,
     one_line,
 )
@@ -43,21 +45,24 @@ def names(path: Path) -> list[str]:
         return list(_members(path, archive))
 
 
-def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the requested members only."""
+def read(
+    path: Path, requested: Sequence[str], limits: Limits, text: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read the requested members only; those in `text` may hold strings."""
     with _archive(path) as archive:
         members = _members(path, archive)
         check_present(path, requested, list(members))
         for name in requested:
             declared, stored = members[name].file_size, members[name].compress_size
             check_size(path, f"member {name}", declared, stored, limits)
-        return {name: _array(path, archive, members[name]) for name in requested}
+        return {name: _array(path, archive, members[name], text=name in text) for name in requested}
 
 
 def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write what `np.savez` writes, also for names that are parameters of `np.savez`."""
     with zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
+        for name, given in arrays.items():
+            array = given.astype(str) if is_text(given) else given
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, array, allow_pickle=False)
 
@@ -145,7 +150,9 @@ def _damage(path: Path, where: str) -> Iterator[None]:
         raise _invalid(path, f"{where}: {error}") from error
 
 
-def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+def _array(
+    path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, *, text: bool
+) -> NDArray[Any]:
     where = f"member {entry.filename.removesuffix('.npy')}"
     if entry.flag_bits & 1:
         raise _invalid(path, f"{where} is encrypted")
@@ -157,7 +164,7 @@ def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDAr
         with _damage(path, where):
             prefix = stream.read(MAX_HEADER)
             shape, fortran, dtype, start = _header(prefix)
-        check_dtype(f"{path}: {where}", dtype)
+        check_dtype(f"{path}: {where}", dtype, text=text)
         expected, held = math.prod(shape) * dtype.itemsize, entry.file_size - start
         if min(shape, default=0) < 0 or expected != held:
             reason = f"{where} declares {shape} {dtype}, {expected} bytes, and holds {held}"
@@ -166,7 +173,10 @@ def _array(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDAr
             raw = _fill(stream.read, prefix[start:], held)
             array = raw.view(dtype).reshape(shape, order="F" if fortran else "C")
     check_bools(f"{path}: {where}", array)
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    native = array.astype(dtype.newbyteorder("="), copy=False)
+    if dtype.kind == "U" and native.view(np.uint32).max(initial=0) > sys.maxunicode:
+        raise _invalid(path, f"{where} holds numbers that are no characters")
+    return native
 
 
 def _header(prefix: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

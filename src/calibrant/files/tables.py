@@ -34,7 +34,8 @@ def numbered_columns(path: Path, columns: Sequence[str], name: str) -> list[str]
     Raises:
         ValueError: no such column, a gap in the numbers, or an ambiguous name.
     """
-    matches = [match for column in columns if (match := _NUMBERED.fullmatch(column))]
+    near = (column for column in columns if column.startswith(f"{name}_"))
+    matches = [match for column in near if (match := _NUMBERED.fullmatch(column))]
     numbers = sorted(int(match[2]) for match in matches if match[1] == name)
     numbered = [f"{name}_{i}" for i in numbers]
     if not numbered:

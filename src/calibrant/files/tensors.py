@@ -22,6 +22,7 @@ from calibrant.files.checks import (
     check_present,
     check_size,
     digest,
+    is_text,
     one_line,
 )
 
@@ -36,8 +37,10 @@ def names(path: Path) -> list[str]:
         return list(file.keys())
 
 
-def read(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read the requested tensors; bfloat16, which numpy lacks, as float32."""
+def read(
+    path: Path, requested: Sequence[str], limits: Limits, text: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read the requested tensors; bfloat16, which numpy lacks, as float32. There is no text."""
     arrays: dict[str, NDArray[Any]] = {}
     with _opened(path, "np") as file:
         held = list(file.keys())
@@ -65,6 +68,9 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
     library = need("safetensors.numpy", extra="audit", what="writing safetensors files")
     if "__metadata__" in arrays:
         raise ValueError("the name '__metadata__' is reserved by safetensors; rename the array")
+    for name, array in arrays.items():
+        if is_text(array):
+            raise ValueError(f"safetensors hold no strings, {name!r} does; write npz instead")
     # The library writes the memory of a Fortran array as if it were in C order.
     rows = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     # Not save_file, which replaces the file.

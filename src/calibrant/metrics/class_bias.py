@@ -45,8 +45,11 @@ def class_biases(predictions: Predictions) -> tuple[ClassBias, ...]:
 
     The test statistic is $\sum_i (p_{ic} - 1[y_i = c])$. Its variance is the larger of
     $\sum_i p_{ic} (1 - p_{ic})$, that of calibrated predictions, and the empirical one. Classes
-    with fewer than 5 expected or observed examples are tested as Poisson counts.
+    with fewer than 5 expected or observed examples are tested as Poisson counts. Nothing can be
+    compared where only the confidence is known.
     """
+    if predictions.top_label_only:
+        return ()
     weights, labels = predictions.example_weights, predictions.labels.numpy()
     k, total = predictions.classes, float(weights.sum())
 

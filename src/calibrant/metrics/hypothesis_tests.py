@@ -119,7 +119,7 @@ def _normal_gaps(
 ) -> Gaps:
     """The same for many examples, whose sums are close to normal."""
     variance = np.bincount(index, confidence * (1 - confidence)).clip(0)
-    return generator.standard_normal((resamples, len(variance))) * np.sqrt(variance)
+    return np.asarray(generator.standard_normal((resamples, len(variance))) * np.sqrt(variance))
 
 
 def _refuse_weights_and_groups(predictions: Predictions) -> None:

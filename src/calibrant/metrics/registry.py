@@ -83,7 +83,13 @@ ALL = (
         best="higher",
     ),
     Metric(
-        nll, mean_of(nll_values), "NLL", "log loss, in nats", range=(0.0, math.inf), proper=True
+        nll,
+        mean_of(nll_values),
+        "NLL",
+        "log loss, in nats",
+        range=(0.0, math.inf),
+        proper=True,
+        every_class=True,
     ),
     Metric(
         brier,
@@ -92,6 +98,7 @@ ALL = (
         "squared error, from 0 to 2",
         range=(0.0, 2.0),
         proper=True,
+        every_class=True,
     ),
     Metric(
         overconfidence,
@@ -110,7 +117,13 @@ ALL = (
         range=(-1.0, 1.0),
     ),
     binned(adaptive_ece, adaptive_ece_statistic, "adaptive ECE", "mean gap over equal-mass bins"),
-    binned(classwise_ece, classwise_ece_statistic, "classwise ECE", "ECE of each class, averaged"),
+    binned(
+        classwise_ece,
+        classwise_ece_statistic,
+        "classwise ECE",
+        "ECE of each class, averaged",
+        every_class=True,
+    ),
     binned(mce, sums_of(lambda sums: sums.mce), "MCE", "largest gap of any bin; noisy"),
     binned(rmsce, sums_of(lambda sums: sums.rmsce), "RMSCE", "root mean square gap over bins"),
     binned(
@@ -119,7 +132,13 @@ ALL = (
     error(sece, sece_statistic, "SECE", "kernel-smoothed gap, width 0.01"),
     error(smece, smece_statistic, "smECE", "kernel-smoothed gap, own width"),
     error(ks, ks_statistic, "KS", "largest cumulative gap, no bins"),
-    error(simplex_ece, simplex_ece_statistic, "simplex ECE", "gap of full probability vectors"),
+    error(
+        simplex_ece,
+        simplex_ece_statistic,
+        "simplex ECE",
+        "gap of full probability vectors",
+        every_class=True,
+    ),
     Metric(aurc, aurc_statistic, "AURC", "area under risk-coverage curve"),
     positive(
         calibration_in_the_large,
@@ -191,9 +210,14 @@ UNLISTED = (
 
 
 def metrics_for(classes: int) -> dict[str, Metric]:
-    """The metrics defined for so many classes; for two, those of the positive class come first."""
+    """The metrics defined for so many classes; for two, those of the positive class come first.
+
+    One class means that only the confidence is known, as in `Predictions.from_confidence`.
+    """
     own = {name: metric for name, metric in METRICS.items() if metric.two_classes}
     rest = {name: metric for name, metric in METRICS.items() if not metric.two_classes}
+    if classes == 1:
+        return {name: metric for name, metric in rest.items() if not metric.every_class}
     return own | rest if classes == 2 else rest
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
-from calibrant.metrics.registry import metrics_for
+from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.intervals import Interval, Method, intervals
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.metrics.verdict import verdict
@@ -20,7 +20,7 @@ class Summary:
 
     Attributes:
         examples: number of examples.
-        classes: number of classes.
+        classes: number of classes; 1 if only the confidence is known.
         mean_confidence: of the predicted class.
         metrics: name to value and interval.
         tests: name to result, of two tests of calibration; empty without resamples, and with
@@ -41,7 +41,7 @@ class Summary:
     def __str__(self) -> str:
         level = round(100 * next(iter(self.metrics.values())).level)
         lines = [
-            f"{self.examples:,} examples, {self.classes:,} classes",
+            f"{self.examples:,} examples, {self.known}",
             f"{'metric':24} {'value':>8}   {level}% interval",
         ]
         for name, found in self.metrics.items():
@@ -49,6 +49,11 @@ class Summary:
         for name, test in self.tests.items():
             lines.append(f"{name:24} {test}")
         return "\n".join([*lines, *self.remarks, self.verdict])
+
+    @property
+    def known(self) -> str:
+        """The number of classes, or that only the confidence is known."""
+        return "top label only" if self.classes == 1 else f"{self.classes:,} classes"
 
     @property
     def remarks(self) -> list[str]:
@@ -59,7 +64,9 @@ class Summary:
             for name, bar in self.metrics.items()
             if bar.value < bar.low or bar.value > bar.high
         ]
-        return [*self.interval_notes, *excluded]
+        left_out = [name for name, each in METRICS.items() if each.every_class]
+        unknown = f"{', '.join(left_out)}: left out, they need the probabilities of all classes"
+        return [*([unknown] if self.classes == 1 else []), *self.interval_notes, *excluded]
 
     @property
     def verdict(self) -> str:

@@ -64,12 +64,14 @@ class Audit:
     def remarks(self) -> list[str]:
         """What a reader should know about single metrics."""
         infinite = "nll is infinite: the true class of some example has probability 0"
-        more = [infinite] if math.isinf(self.metrics["nll"].value) else []
-        return [*(self.summary.remarks if self.resamples else []), *more]
+        more = [infinite] if "nll" in self.metrics and math.isinf(self.metrics["nll"].value) else []
+        return [*self.summary.remarks, *more]
 
     @property
     def worst_classes(self) -> dict[str, float]:
         """Calibration error of each class, the worst first; without classes that never occur."""
+        if self.predictions.top_label_only:
+            return {}
         errors = metrics.per_class_ece(self.predictions, bins=self.bins).tolist()
         names = [class_label(each.name) for each in self.summary.class_biases]
         known = [pair for pair in zip(names, errors, strict=True) if math.isfinite(pair[1])]
@@ -79,7 +81,7 @@ class Audit:
     def facts(self) -> str:
         """Size of the data; base rate and mean probability of two classes, else confidence."""
         found = self.summary
-        size = f"{found.examples:,} examples, {found.classes:,} classes, "
+        size = f"{found.examples:,} examples, {found.known}, "
         if found.classes == 2:
             positive = found.class_biases[1]
             return size + (

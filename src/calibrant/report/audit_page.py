@@ -51,7 +51,8 @@ def audit_page(audit: "Audit") -> str:
         about = "Positives at or above each threshold: the sum of the probabilities, and the count."
         html = html_table(audit.thresholds_table())
         panels.append(Panel("thresholds", "Expected and observed", about, html, wide=False))
-    panels.append(_classes(audit))
+    if not audit.predictions.top_label_only:
+        panels.append(_classes(audit))
     return render(
         "audit.html",
         name=PurePath(audit.name).name,

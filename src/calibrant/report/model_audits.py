@@ -52,7 +52,8 @@ class ModelAudits:
     def columns(self) -> tuple[str, ...]:
         """The metrics of the table."""
         binary = all(each.summary.classes == 2 for each in self.audits.values())
-        return TWO if binary else MANY
+        known = next(iter(self.audits.values())).metrics
+        return TWO if binary else tuple(name for name in MANY if name in known)
 
     @property
     def facts(self) -> str:
@@ -101,8 +102,12 @@ class ModelAudits:
         if not self.differences:
             return ""
         said = [
-            self._best("nll", "has the lowest log loss"),
-            self._best("debiased_ece", "is the best calibrated"),
+            self._best(metric, words)
+            for metric, words in {
+                "nll": "has the lowest log loss",
+                "debiased_ece": "is the best calibrated",
+            }.items()
+            if metric in self.differences
         ]
         return "; ".join(said)
 

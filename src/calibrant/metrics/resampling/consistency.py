@@ -26,7 +26,9 @@ def redrawn(predictions: Predictions, draws: int, *, seed: int) -> Iterator[Pred
         # Most labels are the predicted class: only the others need a pass over the classes.
         other = np.flatnonzero(level >= confidence)
         labels = best.copy()
-        if len(other):
+        if predictions.top_label_only:
+            labels[other] = 1
+        elif len(other):
             rest = predictions.take(other)
             left = (level[other] - confidence[other]) / np.maximum(1 - confidence[other], 1e-300)
             labels[other] = np.concatenate(

@@ -91,9 +91,9 @@ class Sample:
         if not math.isfinite(value + own):
             return np.full_like(draws, np.nan)
         if self.counts is not None:
-            return draws - own + value
+            return np.asarray(draws - own + value)
         # A subset has a larger sampling bias: only the deviations are used.
-        return value + (draws - np.nanmean(draws)) * math.sqrt(self.fraction)
+        return np.asarray(value + (draws - np.nanmean(draws)) * math.sqrt(self.fraction))
 
 
 class Samples:
