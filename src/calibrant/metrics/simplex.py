@@ -74,7 +74,7 @@ def _cells(probs: Chunk, edges: Float64[np.ndarray, " e"]) -> np.ndarray:
     step = max(1, ENTRIES // k)
     few = bins**k < 2**62
     powers = bins ** np.arange(k) if few else np.empty(0)
-    found = []
+    found: list[np.ndarray] = []
     for start in range(0, n, step):
         index = np.searchsorted(edges[1:-1], probs[start : start + step])
         if few:

@@ -99,7 +99,7 @@ def compare(
             progress()
     values = metric(first), metric(second)
     moved = [
-        sample.moved(row, value, sample.own_value(statistic))
+        sample.moved(row, value, sample.own_value(value, statistic))
         for sample, row, value, statistic in zip(samples, drawn, values, statistics, strict=True)
     ]
     draws = moved[0] - moved[1]

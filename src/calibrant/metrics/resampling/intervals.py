@@ -114,10 +114,11 @@ def intervals(
                 row[column] = statistics[name](counts[sample_of[name]])
         if progress is not None:
             progress()
-    found = {}
+    found, own = {}, {}
     for name, value in values.items():
         sample, statistic = sample_of[name], statistics[name]
-        row = sample.moved(draws[name], value, sample.own_value(statistic))
+        own[name] = sample.own_value(value, statistic)
+        row = sample.moved(draws[name], value, own[name])
         bounds = _bounds(value, row, level, method, statistic, sample)
         known = descriptor(metrics[name])
         low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
@@ -127,11 +128,12 @@ def intervals(
         found[name] = Interval(value, float(low), float(high), level)
     if predictions.groups is not None or predictions.weights is not None:
         return found
-    return _with_zero(found, metrics, sample_of, statistics, seed)
+    return _with_zero(found, own, metrics, sample_of, statistics, seed)
 
 
 def _with_zero(
     found: dict[str, Interval],
+    own: Mapping[str, float],
     metrics: Mapping[str, MetricFunction],
     sample_of: Mapping[str, Sample],
     statistics: Mapping[str, Statistic],
@@ -162,8 +164,11 @@ def _with_zero(
             for drawn in sample.calibrated(draws, seed=seed):
                 for name in sorted(left):
                     bar = found[name]
-                    error = sample.calibrated_error(metrics[name], statistics[name], drawn)
-                    if error >= bar.value:
+                    if isinstance(drawn, Predictions):
+                        error = metrics[name](drawn)
+                    else:
+                        error = statistics[name](drawn)
+                    if error >= own[name]:
                         high = max(bar.high, bar.value, 0.0)
                         plausible[name] = replace(bar, low=min(bar.low, 0.0), high=high)
                         left.discard(name)

@@ -53,8 +53,10 @@ class Sample:
         """Whether the set is all given examples."""
         return self.counts is None and self.fraction == 1
 
-    def own_value(self, statistic: Statistic) -> float:
-        """The metric on this set."""
+    def own_value(self, value: float, statistic: Statistic) -> float:
+        """The metric on this set, given its value on all examples."""
+        if self.is_whole:
+            return value
         return statistic(np.ones(len(self.examples)) if self.counts is None else self.counts)
 
     def calibrated(self, draws: int, *, seed: int) -> Iterator[Predictions | Values]:
@@ -69,14 +71,6 @@ class Sample:
         for _ in range(draws):
             drawn = generator.binomial(total, chance)
             yield np.concatenate([drawn, total - drawn]).astype(np.float64)
-
-    def calibrated_error(
-        self, metric: MetricFunction, statistic: Statistic, drawn: Predictions | Values
-    ) -> float:
-        """The metric on drawn outcomes; that of a subset is scaled to all given examples."""
-        if isinstance(drawn, Predictions):
-            return math.sqrt(self.fraction) * metric(drawn)
-        return statistic(drawn)
 
     def moved(self, draws: Values, value: float, own: float) -> Values:
         """Move resampled values of this set to those of all examples.
@@ -113,7 +107,7 @@ class Samples:
         if len(given) <= LARGE:
             return self._whole
         single = known is not None and (given.classes == 2 or not known.every_class)
-        if single and given.weights is None and self._mergeable:
+        if single and given.weights is None and self._merged is not None:
             return self._merged
         return self._whole if given.groups is not None else self._subset
 
@@ -160,14 +154,13 @@ class Samples:
         return Sample(self.predictions)
 
     @cached_property
-    def _mergeable(self) -> bool:
-        """Two classes of which one is masked have no finite log-odds."""
+    def _merged(self) -> Sample | None:
+        """Merged examples; None if a class of two is masked, or if groups leave little to merge."""
         given = self.predictions
-        return given.classes != 2 or bool(given.log_odds.isfinite().all())
-
-    @cached_property
-    def _merged(self) -> Sample:
-        return merged(self.predictions)
+        if given.classes == 2 and not bool(given.log_odds.isfinite().all()):
+            return None
+        found = merged(given)
+        return found if len(found.examples) < len(given) / 2 else None
 
     @cached_property
     def _subset(self) -> Sample:
