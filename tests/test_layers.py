@@ -18,7 +18,7 @@ LAYERS = [
     {"score_array", "array_names"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
-    | {"tables", "deprecated", "setting_errors", "data_folder", "advice"},
+    | {"tables", "deprecated", "setting_errors", "data_folder", "advice", "progress"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

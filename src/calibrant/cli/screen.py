@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Away from a terminal nothing forces a line to be short, and a cut one could not be searched.
 UNLIMITED = 10_000
 # Seconds of silence after which a plain line says what is going on.
-PATIENCE = 3.0
+PATIENCE = 2.0
 # Characters between two columns.
 GAP = 2
 SIGNS: dict[Mark, str] = {"best": "*", "equal": "=", "worse": " ", "unknown": "?"}
@@ -110,11 +110,28 @@ def finite(value: Any) -> Any:
 def progress(total: int, what: str) -> Iterator[Callable[[], None]]:
     """Yield a function to call once per step; moves a bar, or says one line if it takes long."""
     if not sys.stderr.isatty():
-        yield _announcer(f"{what} ...")
+        with working(what):
+            yield lambda: None
         return
     with progress_bar() as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say on stderr what takes more than two seconds; a terminal shows a moving sign meanwhile."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(what):
+            yield
+        return
+    timer = threading.Timer(PATIENCE, lambda: print(f"{what} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def progress_bar() -> "Progress":
@@ -124,13 +141,3 @@ def progress_bar() -> "Progress":
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
     return Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-def _announcer(line: str) -> Callable[[], None]:
-    start, pending = time.monotonic(), [line]
-
-    def step() -> None:
-        if pending and time.monotonic() - start > PATIENCE:
-            print(pending.pop(), file=sys.stderr, flush=True)
-
-    return step

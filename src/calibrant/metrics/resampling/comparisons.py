@@ -10,6 +10,7 @@ from calibrant.metrics.resampling.draws import check_units, resampler
 from calibrant.metrics.resampling.intervals import check_options, quantiles
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.predictions import Predictions
+from calibrant.progress import steps
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,11 @@ def compare(
     own = samples[0].draws(resamples, seed)
     # Another stream of random numbers: equal ones would correlate the two sets.
     other = own if paired else samples[1].draws(resamples, [seed, 1])
-    for column, counts in enumerate(own):
-        both = (counts, counts if paired else next(other))
-        drawn[:, column] = [
-            statistic(each) for statistic, each in zip(statistics, both, strict=True)
-        ]
-        if progress is not None:
-            progress()
+    with steps(progress, resamples, "resampling") as step:
+        for column, counts in enumerate(own):
+            both = (counts, counts if paired else next(other))
+            drawn[:, column] = [of(each) for of, each in zip(statistics, both, strict=True)]
+            step()
     values = metric(first), metric(second)
     moved = [
         sample.moved(row, value, sample.own_value(value, statistic))

@@ -13,6 +13,7 @@ from calibrant.metrics.registry import descriptor
 from calibrant.metrics.resampling.draws import check_units, resampler
 from calibrant.metrics.resampling.samples import Sample, Samples
 from calibrant.predictions import Predictions
+from calibrant.progress import steps
 from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Values
 
@@ -64,7 +65,7 @@ def interval(
             bias, has much better coverage: see docs/bias.md. With all of them the interval of a
             calibration error is extended to zero if calibrated predictions with the same scores
             have errors as large.
-        progress: called after each resample.
+        progress: called after each resample; by default long work shows its progress itself.
 
     References:
         Efron, Better Bootstrap Confidence Intervals, JASA 1987.
@@ -107,13 +108,14 @@ def intervals(
     times = {name: samples.resamples_of(metric, resamples) for name, metric in metrics.items()}
     draws = {name: np.empty(count) for name, count in times.items()}
     streams = {each: each.draws(resamples, seed) for each in sample_of.values()}
-    for column in range(max(times.values(), default=0)):
-        counts = {each: next(stream) for each, stream in streams.items()}
-        for name, row in draws.items():
-            if column < len(row):
-                row[column] = statistics[name](counts[sample_of[name]])
-        if progress is not None:
-            progress()
+    rounds = max(times.values(), default=0)
+    with steps(progress, rounds, "resampling") as step:
+        for column in range(rounds):
+            counts = {each: next(stream) for each, stream in streams.items()}
+            for name, row in draws.items():
+                if column < len(row):
+                    row[column] = statistics[name](counts[sample_of[name]])
+            step()
     found, own = {}, {}
     for name, value in values.items():
         sample, statistic = sample_of[name], statistics[name]
