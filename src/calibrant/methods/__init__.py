@@ -15,6 +15,7 @@ from calibrant.methods.calmo import Calmo
 from calibrant.methods.class_margins import CalsAlm, CalsHr, MarginSmoothing
 from calibrant.methods.gamma_net import GammaNet
 from calibrant.methods.meta_smoothing import MetaSmoothing
+from calibrant.methods.module import MethodModule
 from calibrant.methods.plain import TERMS, Plain, WithTerm, balanced_softmax, logit_adjustment
 from calibrant.setting_errors import did_you_mean
 
@@ -106,6 +107,7 @@ __all__ = [
     "MarginSmoothing",
     "MetaSmoothing",
     "Method",
+    "MethodModule",
     "Plain",
     "Ranks",
     "SingleProcess",
