@@ -43,7 +43,7 @@ def compare(
         str | None,
         options.reading(
             metavar="FILE",
-            help="Of more than two, the file that the others are compared with; default: the first.",
+            help="Of more than two, what the others are compared with; default: the first.",
         ),
     ] = None,
     reads: options.TopLabelReading = READ,
@@ -74,7 +74,7 @@ def compare(
     paths = _sources(files, baseline)
     sides = "AB" if len(paths) == 2 else paths
     models = {side: reads.load_own(path) for side, path in zip(sides, paths, strict=True)}
-    known = METRICS_COMPARED
+    known: tuple[str, ...] = METRICS_COMPARED
     if any(each.top_label_only for each in models.values()):
         known = tuple(name for name in known if not METRICS[name].every_class)
     names = list(dict.fromkeys(metric or known))

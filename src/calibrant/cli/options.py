@@ -112,37 +112,33 @@ class Reading:
         float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
     ] = 100.0
 
-    def arrays(
-        self, source: str, *, need_labels: bool = True
-    ) -> "calibrant.prediction_files.PredictionArrays":
-        """Read the arrays of a file, or of all files that match a pattern."""
+    def arrays(self, source: str) -> "calibrant.prediction_files.PredictionArrays":
+        """Read the arrays of a file, or of all files that match a pattern; labels if present."""
         from calibrant.array_names import Requested
         from calibrant.prediction_files import read_arrays
 
-        named = {name: getattr(self, name, None) for name in ("confidence", "correct")}
         requested = Requested(
             logits=self.logits,
             probs=self.probs,
             labels=self.labels,
             ignore=tuple(self.ignore or ()),
-            need_labels=need_labels,
-            **named,
+            need_labels=False,
         )
         return read_arrays(
             source,
             requested,
-            class_names=None if self.names is None else class_names(self.names),
+            class_names=class_names(self.names),
             positive=self.positive,
             max_expansion=self.max_expansion,
         )
 
     def load(self, source: str) -> "calibrant.predictions.Predictions":
         """Read predictions."""
-        from calibrant.predictions import from_arrays
+        from calibrant.predictions import Predictions
 
-        return from_arrays(
-            self.arrays(source), normalize=self.normalize, ignore_index=self.ignore_index
-        )
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given |= {"class_names": class_names(given.pop("names")), "ignore": self.ignore or ()}
+        return Predictions.load(source, **given)
 
     def load_own(self, source: str) -> "calibrant.predictions.Predictions":
         """Read predictions; names that the file does not have are looked for as without options."""
@@ -199,8 +195,10 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def class_names(given: str) -> list[str]:
+def class_names(given: str | None) -> list[str] | None:
     """Class names from the command line, or from a file with one in each line."""
+    if given is None:
+        return None
     path = Path(given)
     if "," in given or not path.is_file():
         return [name.strip() for name in given.split(",")]
