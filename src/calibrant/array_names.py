@@ -125,6 +125,12 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
     if kind is not None:
         labels = requested.labels or _labels(path, held, requested)
         chosen = select_columns(path, held, getattr(requested, kind), apart=(labels, *OPTIONAL))
+        if len(chosen) == 1 and (chosen[0] == "confidence" or labels == "correct"):
+            warnings.warn(
+                f"{path}: {chosen[0]!r} is read as the score of class 1; name it as confidence "
+                "if it is that of the predicted class",
+                stacklevel=5,
+            )
         return Names(kind, chosen, labels, classes=class_names_of(chosen))
     arrays = files.names(path)
     known = [each for each in SCORES if each in arrays]

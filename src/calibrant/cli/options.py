@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
@@ -132,25 +132,32 @@ class Reading:
             max_expansion=self.max_expansion,
         )
 
-    def load(self, source: str) -> "calibrant.predictions.Predictions":
-        """Read predictions."""
+    def load(
+        self, source: str, classes: Sequence[str] | None = None
+    ) -> "calibrant.predictions.Predictions":
+        """Read predictions; `classes` are names to use if no option names any."""
         from calibrant.predictions import Predictions
 
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        given |= {"class_names": class_names(given.pop("names")), "ignore": self.ignore or ()}
+        given["class_names"] = class_names(given.pop("names")) or classes
+        given["ignore"] = self.ignore or ()
         return Predictions.load(source, **given)
 
-    def load_own(self, source: str) -> "calibrant.predictions.Predictions":
-        """Read predictions; names that the file does not have are looked for as without options."""
+    def holds(self, source: str) -> bool:
+        """Whether a file has the scores that the options name, if they name any."""
         from calibrant.array_names import holds
         from calibrant.files import expand
 
-        first = expand(source)[0]
-        named = [self.logits or self.probs, self.labels]
-        own = replace(self, labels=self.labels if holds(first, named[1]) else None)
-        return (own if holds(first, named[0]) else replace(own, logits=None, probs=None)).load(
-            source
-        )
+        return holds(expand(source)[0], self.named_scores)
+
+    @property
+    def named_scores(self) -> list[str]:
+        """Names of the scores, of any kind."""
+        return [*(self.logits or ()), *(self.probs or ())]
+
+    def without_names(self) -> "Reading":
+        """The same options, with the usual names of arrays."""
+        return replace(self, logits=None, probs=None, labels=None)
 
 
 @dataclass(frozen=True)
@@ -164,6 +171,15 @@ class TopLabelReading(Reading):
         str | None,
         reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
     ] = None
+
+    @property
+    def named_scores(self) -> list[str]:
+        """Names of the scores, of any kind."""
+        return super().named_scores + ([self.confidence] if self.confidence else [])
+
+    def without_names(self) -> "TopLabelReading":
+        """The same options, with the usual names of arrays."""
+        return replace(self, logits=None, probs=None, labels=None, confidence=None, correct=None)
 
 
 def with_reading(command: Callable[..., None]) -> Callable[..., None]:

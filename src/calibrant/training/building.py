@@ -27,7 +27,7 @@ def built(
     """Load the data and make network and method; each is a `name` with its settings beside it.
 
     A model's name with a colon in it is a user's own factory, whose code this runs: whoever calls
-    has to know that the user wants that. A `root` among the settings of the dataset precedes `root`.
+    has to know that the user wants that. A `root` in the settings of the dataset precedes `root`.
     """
     settings = {"root": root, **_but_name(dataset)}
     splits = data.load(dataset["name"], seed, **settings)
