@@ -16,7 +16,7 @@ TOP = Predictions.from_confidence(WHOLE.confidence, WHOLE.correct)
 NEEDS_ALL = {"nll", "brier", "classwise_ece", "simplex_ece"}
 
 
-@pytest.mark.parametrize("name", metrics.metrics_for(4))
+@pytest.mark.parametrize("name", [*metrics.metrics_for(4), "top_label_brier"])
 def test_top_label_metrics_are_those_of_the_whole_distribution_and_others_are_refused(name):
     metric = metrics.METRICS[name]
     assert metric.every_class == (name in NEEDS_ALL)
@@ -34,6 +34,7 @@ def test_an_audit_lists_what_can_be_measured_and_says_what_is_left_out(tmp_path)
     found = calibrant.audit(TOP, resamples=40)
     whole = calibrant.audit(WHOLE, resamples=40)
     assert set(whole.metrics) - set(found.metrics) == NEEDS_ALL
+    assert set(found.metrics) - set(whole.metrics) == {"top_label_brier"}
     for name, test in found.tests.items():
         assert test.p_value == pytest.approx(whole.tests[name].p_value, rel=1e-12)
     assert found.verdict.startswith("over-confident")

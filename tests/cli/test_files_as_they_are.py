@@ -79,7 +79,12 @@ def test_confidence_and_correctness_are_enough(run, ece_of, table, probs):
     code, _, err = run("compare", "usual.csv", "usual.csv", "--confidence", "typo")
     assert (code, "usual.csv has no 'typo'" in err) == (2, True)
     code, out, _ = run("compare", "usual.csv", "usual.csv", "--resamples", 240, "--json")
-    assert list(json.loads(out)["metrics"]) == ["accuracy", "debiased_ece", "ece"]
+    assert list(json.loads(out)["metrics"]) == [
+        "top_label_brier",
+        "accuracy",
+        "debiased_ece",
+        "ece",
+    ]
 
 
 def test_columns_are_named_by_a_list_a_pattern_or_one_by_one(ece_of, table):

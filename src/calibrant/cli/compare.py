@@ -77,7 +77,8 @@ def compare(
     models = dict(zip(sides, _load_all(paths, reads), strict=True))
     known: tuple[str, ...] = METRICS_COMPARED
     if any(each.top_label_only for each in models.values()):
-        known = tuple(name for name in known if not METRICS[name].every_class)
+        left = tuple(name for name in known if not METRICS[name].every_class)
+        known = ("top_label_brier", *left)
     names = list(dict.fromkeys(metric or known))
     first, *others = models
     tests = len(names) * len(others)
