@@ -338,7 +338,7 @@ def parts_that_differ(folder):
 
 
 columns = partial(table, logits_0=[1.0, 2, 3], logits_1=[0.0, 1, 5], labels=LABELS)
-NAMES = "logits=, probs=, labels= in Python; --logits, --probs, --labels on the command line"
+NAMES = "name the arrays to read (logits=, probs=, labels=, or confidence=, correct=)"
 NEAR = {"weight": "weights", "Weights": "weights", "wdights": "weights"}
 NEAR |= {"group": "groups", "gRoups": "groups", "logitr_2": "logits"}
 FILES = [
@@ -356,7 +356,7 @@ FILES = [
         value_error(
             42,
             columns(**{name: LABELS}),
-            f"preds.parquet has a column {name!r}: rename it if it means {near!r} ... --ignore",
+            f"preds.parquet has a column {name!r}: rename it if it means {near!r} ... ignore=",
         )
         for name, near in NEAR.items()
     ),
@@ -369,7 +369,7 @@ FILES = [
     value_error(
         42,
         saved(logits=LOGITS, probs=PROBS, labels=LABELS),
-        f"preds.npz has both 'logits' and 'probs'; name the one to read ... {NAMES}",
+        f"preds.npz has both 'logits' and 'probs'; {NAMES}",
     ),
     value_error(
         43,

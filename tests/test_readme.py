@@ -1,10 +1,12 @@
 """The examples of the README and of pages of the docs work."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from calibrant.cli import main
 from calibrant.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +46,21 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     for language, text in blocks((ROOT / "docs" / f"{page}.md").read_text()):
         if language == "python":
             exec(text, names)  # noqa: S102, our own docs
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "files.md").read_text()
+    exec(dict(blocks(page))["python"], {})  # noqa: S102, our own docs
+    quick = {"audit": ["--no-intervals", "--no-figure", "--no-page"], "compare": ["--resamples=60"]}
+    commands = re.findall(r"calibrant ((?:audit|fit|apply|compare) [^`\n]+)", page)
+    assert len(commands) == 14
+    for command in commands:
+        name, *rest = shlex.split(command)
+        assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)
 
 
 def test_every_make_target_is_in_the_makefile():

@@ -114,7 +114,8 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
     """The scores that are named, or those that a file has."""
     kind = requested.kind
     if kind == "confidence":
-        return Names(kind, (str(requested.confidence),), requested.correct or "correct")
+        chosen = select_columns(path, held, requested.confidence)
+        return Names(kind, chosen, requested.correct or "correct")
     if requested.correct:
         raise InputError(
             "correctness needs the confidence as well",
@@ -124,6 +125,12 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
     if kind is not None:
         labels = requested.labels or _labels(path, held, requested)
         chosen = select_columns(path, held, getattr(requested, kind), apart=(labels, *OPTIONAL))
+        if len(chosen) == 1 and (chosen[0] == "confidence" or labels == "correct"):
+            warnings.warn(
+                f"{path}: {chosen[0]!r} is read as the score of class 1; name it as confidence "
+                "if it is that of the predicted class",
+                stacklevel=5,
+            )
         return Names(kind, chosen, labels, classes=class_names_of(chosen))
     arrays = files.names(path)
     known = [each for each in SCORES if each in arrays]
@@ -261,7 +268,7 @@ def _check_others(path: Path, held: Sequence[str], found: Names, requested: Requ
         if name in held or len(found.scores) == 1
         for column in _columns(path, held, name)
     }
-    known = dict.fromkeys((*read, "logits", "probs", *OPTIONAL))
+    known = dict.fromkeys((*read, "logits", "probs", "confidence", "correct", "labels", *OPTIONAL))
     left = [column for column in held if column not in used]
     others = [
         name

@@ -20,12 +20,13 @@ def fitted(file, tmp_path):
     return calibrator
 
 
-def test_writes_log_probabilities_and_says_what_changed(run, file, fitted, tmp_path):
+def test_writes_calibrated_probabilities_and_says_what_changed(run, file, fitted, tmp_path):
     code, out, err = run("apply", "cal.json", file, "-o", "out.npz")
     assert (code, err) == (0, "")
     before = Predictions.load(file)
     after = Predictions.load(tmp_path / "out.npz")
-    assert torch.equal(after.logits, fitted(before.logits))
+    assert files.names(tmp_path / "out.npz") == ["probs", "labels"]
+    torch.testing.assert_close(after.probs, fitted(before.logits).exp())
     assert torch.equal(after.labels, before.labels)
     for name, metric in {"nll": metrics.nll, "ece": metrics.ece}.items():
         assert f"{name}       {metric(before):.4f}  {metric(after):.4f}  " in out
@@ -59,8 +60,8 @@ def test_labels_are_not_needed(run, fitted, tmp_path):
     np.savez(tmp_path / "probs.npz", p=np.exp(found))
     _, out, _ = run("apply", "cal.json", "probs.npz", "--probs", "p", "-o", "two.npz", "--json")
     assert json.loads(out)["before"] is None
-    two = files.read(tmp_path / "two.npz", ["logits"])["logits"]
-    np.testing.assert_allclose(two, fitted(found), atol=1e-9)
+    two = files.read(tmp_path / "two.npz", ["p"])["p"]
+    np.testing.assert_allclose(np.log(two), fitted(found), atol=1e-9)
 
 
 def test_one_score_of_two_classes_is_enough(run, tmp_path):
@@ -68,7 +69,7 @@ def test_one_score_of_two_classes_is_enough(run, tmp_path):
     np.savez(tmp_path / "bare.npz", logits=np.array([2.0, -4.0]))
     assert run("apply", "two.json", "bare.npz", "-o", "out.npz")[0] == 0
     found = files.read(tmp_path / "out.npz", ["logits"])["logits"]
-    np.testing.assert_allclose(found[:, 1] - found[:, 0], [1.0, -2.0])
+    np.testing.assert_allclose(found, [1.0, -2.0])
 
 
 def test_the_examples_of_the_fit_are_refused_unless_allowed(run, fitted, tmp_path):
@@ -90,7 +91,7 @@ def test_the_examples_of_the_fit_are_refused_unless_allowed(run, fitted, tmp_pat
 def test_probabilities_of_zero_are_noted(run, tmp_path):
     save(TemperatureScaling(classes=2, temperature=2.0), tmp_path / "two.json")
     Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]], [0, 1]).save(tmp_path / "hard.npz")
-    code, _, err = run("apply", "two.json", "hard.npz", "-o", "out.npz")
+    code, _, err = run("apply", "two.json", "hard.npz", "-o", "out.npz", "--as", "logits")
     assert code == 0
     assert err.startswith("note: 1 of 4 probabilities are exactly 0: replaced by 1e-38\n")
     assert np.isfinite(files.read(tmp_path / "out.npz", ["logits"])["logits"]).all()

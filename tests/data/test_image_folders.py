@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from calibrant.data import load
+from calibrant.study.spec import parse
+from calibrant.training.building import built
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -31,6 +33,15 @@ def own(tmp_path):
 
 
 class TestOwnImages:
+    def test_a_study_names_their_folder(self, own):
+        spec = {"name": "birds", "dataset": [{"name": "image_folder", "root": str(own)}]}
+        spec |= {"model": [{"name": "small_cnn"}], "method": [{"name": "cross_entropy"}]}
+        cell = parse(spec | {"optimizer": [{"name": "sgd"}]}).cells()[0]
+        assert built(**cell.parts(), seed=0).splits.class_names == ("cat", "dog", "emu")
+        spec["dataset"] = [{"name": "digits", "root": str(own)}]
+        with pytest.raises(ValueError, match="root"):
+            parse(spec)
+
     def test_classes_are_the_folders_and_a_fifth_becomes_test(self, own):
         splits = load("image_folder", 0, root=own)
         assert splits.class_names == ("cat", "dog", "emu")

@@ -13,7 +13,7 @@ from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
 from calibrant.study.spec import parse, read
-from calibrant.study.spec_settings import OF_OPTIMIZER, fields_of
+from calibrant.study.spec_settings import OF_OPTIMIZER, OWN_FILES, fields_of
 from calibrant.study.spec_tables import schema
 from calibrant.training.optimizers import OPTIMIZERS
 from calibrant.training.recipe import Recipe, recipe_from
@@ -181,7 +181,8 @@ def test_every_member_is_accepted_and_its_defaults_may_be_written_out():
         model = FITTING.get(dataset.kind, "resnet8")
         given = "hf:ag_news" if name == "hf" else name
         cell = only(dataset=[{"name": given}], model=[{"name": model}])
-        assert set(cell.config()["dataset"]) == {"name", *dataset.options}, name
+        own = {"root"} if name in OWN_FILES else set()
+        assert set(cell.config()["dataset"]) == {"name", *dataset.options, *own}, name
     for name, model in MODELS.items():
         data = {"dataset": [{"name": ON[model.kind]}]}
         written = identity_with(**data, model=[{"name": name, **defaults("model", name)}])

@@ -61,7 +61,7 @@ def apply(
     fitted = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    arrays = reads.arrays(file, need_labels=False)
+    arrays = reads.arrays(file)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin

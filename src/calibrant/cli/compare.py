@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ def compare(
         str | None,
         options.reading(
             metavar="FILE",
-            help="Of more than two, the file that the others are compared with; default: the first.",
+            help="Of more than two, what the others are compared with; default: the first.",
         ),
     ] = None,
     reads: options.TopLabelReading = READ,
@@ -73,10 +74,11 @@ def compare(
             raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
     paths = _sources(files, baseline)
     sides = "AB" if len(paths) == 2 else paths
-    models = {side: reads.load_own(path) for side, path in zip(sides, paths, strict=True)}
-    known = METRICS_COMPARED
+    models = dict(zip(sides, _load_all(paths, reads), strict=True))
+    known: tuple[str, ...] = METRICS_COMPARED
     if any(each.top_label_only for each in models.values()):
-        known = tuple(name for name in known if not METRICS[name].every_class)
+        left = tuple(name for name in known if not METRICS[name].every_class)
+        known = ("top_label_brier", *left)
     names = list(dict.fromkeys(metric or known))
     first, *others = models
     tests = len(names) * len(others)
@@ -115,6 +117,21 @@ def compare(
         screen.show_json(record)
     else:
         show(record, rows)
+
+
+def _load_all(
+    paths: list[str], reads: options.TopLabelReading
+) -> "list[calibrant.predictions.Predictions]":
+    """Read each file by the options, or by its own names if it lacks those that another has."""
+    named = [reads.holds(path) for path in paths]
+    found = {path: reads.load(path) for path in paths if reads.holds(path) or not any(named)}
+    classes = next(iter(found.values())).class_names
+    for path in paths:
+        if path not in found:
+            asked = ", ".join(reads.named_scores)
+            warnings.warn(f"{path} has no {asked}: read by the names it has", stacklevel=1)
+            found[path] = reads.without_names().load(path, classes)
+    return [found[path] for path in paths]
 
 
 def _sources(files: list[str], baseline: str | None) -> list[str]:

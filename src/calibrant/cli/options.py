@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
@@ -112,49 +112,52 @@ class Reading:
         float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
     ] = 100.0
 
-    def arrays(
-        self, source: str, *, need_labels: bool = True
-    ) -> "calibrant.prediction_files.PredictionArrays":
-        """Read the arrays of a file, or of all files that match a pattern."""
+    def arrays(self, source: str) -> "calibrant.prediction_files.PredictionArrays":
+        """Read the arrays of a file, or of all files that match a pattern; labels if present."""
         from calibrant.array_names import Requested
         from calibrant.prediction_files import read_arrays
 
-        named = {name: getattr(self, name, None) for name in ("confidence", "correct")}
         requested = Requested(
             logits=self.logits,
             probs=self.probs,
             labels=self.labels,
             ignore=tuple(self.ignore or ()),
-            need_labels=need_labels,
-            **named,
+            need_labels=False,
         )
         return read_arrays(
             source,
             requested,
-            class_names=None if self.names is None else class_names(self.names),
+            class_names=class_names(self.names),
             positive=self.positive,
             max_expansion=self.max_expansion,
         )
 
-    def load(self, source: str) -> "calibrant.predictions.Predictions":
-        """Read predictions."""
-        from calibrant.predictions import from_arrays
+    def load(
+        self, source: str, classes: Sequence[str] | None = None
+    ) -> "calibrant.predictions.Predictions":
+        """Read predictions; `classes` are names to use if no option names any."""
+        from calibrant.predictions import Predictions
 
-        return from_arrays(
-            self.arrays(source), normalize=self.normalize, ignore_index=self.ignore_index
-        )
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["class_names"] = class_names(given.pop("names")) or classes
+        given["ignore"] = self.ignore or ()
+        return Predictions.load(source, **given)
 
-    def load_own(self, source: str) -> "calibrant.predictions.Predictions":
-        """Read predictions; names that the file does not have are looked for as without options."""
+    def holds(self, source: str) -> bool:
+        """Whether a file has the scores that the options name, if they name any."""
         from calibrant.array_names import holds
         from calibrant.files import expand
 
-        first = expand(source)[0]
-        named = [self.logits or self.probs, self.labels]
-        own = replace(self, labels=self.labels if holds(first, named[1]) else None)
-        return (own if holds(first, named[0]) else replace(own, logits=None, probs=None)).load(
-            source
-        )
+        return holds(expand(source)[0], self.named_scores)
+
+    @property
+    def named_scores(self) -> list[str]:
+        """Names of the scores, of any kind."""
+        return [*(self.logits or ()), *(self.probs or ())]
+
+    def without_names(self) -> "Reading":
+        """The same options, with the usual names of arrays."""
+        return replace(self, logits=None, probs=None, labels=None)
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,15 @@ class TopLabelReading(Reading):
         str | None,
         reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
     ] = None
+
+    @property
+    def named_scores(self) -> list[str]:
+        """Names of the scores, of any kind."""
+        return super().named_scores + ([self.confidence] if self.confidence else [])
+
+    def without_names(self) -> "TopLabelReading":
+        """The same options, with the usual names of arrays."""
+        return replace(self, logits=None, probs=None, labels=None, confidence=None, correct=None)
 
 
 def with_reading(command: Callable[..., None]) -> Callable[..., None]:
@@ -199,8 +211,10 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def class_names(given: str) -> list[str]:
+def class_names(given: str | None) -> list[str] | None:
     """Class names from the command line, or from a file with one in each line."""
+    if given is None:
+        return None
     path = Path(given)
     if "," in given or not path.is_file():
         return [name.strip() for name in given.split(",")]

@@ -42,7 +42,8 @@ def study(
         _what(
             "--allow-code",
             metavar="MODULE:FACTORY",
-            help="Code of yours that the file names and may run; may be repeated.",
+            help="Code of yours that the file names and may run, found by PYTHONPATH; may be "
+            "repeated.",
         ),
     ] = None,
     yes: Annotated[bool, _what("--yes", help="Allow more than 10,000 runs.")] = False,
@@ -74,7 +75,8 @@ def study(
 
     Writes rows.jsonl and rows.csv (every metric with its interval), cells.json, and a folder for
     each run with its predictions, history and weights. Exits with 1 if a run did not succeed, 5
-    if the disk is full, 130 or 143 after a signal; what was done is saved.
+    if the disk is full, 130 or 143 after a signal; what was done is saved. Datasets are read from
+    the folder in $CALIBRANT_DATA, or from the `root` of an image_folder or mask_folder in SPEC.
     """
     from calibrant.cli.train import FULL
     from calibrant.report.study_page import study_page

@@ -210,7 +210,6 @@ def _check_memory(
 
 def _plain(path: Path, table: Any, limits: Limits) -> Any:
     """Turn encoded strings into plain ones, if these fit into memory."""
-    pa = need("pyarrow", extra="audit", what="reading parquet files")
     pc = need("pyarrow.compute", extra="audit", what="reading parquet files")
     types = need("pyarrow.types", extra="audit", what="reading parquet files")
     for at, field in enumerate(table.schema):
@@ -220,7 +219,7 @@ def _plain(path: Path, table: Any, limits: Limits) -> Any:
         lengths = [pc.take(pc.binary_length(each.dictionary), each.indices) for each in chunks]
         size = sum(pc.sum(each).as_py() or 0 for each in lengths)
         check_size(path, f"column {field.name}", size, path.stat().st_size, limits)
-        table = table.set_column(at, field.name, table.column(at).cast(pa.large_string()))
+        table = table.set_column(at, field.name, table.column(at).cast(field.type.value_type))
     return table
 
 

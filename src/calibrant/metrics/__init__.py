@@ -43,6 +43,7 @@ from calibrant.metrics.scores import (
     ks,
     nll,
     overconfidence,
+    top_label_brier,
 )
 from calibrant.metrics.simplex import simplex_ece
 from calibrant.metrics.summary import Summary, summary
@@ -101,4 +102,5 @@ __all__ = [
     "smece",
     "spiegelhalter",
     "summary",
+    "top_label_brier",
 ]

@@ -35,6 +35,7 @@ class Metric:
         takes_bins: has the option `bins`, the bins of the confidence.
         two_classes: is defined for two classes only, by the probability of class 1.
         every_class: needs the probabilities of all classes, not only the confidence.
+        confidence_only: is in summaries only where nothing but the confidence is known.
         name: in `METRICS`, files and options of the command line; the function's own.
     """
 
@@ -49,6 +50,7 @@ class Metric:
     takes_bins: bool = False
     two_classes: bool = False
     every_class: bool = False
+    confidence_only: bool = False
 
     @property
     def name(self) -> str:

@@ -46,6 +46,7 @@ from calibrant.metrics.scores import (
     aurc_statistic,
     brier,
     brier_values,
+    confidence_error_values,
     correct_values,
     excess_values,
     ks,
@@ -54,6 +55,7 @@ from calibrant.metrics.scores import (
     nll,
     nll_values,
     overconfidence,
+    top_label_brier,
 )
 from calibrant.metrics.simplex import simplex_ece, simplex_ece_statistic
 from calibrant.predictions import Predictions
@@ -140,6 +142,13 @@ ALL = (
         every_class=True,
     ),
     Metric(aurc, aurc_statistic, "AURC", "area under risk-coverage curve"),
+    Metric(
+        top_label_brier,
+        mean_of(confidence_error_values),
+        "Brier score of the confidence",
+        "squared error of the confidence",
+        confidence_only=True,
+    ),
     positive(
         calibration_in_the_large,
         mean_of(excess_positive),
@@ -218,6 +227,7 @@ def metrics_for(classes: int) -> dict[str, Metric]:
     rest = {name: metric for name, metric in METRICS.items() if not metric.two_classes}
     if classes == 1:
         return {name: metric for name, metric in rest.items() if not metric.every_class}
+    rest = {name: metric for name, metric in rest.items() if not metric.confidence_only}
     return own | rest if classes == 2 else rest
 
 

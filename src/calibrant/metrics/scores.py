@@ -46,6 +46,27 @@ def excess_values(predictions: Predictions) -> Values:
     return np.asarray(predictions.confidence.numpy() - predictions.correct.numpy())
 
 
+def confidence_error_values(predictions: Predictions) -> Values:
+    """Squared difference of confidence and correctness, (n,)."""
+    return excess_values(predictions) ** 2
+
+
+def top_label_brier(predictions: Predictions) -> float:
+    r"""Brier score of the confidence: its squared difference from correctness, from 0 to 1.
+
+    $$\frac1n \sum_i (r_i - c_i)^2$$
+
+    It needs only the confidence. Other than `brier` it is no proper score of the classifier: a
+    model that predicts classes that are almost impossible, with honest confidence, has a low one.
+
+    Examples:
+        >>> top_label_brier(Predictions.from_confidence([0.5, 1.0], [True, True]))
+        0.125
+    """
+    values = mean_statistic(predictions, of_example=confidence_error_values)
+    return at_own_weights(predictions, values)
+
+
 def nll(predictions: Predictions) -> float:
     r"""Negative log-likelihood of the labels, in nats.
 

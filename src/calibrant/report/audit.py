@@ -65,7 +65,8 @@ class Audit:
         """What a reader should know about single metrics."""
         infinite = "nll is infinite: the true class of some example has probability 0"
         more = [infinite] if "nll" in self.metrics and math.isinf(self.metrics["nll"].value) else []
-        return [*self.summary.remarks, *more]
+        known = self.resamples or self.predictions.top_label_only
+        return [*(self.summary.remarks if known else []), *more]
 
     @property
     def worst_classes(self) -> dict[str, float]:

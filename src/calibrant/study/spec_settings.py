@@ -33,6 +33,8 @@ NAMES: dict[Part, Mapping[str, Any]] = {
 LONGEST_LABEL = 80
 # What an optimizer may say beside its name, each a setting of the recipe.
 OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam", "epochs", "batch")
+# Datasets that are the user's own files, in a folder of their own.
+OWN_FILES = ("image_folder", "mask_folder")
 # What a setting may be whose type is known to its own code alone.
 FREE: Any = bool | int | float | str | list[bool | int | float | str]
 # A setting: the type it has in a file, and its default.
@@ -64,7 +66,8 @@ def _fields_of(part: Part, key: str) -> Fields:
         known = {**shared, **_parameters(DATASETS[key].load)}
         if key == "cifar10":
             known["label_noise"] = (float | Literal[tuple(HUMAN_LABELS)], 0.0)
-        return {name: known[name] for name in DATASETS[key].options}
+        found = {name: known[name] for name in DATASETS[key].options}
+        return found | ({"root": (str, None)} if key in OWN_FILES else {})
     known = {**_parameters(METHODS[key].make), ADJUST: (float, 0.0)}
     if key in LOSSES:
         known = {**_parameters(LOSSES[key]), **known}

@@ -27,9 +27,10 @@ def built(
     """Load the data and make network and method; each is a `name` with its settings beside it.
 
     A model's name with a colon in it is a user's own factory, whose code this runs: whoever calls
-    has to know that the user wants that.
+    has to know that the user wants that. A `root` in the settings of the dataset precedes `root`.
     """
-    splits = data.load(dataset["name"], seed, root, **_but_name(dataset))
+    settings = {"root": root, **_but_name(dataset)}
+    splits = data.load(dataset["name"], seed, **settings)
     make = models.from_path if ":" in model["name"] else models.build
     _check_masks(model["name"], splits)
     network = make(
