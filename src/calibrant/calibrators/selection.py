@@ -286,12 +286,12 @@ def _held_out(
     progress: Callable[[], None] | None,
 ) -> tuple[Predictions, int]:
     """Return out-of-fold calibrated predictions in the original order, and the largest size."""
-    mapped = torch.empty(predictions.logits.shape, dtype=torch.float64)
+    mapped = torch.empty((len(predictions), predictions.classes), dtype=torch.float64)
     size = 0
     for number in range(int(fold.max()) + 1):
         out = fold == number
         fitted = kind.fit(predictions.take(~out))
-        mapped[torch.from_numpy(out)] = fitted(predictions.take(out).logits).double()
+        mapped[torch.from_numpy(out)] = predictions.take(out).map(fitted).logits.double()
         size = max(size, fitted.size)
         if progress is not None:
             progress()

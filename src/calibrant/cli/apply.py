@@ -35,6 +35,7 @@ def apply(
 ) -> None:
     """Apply a calibrator: writes its log-probabilities as logits, beside the labels if any."""
     from calibrant import files
+    from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.storage import load, method_of
 
     fitted = load(calibrator)
@@ -52,11 +53,7 @@ def apply(
             "in-sample and optimistic; use held-out data, or --allow-same"
         )
     if predictions.zero_probs:
-        warnings.warn(
-            f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
-            "are exactly 0: replaced by 1e-38",
-            stacklevel=1,
-        )
+        warnings.warn(zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1)
     try:
         changed = predictions.map(fitted)
     except ValueError as error:
