@@ -463,9 +463,11 @@ class Predictions:
         Probabilities of 0 are replaced by the `zero_floor` of the calibrator, which its fit
         recorded; by that of these predictions if it has none.
         """
-        floor = getattr(calibrator, "zero_floor", None) or self.zero_floor
+        scores, floor = self._scores, getattr(calibrator, "zero_floor", None)
+        if scores.kind == "probs" and floor is not None:
+            scores = replace(scores, zero_floor=floor)
         return Predictions(
-            calibrator(replace(self._scores, zero_floor=floor).logits),
+            calibrator(scores.logits),
             self.labels,
             weights=self.weights,
             groups=self.groups,

@@ -40,6 +40,8 @@ class Scores:
     def __post_init__(self) -> None:
         if self.zero_floor is not None and not 0 < self.zero_floor < 1:
             raise ValueError(f"zero_floor must lie between 0 and 1, got {self.zero_floor}")
+        if self.zero_floor is not None and self.kind == "logits":
+            raise ValueError("zero_floor is for probabilities, got logits: -inf masks a class")
 
     @property
     def logits(self) -> Logits:

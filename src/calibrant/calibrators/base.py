@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.describe import plain_html, shown_parameters
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
@@ -42,7 +43,7 @@ class Fit:
     zero_floor: float | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Calibrator(ABC):
     """A fitted map of logits, (n, k), to log-probabilities, (n, k).
 
@@ -113,6 +114,27 @@ class Calibrator(ABC):
         return {name: getattr(self, name) for name in parameter_names(type(self))}
 
     @property
+    def shown_parameters(self) -> dict[str, str]:
+        """The parameters as short text, with the names of their entries."""
+        return shown_parameters(self.parameters, self.entry_names, self.classes)
+
+    def __repr__(self) -> str:
+        shown = {**self.shown_parameters, "classes": f"{self.classes}"}
+        if self.origin is not None and not self.origin.converged:
+            shown["converged"] = "False"
+        values = (
+            f"{k}=({v})" if " " in v and v[0] != "(" else f"{k}={v}" for k, v in shown.items()
+        )
+        return f"{type(self).__name__}({', '.join(values)})"
+
+    def _repr_html_(self) -> str:
+        rows = [*self.shown_parameters.items(), ("classes", f"{self.classes:,}")]
+        if self.origin is not None:
+            rows.append(("fitted to", f"{self.origin.examples:,} examples"))
+            rows.append(("converged", self.origin.remark or "yes"))
+        return plain_html(("parameter", "value"), rows, type(self).__name__)
+
+    @property
     def zero_floor(self) -> float | None:
         """What replaces probabilities of exactly 0, from the fit."""
         return None if self.origin is None else self.origin.zero_floor
@@ -124,6 +146,10 @@ class Calibrator(ABC):
             value.numel() if isinstance(value, Tensor) else isinstance(value, float)
             for value in self.parameters.values()
         )
+
+
+def _in_brackets(text: str) -> str:
+    return f"({text})" if " " in text else text
 
 
 def restore_top_class(logits: Logits, log_probs: Logits) -> Logits:
@@ -215,7 +241,8 @@ def zeros_note(predictions: Predictions, floor: float | None) -> str:
     if floor != predictions.estimated_zero_floor:
         return f"{what} {floor:.3g}, the zero_floor of the fit"
     hits = int((predictions.label_probs == 0).sum())
-    why = f"an estimate of how often such a class is the label ({hits:,} times here)"
+    often = f"an estimate of how often such a class is the label ({hits:,} times here)"
+    why = f"{often} that is below all other probabilities"
     nll = "; the NLL before calibration is infinite" if hits else ""
     return f"{what} {floor:.3g}, {why}{nll}"
 

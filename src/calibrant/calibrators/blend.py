@@ -14,7 +14,7 @@ from calibrant.shapes import Logits
 MOST_PARTS = 32
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Blend(Calibrator):
     r"""The mean of the probabilities of separately fitted calibrators.
 

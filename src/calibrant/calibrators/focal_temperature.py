@@ -37,7 +37,7 @@ ROUGH = 1 << 17
 POLISHED = 3
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalTemperatureScaling(Calibrator):
     r"""Divide the logits by T, then apply the focal map; preserves the predicted class.
 

@@ -43,7 +43,7 @@ class Steps(NamedTuple):
     values: Values
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IsotonicRegression(OneVersusRest):
     r"""For each class the increasing function of its probability with the least squared error.
 
@@ -133,7 +133,7 @@ class IsotonicRegression(OneVersusRest):
         return probs.log() - torch.log1p(-probs.clamp(max=1 - torch.finfo(odds.dtype).eps / 2))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OrderPreservingIsotonic(Calibrator):
     r"""One increasing function for all classes; preserves the predicted class.
 

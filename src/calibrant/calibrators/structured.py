@@ -42,7 +42,7 @@ from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Structured(AffineMap):
     """Base of all four: a temperature and a mixture with the uniform distribution come first."""
 
@@ -64,7 +64,7 @@ class Structured(AffineMap):
         return without_masked(mix_uniform(self.first(logits), self.mix, masked), masked)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalFirst(Structured):
     """The same with the focal map after the temperature."""
 
@@ -79,7 +79,7 @@ class FocalFirst(Structured):
         return focal_map(logits / self.temperature, self.gamma)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StructuredVectorScaling(DiagonalMap, Structured):
     r"""Temperature, then one regularised factor and bias for each class.
 
@@ -102,7 +102,7 @@ class StructuredVectorScaling(DiagonalMap, Structured):
         return _fit(cls, fit_diagonal, predictions, diagonal=diagonal, bias=bias)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StructuredMatrixScaling(MatrixMap, Structured):
     r"""Temperature, then a regularised full matrix and bias.
 
@@ -135,7 +135,7 @@ class StructuredMatrixScaling(MatrixMap, Structured):
         return _fit(cls, fit_full, predictions, **penalties)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalStructuredVectorScaling(FocalFirst, StructuredVectorScaling):
     r"""Focal temperature scaling, then one regularised factor and bias for each class.
 
@@ -143,7 +143,7 @@ class FocalStructuredVectorScaling(FocalFirst, StructuredVectorScaling):
     """
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalStructuredMatrixScaling(FocalFirst, StructuredMatrixScaling):
     r"""Focal temperature scaling, then a regularised full matrix and bias.
 

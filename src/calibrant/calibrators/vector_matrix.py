@@ -33,7 +33,7 @@ PerClassTensor = Float64[Tensor, " k"]
 Square = Float64[Tensor, "k k"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AffineMap(Calibrator):
     """Base of calibrators that are softmax of an affine map of `inputs`."""
 
@@ -83,7 +83,7 @@ def from_solution(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DiagonalMap(AffineMap):
     """An affine map with one factor and one bias for each class."""
 
@@ -94,7 +94,7 @@ class DiagonalMap(AffineMap):
     axes: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixMap(AffineMap):
     """An affine map with a full matrix and a bias."""
 
@@ -105,7 +105,7 @@ class MatrixMap(AffineMap):
     axes: ClassVar[int] = 2
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VectorScaling(DiagonalMap):
     r"""One factor and one bias for each class.
 
@@ -125,7 +125,7 @@ class VectorScaling(DiagonalMap):
         return from_solution(cls, predictions, found, factor=inverse)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixScaling(MatrixMap):
     r"""A full matrix and a bias.
 
@@ -147,7 +147,7 @@ class MatrixScaling(MatrixMap):
         return from_solution(cls, predictions, found, factor=inverse)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DirichletCalibration(MatrixMap):
     r"""A matrix and a bias on log-probabilities; off-diagonal part and bias are regularised.
 

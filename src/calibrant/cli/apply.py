@@ -53,7 +53,9 @@ def apply(
             "in-sample and optimistic; use held-out data, or --allow-same"
         )
     if predictions.zero_probs:
-        warnings.warn(zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1)
+        warnings.warn(
+            zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1
+        )
     try:
         changed = predictions.map(fitted)
     except ValueError as error:

@@ -1,0 +1,63 @@
+"""How parameters are shown: a few labelled numbers, or the shape and range of many."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+# Longest tensor whose entries are shown one by one.
+SHOWN = 6
+
+
+def short(value: Any, names: Sequence[str] = ()) -> str:
+    """Format a parameter: a number, labelled entries, or the shape and range of many.
+
+    Args:
+        value: a number, a string or a tensor.
+        names: of the entries along its last axis, if they have names.
+
+    Examples:
+        >>> import torch
+        >>> short(1.23456789), short(torch.tensor([[0.5, -2.0]]), ("a", "b"))
+        ('1.23457', 'a 0.5, b -2')
+        >>> short(torch.tensor([[0.5, -2.0]]))
+        '(1 x 2) from -2 to 0.5'
+    """
+    if names:
+        columns = zip(names, value.movedim(-1, 0), strict=True)
+        return ", ".join(f"{name} {short(column)}" for name, column in columns)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        return ", ".join(type(part).__name__ for part in value)
+    if not hasattr(value, "shape"):
+        return str(value)
+    shape = " x ".join(map(str, value.shape))
+    if not value.numel():
+        return f"({shape})"
+    if value.numel() == 1:
+        return f"{value.item():g}"
+    return f"({shape}) from {value.min().item():g} to {value.max().item():g}"
+
+
+def shown_parameters(
+    parameters: Mapping[str, Any], entry_names: Mapping[str, Sequence[str]], classes: int
+) -> dict[str, str]:
+    """Format all parameters; a short vector with an entry for each class is labelled by class."""
+    labels = tuple(f"class {index}" for index in range(classes if classes <= SHOWN else 0))
+
+    def names(key: str, value: Any) -> Sequence[str]:
+        by_class = getattr(value, "shape", None) == (len(labels),)
+        return entry_names.get(key, labels if by_class else ())
+
+    return {key: short(value, names(key, value)) for key, value in parameters.items()}
+
+
+def plain_html(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """Draw a small table for a notebook."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
