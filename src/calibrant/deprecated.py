@@ -19,8 +19,6 @@ RENAMED = {
     "Method.adjusted": "Method.adjust_logits",
     "Method.readjusted": "Method.with_adjusted_cross_entropy",
     "Probe.rows": "Probe.records",
-    "PosthocCalibrator.method": "PosthocCalibrator.calibrator",
-    "CalibratedClassifier.method": "CalibratedClassifier.calibrator",
     "calibrant.methods.Alone": "calibrant.methods.SingleProcess",
 }
 # Command and option, and the option that replaces it.

@@ -242,13 +242,11 @@ def select(
     gaps = differences(order[0], order[1:])
     while True:
         chosen, ties = _choose(order, scores, sizes, converged, gaps, differences)
-        with without_warnings():
-            best = CALIBRATORS[chosen].fit(predictions)
+        best = CALIBRATORS[chosen].fit(predictions)
         # The fit to all examples may not converge where those to the folds do.
         if not converged[chosen] or not convergence_remark(best):
             break
         converged[chosen] = False
-    best = CALIBRATORS[chosen].fit(predictions)
     remarks = []
     if not converged[chosen]:
         remarks.append(

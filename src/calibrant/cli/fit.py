@@ -99,6 +99,7 @@ def fit(
     record: dict[str, Any] = {
         "source": file,
         "examples": len(predictions),
+        "zero_probs": predictions.zero_probs,
         **summary_of(name, calibrator),
         "before": measured(predictions),
         "after": measured(predictions.map(calibrator)),
@@ -144,7 +145,7 @@ def _show(record: dict[str, Any]) -> None:
     )
     for name, value in record["parameters"].items():
         screen.say(f"  {name} {value}")
-    if record["zero_floor"] is not None:
+    if record["zero_probs"]:
         screen.say(f"  zero_floor {record['zero_floor']:g}")
     screen.say("")
     show_change(record)

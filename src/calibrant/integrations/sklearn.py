@@ -8,6 +8,7 @@
 (1, 3)
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.storage import BLEND
-from calibrant.deprecated import current_name
 from calibrant.extras import need
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import did_you_mean
@@ -244,7 +244,9 @@ def as_predictions(
 def _fitted(estimator: Any, predictions: Predictions) -> Calibrator:
     name = estimator.calibrator
     if estimator.method != DEPRECATED:
-        current_name(f"{type(estimator).__name__}.method")
+        old = f"{type(estimator).__name__}.method"
+        words = f"{old} is deprecated, use calibrator"
+        warnings.warn(words, DeprecationWarning, stacklevel=3)
         name = estimator.method
     if name in (AUTO, BLEND):
         found = select(predictions, folds=min(FOLDS, len(predictions)))
