@@ -122,10 +122,8 @@ class Calibrator(ABC):
         shown = {**self.shown_parameters, "classes": f"{self.classes}"}
         if self.origin is not None and not self.origin.converged:
             shown["converged"] = "False"
-        values = (
-            f"{k}=({v})" if " " in v and v[0] != "(" else f"{k}={v}" for k, v in shown.items()
-        )
-        return f"{type(self).__name__}({', '.join(values)})"
+        values = ", ".join(f"{key}={_in_brackets(text)}" for key, text in shown.items())
+        return f"{type(self).__name__}({values})"
 
     def _repr_html_(self) -> str:
         rows = [*self.shown_parameters.items(), ("classes", f"{self.classes:,}")]

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from torch import Tensor
+
 # Longest tensor whose entries are shown one by one.
 SHOWN = 6
 
@@ -20,7 +22,7 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
         >>> short(1.23456789), short(torch.tensor([[0.5, -2.0]]), ("a", "b"))
         ('1.23457', 'a 0.5, b -2')
         >>> short(torch.tensor([[0.5, -2.0]]))
-        '(1 x 2) from -2 to 0.5'
+        '1 x 2 from -2 to 0.5'
     """
     if names:
         columns = zip(names, value.movedim(-1, 0), strict=True)
@@ -29,14 +31,14 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
         return f"{value:g}"
     if isinstance(value, tuple):
         return ", ".join(type(part).__name__ for part in value)
-    if not hasattr(value, "shape"):
+    if not isinstance(value, Tensor):
         return str(value)
     shape = " x ".join(map(str, value.shape))
     if not value.numel():
-        return f"({shape})"
+        return "none"
     if value.numel() == 1:
         return f"{value.item():g}"
-    return f"({shape}) from {value.min().item():g} to {value.max().item():g}"
+    return f"{shape} from {value.min().item():g} to {value.max().item():g}"
 
 
 def shown_parameters(
@@ -46,7 +48,9 @@ def shown_parameters(
     labels = tuple(f"class {index}" for index in range(classes if classes <= SHOWN else 0))
 
     def names(key: str, value: Any) -> Sequence[str]:
-        by_class = getattr(value, "shape", None) == (len(labels),)
+        # Integers are positions.
+        by_class = isinstance(value, Tensor) and value.is_floating_point()
+        by_class = by_class and value.shape == (len(labels),)
         return entry_names.get(key, labels if by_class else ())
 
     return {key: short(value, names(key, value)) for key, value in parameters.items()}
