@@ -81,9 +81,10 @@ def test_lookups_on_and_beyond_the_entries_of_tables_of_different_lengths():
     graph.output("probs", step(graph, odds, edges, values))
     model = graph.model("logits", "test", 3, {}).SerializeToString()
     linear, constant = run(model, np.repeat(points[:, None], 3, 1))
-    for at, (x, y) in enumerate(zip(knots, values, strict=True)):
-        np.testing.assert_allclose(linear[:, at], np.interp(points, x, y), rtol=1e-6)
-        np.testing.assert_allclose(constant[:, at], y[np.searchsorted(x[:-1], points)], rtol=1e-6)
+    for at, (x, value) in enumerate(zip(knots, values, strict=True)):
+        inner, y = x.numpy()[:-1], value.numpy()
+        np.testing.assert_allclose(linear[:, at], np.interp(points, x.numpy(), y), rtol=1e-6)
+        np.testing.assert_allclose(constant[:, at], y[np.searchsorted(inner, points)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["temperature", "structured_matrix", "isotonic", "blend"])
@@ -102,8 +103,6 @@ def test_a_graph_of_probabilities_replaces_zeros_by_the_floor_of_the_fit(name, t
     np.testing.assert_allclose(probs, data.map(fitted).probs, atol=1e-6)
     found = {each.key: each.value for each in onnx.load(tmp_path / "cal.onnx").metadata_props}
     assert float(found["zero_floor"]) == data.estimated_zero_floor
-    with pytest.raises(ValueError, match="kind must be one of logits, probs, got 'odds'"):
-        export_onnx(fitted, tmp_path / "cal.onnx", kind="odds")
 
 
 BIAS = torch.tensor([0.3, 0.0, -0.2], dtype=torch.float64)
@@ -218,7 +217,10 @@ def test_a_changed_graph_is_detected(calibrator):
     assert largest_difference(model.SerializeToString(), calibrator) > 1e-6
 
 
-def test_other_files_are_refused(tmp_path, calibrator):
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_other_files_and_inputs_are_refused(tmp_path, calibrator):
+    with pytest.raises(ValueError, match="kind must be one of logits, probs, got 'odds'"):
+        export_onnx(calibrator, tmp_path / "cal.onnx", kind="odds")
     with pytest.raises(ValueError, match=r"cal.pt: expected a name that ends in .onnx"):
         export_onnx(calibrator, tmp_path / "cal.pt")
     assert os.listdir(tmp_path) == []

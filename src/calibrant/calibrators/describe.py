@@ -22,11 +22,13 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
         >>> short(1.23456789), short(torch.tensor([[0.5, -2.0]]), ("a", "b"))
         ('1.23457', 'a 0.5, b -2')
         >>> short(torch.tensor([[0.5, -2.0]]))
-        '1 x 2 from -2 to 0.5'
+        '1 x 2 values from -2 to 0.5'
+        >>> short(torch.tensor([[0.5, -2.0], [0.75, 3.0]]), ("a", "b"))
+        'a from 0.5 to 0.75, b from -2 to 3'
     """
     if names:
         columns = zip(names, value.movedim(-1, 0), strict=True)
-        return ", ".join(f"{name} {short(column)}" for name, column in columns)
+        return ", ".join(f"{name} {_range(column)}" for name, column in columns)
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple):
@@ -36,9 +38,12 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
     shape = " x ".join(map(str, value.shape))
     if not value.numel():
         return "none"
-    if value.numel() == 1:
-        return f"{value.item():g}"
-    return f"{shape} from {value.min().item():g} to {value.max().item():g}"
+    return _range(value) if value.numel() == 1 else f"{shape} values {_range(value)}"
+
+
+def _range(value: Tensor) -> str:
+    low, high = value.min().item(), value.max().item()
+    return f"{low:g}" if value.numel() == 1 else f"from {low:g} to {high:g}"
 
 
 def shown_parameters(

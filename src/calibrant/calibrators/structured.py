@@ -174,15 +174,16 @@ def _fit(
     total = float(predictions.example_weights.sum())
     first = {"mix": 1 / (total + 1)}
     if issubclass(kind, FocalFirst):
-        inverse, first["gamma"], _, _ = best_focal(predictions, logits)
+        inverse, first["gamma"], _, remark = best_focal(predictions, logits)
         log_probs = focal_map(logits.double() * inverse, first["gamma"])
         first["temperature"] = 1 / inverse
     else:
-        first["temperature"] = 1 / best_inverse(predictions, logits).inverse
+        alone = best_inverse(predictions, logits)
+        first["temperature"], remark = 1 / alone.inverse, alone.remark
         log_probs = torch.log_softmax(logits.double() / first["temperature"], 1)
     scores = mix_uniform(log_probs, first["mix"], mask_of(logits))
     k = int(ever_allowed(scores).sum())
     unit = {"bias": k / total, "diagonal": k / total, "off_diagonal": k / total * (k - 1)}
     ridge = Ridge(**{name: weight * unit[name] for name, weight in penalties.items()})
     found = solve(data_of(predictions, scores.numpy()), ridge)
-    return from_solution(kind, predictions, found, **first)
+    return from_solution(kind, predictions, found, remark=remark, **first)

@@ -69,11 +69,16 @@ def from_solution(
     found: Solution,
     *,
     factor: float = 1.0,
+    remark: str = "",
     **others: float,
 ) -> Map:
-    """Make the calibrator of a solution; the weight is multiplied by `factor`."""
+    """Make the calibrator of a solution; the weight is multiplied by `factor`.
+
+    A remark says why an earlier step of the fit did not converge.
+    """
     norm = found.gradient_norm
-    remark = "" if found.converged else f"no convergence, gradient norm {norm:.1e}"
+    if not found.converged:
+        remark = f"no convergence, gradient norm {norm:.1e}"
     tensors = {kind.weight_field: found.weight * factor, "bias": found.bias}
     return kind(
         classes=predictions.classes,
