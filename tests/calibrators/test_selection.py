@@ -401,6 +401,7 @@ def test_a_winner_at_its_bound_is_marked_everywhere():
     remark = "temperature did not converge, but no converged calibrator has as good a nll"
     assert any(str(each.message) == remark for each in caught)
     assert (found.name, found.remarks) == ("temperature", (remark,))
+    assert found.verdict == "selected: temperature, the best nll, although it did not converge"
     assert [each.converged for each in found.candidates] == [False, True]
     assert "did not converge" in str(found).splitlines()[2]
     assert found.as_dict()["candidates"][0]["converged"] is False

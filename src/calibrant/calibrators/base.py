@@ -239,7 +239,8 @@ def zeros_note(predictions: Predictions, floor: float | None) -> str:
     if floor != predictions.estimated_zero_floor:
         return f"{what} {floor:.3g}, the zero_floor of the fit"
     hits = int((predictions.label_probs == 0).sum())
-    often = f"an estimate of how often such a class is the label ({hits:,} times here)"
+    counts = f"{hits:,} of {len(predictions):,} examples"
+    often = f"an estimate of how often such a class is the label (of {counts})"
     why = f"{often} that is below all other probabilities"
     nll = "; the NLL before calibration is infinite" if hits else ""
     return f"{what} {floor:.3g}, {why}{nll}"

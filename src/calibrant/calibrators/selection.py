@@ -144,7 +144,8 @@ class Selection:
         first = self.candidates[0]
         own = next(each for each in self.candidates if each.name == self.name)
         if own.difference_to_best is None:
-            return f"selected: {self.name}, the best {self.criterion}"
+            doubt = "" if own.converged else ", although it did not converge"
+            return f"selected: {self.name}, the best {self.criterion}{doubt}"
         why = "simpler" if own.size < first.size else "parametric"
         why = why if first.converged else "converged"
         return (
