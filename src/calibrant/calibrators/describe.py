@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 # Longest tensor whose entries are shown one by one.
-SHOWN = 6
+SHOWN = 3
 
 
 def short(value: Any, names: Sequence[str] = ()) -> str:
