@@ -77,6 +77,7 @@ class Predictions:
         labels: Any,
         *,
         normalize: bool = False,
+        zero_floor: float | None = None,
         weights: Any = None,
         groups: Any = None,
         class_names: Sequence[str] | None = None,
@@ -85,8 +86,9 @@ class Predictions:
 
         They are kept as given, so a confidence of exactly 0.6 stays on the edge of its bin.
         Rows must sum to 1 within 1e-3 (1e-2 for float16, 5e-2 for bfloat16) unless `normalize`.
-        A probability of 0 may have been rounded and masks nothing: calibrators use 1e-38.
-        To mask a class, pass logits with -inf.
+        A probability of 0 may have been rounded and masks nothing: metrics use it as it is,
+        calibrators replace it by `zero_floor`, which a fit estimates if it is not given; see
+        `estimated_zero_floor`. To mask a class, pass logits with -inf.
         """
         _same_device(probs=probs, labels=labels)
         given = checks.as_tensor("probs", probs)
@@ -96,7 +98,7 @@ class Predictions:
         )
         if normalize:
             values = values / values.sum(1, keepdim=True)
-        scores = Scores(values, "probs")
+        scores = Scores(values, "probs", zero_floor)
         return cls.__new__(cls)._fill(scores, labels, weights, groups, class_names)
 
     @classmethod
@@ -229,7 +231,9 @@ class Predictions:
             )
         values = torch.cat([part._scores.values for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        scores = replace(parts[0]._scores, values=values)
+        floors = {part.zero_floor for part in parts}
+        floor = floors.pop() if len(floors) == 1 else None
+        scores = replace(parts[0]._scores, values=values, zero_floor=floor)
         return cls.__new__(cls)._fill(scores, labels, weights, groups, next(iter(names), None))
 
     def _fill(
@@ -294,7 +298,8 @@ class Predictions:
     def logits(self) -> Logits:
         """Logits as given; the log of the probabilities if those were given, (n, k).
 
-        A given probability of 0 becomes the logarithm of 1e-38 times the highest of its row.
+        A given probability of 0 becomes the log of `zero_floor`, or of 1e-38 without one; it stays
+        below the other classes of its row. Calibrators use the floor of their fit: see `map`.
         """
         return self._scores.logits
 
@@ -302,6 +307,33 @@ class Predictions:
     def zero_probs(self) -> int:
         """How many probabilities were given as exactly 0; masked logits are not counted."""
         return self._scores.zero_probs
+
+    @property
+    def zero_floor(self) -> float | None:
+        """What replaces a probability of 0 in `logits`, if it was set."""
+        return self._scores.zero_floor
+
+    @cached_property
+    def estimated_zero_floor(self) -> float | None:
+        """What a fit to these examples uses for a probability of 0; None for logits.
+
+        `zero_floor` if it was set. Otherwise the smoothed frequency with which a class of
+        probability 0 is the label, (hits + 1/2) / (zeros + 1), or 0.9 times the smallest other
+        probability if that is lower, so that zeros stay the lowest.
+
+        Examples:
+            >>> p = Predictions.from_probs([[1.0, 0.0], [0.8, 0.2], [1.0, 0.0]], [0, 1, 0])
+            >>> round(p.estimated_zero_floor, 4)  # 0 of 2 zeros are labels: 0.5 / 3
+            0.1667
+        """
+        return self._scores.estimated_floor(self.labels, self.example_weights)
+
+    def with_zero_floor(self, zero_floor: float | None) -> "Predictions":
+        """Return the same examples with another replacement for probabilities of 0."""
+        scores = replace(self._scores, zero_floor=zero_floor)
+        return Predictions.__new__(Predictions)._fill(
+            scores, self.labels, self.weights, self.groups, self.class_names, self.example_stats
+        )
 
     @property
     def log_probs(self) -> Logits:
@@ -382,7 +414,7 @@ class Predictions:
             raise ValueError(f"positive must be one of {expected}, got {positive!r}")
         if index == 1:
             return self
-        scores = Scores(self._scores.values.flip(1), self._scores.kind)
+        scores = replace(self._scores, values=self._scores.values.flip(1))
         return Predictions.__new__(Predictions)._fill(
             scores, 1 - self.labels, self.weights, self.groups, names[::-1] or ("1", "0")
         )
@@ -466,9 +498,16 @@ class Predictions:
         return self.take(first), self.take(~first)
 
     def map(self, calibrator: Callable[[Logits], Tensor]) -> "Predictions":
-        """Apply a calibrator to the logits."""
+        """Apply a calibrator to the logits.
+
+        Probabilities of 0 are replaced by the `zero_floor` of the calibrator, which its fit
+        recorded; by that of these predictions if it has none.
+        """
+        scores, floor = self._scores, getattr(calibrator, "zero_floor", None)
+        if scores.kind == "probs" and floor is not None:
+            scores = replace(scores, zero_floor=floor)
         return Predictions(
-            calibrator(self.logits),
+            calibrator(scores.logits),
             self.labels,
             weights=self.weights,
             groups=self.groups,

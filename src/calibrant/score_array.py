@@ -25,16 +25,25 @@ from calibrant.shapes import Index, Labels, Logits
 
 T = TypeVar("T")
 
-# The logit of a given probability of zero: log of the smallest normal float32.
-LOG_ZERO = math.log(torch.finfo(torch.float32).tiny)
+# A given probability of zero, if nothing better is known: the smallest normal float32.
+SMALLEST = torch.finfo(torch.float32).tiny
+# A replaced zero is at most this part of the smallest other probability: the order stays.
+BELOW = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """(n, k) scores as the user gave them, and their kind."""
+    """(n, k) scores as the user gave them, their kind, and what replaces a probability of 0."""
 
     values: Logits
     kind: Kind
+    zero_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.zero_floor is not None and not 0 < self.zero_floor < 1:
+            raise ValueError(f"zero_floor must lie between 0 and 1, got {self.zero_floor}")
+        if self.zero_floor is not None and self.kind == "logits":
+            raise ValueError("zero_floor is for probabilities, got logits: -inf masks a class")
 
     @property
     def logits(self) -> Logits:
@@ -43,12 +52,24 @@ class Scores:
         A probability of 0 may have been rounded and becomes a finite logit; a logit of -inf masks
         the class and stays.
         """
-        return self.values if self.kind == "logits" else without_zeros(self.values.log())
+        if self.kind == "logits":
+            return self.values
+        return without_zeros(self.values.log(), self.zero_floor or SMALLEST)
 
     @property
     def zero_probs(self) -> int:
         """How many probabilities were given as exactly 0."""
         return int((self.values == 0).sum()) if self.kind == "probs" else 0
+
+    def estimated_floor(self, labels: Labels, weights: np.ndarray) -> float | None:
+        """Estimate the probability of a class that was given 0; see `Predictions`."""
+        if self.kind == "logits" or self.zero_floor is not None:
+            return self.zero_floor
+        zero = self.values == 0
+        hit = zero.gather(1, labels[:, None])[:, 0].numpy()
+        zeros = float(weights @ zero.sum(1).numpy())
+        least = float(self.values.masked_fill(zero, torch.inf).min())
+        return min((float(weights[hit].sum()) + 0.5) / (zeros + 1), BELOW * least)
 
     @property
     def log_probs(self) -> Logits:
@@ -134,17 +155,13 @@ class TopLabelScores(Scores):
         return stats
 
 
-def without_zeros(logits: Logits) -> Logits:
-    """Replace -inf by the logit of the smallest probability of float32.
-
-    It lies below every finite logit of its row, which preserves the order of the classes.
-    """
+def without_zeros(logits: Logits, floor: float) -> Logits:
+    """Replace -inf by the log of a probability, below every finite logit of its row."""
     zero = logits.isneginf()
     if not bool(zero.any()):
         return logits
-    top = logits.max(1, keepdim=True).values
-    least = logits.masked_fill(zero, torch.inf).min(1, keepdim=True).values
-    return torch.where(zero, torch.minimum(top + LOG_ZERO, least), logits)
+    least = logits.masked_fill(zero, torch.inf).min(1, keepdim=True).values + math.log(BELOW)
+    return torch.where(zero, least.clamp(max=math.log(floor)), logits)
 
 
 def fingerprint(*arrays: Tensor | None) -> str:

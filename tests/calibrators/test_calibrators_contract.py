@@ -127,6 +127,22 @@ class TestEveryCalibrator:
         with pytest.raises(dataclasses.FrozenInstanceError):
             fitted[name, k].classes = 7
 
+    def test_is_shown_in_one_labelled_line(self, fitted, name, k):
+        calibrator = fitted[name, k]
+        shown = repr(calibrator)
+        assert shown.startswith(f"{type(calibrator).__name__}(")
+        assert shown.endswith(f"classes={k})")
+        assert len(shown) < 250
+        assert "tensor" not in shown
+        html = calibrator._repr_html_()
+        assert "<td>fitted to</td><td>1,500 examples</td>" in html
+        for key, text in calibrator.shown_parameters.items():
+            assert f"{key}=" in shown
+            assert f"<td>{key}</td><td>{text}</td>" in html
+            # Every number is labelled, the only one, or an end of a range.
+            for entry in text.split(", "):
+                assert len(entry.split()) in (1, 2, 3) or " from " in entry, entry
+
     def test_refuses_invalid_logits(self, fitted, name, k):
         for bad in (torch.nan, torch.inf):
             with pytest.raises(ValueError, match="logits contain NaN or inf"):
@@ -188,7 +204,7 @@ def test_a_class_that_never_occurs_is_refused_or_warned_of(name):
 def test_probabilities_of_zero_are_counted_and_bounded():
     probs = np.array([[1.0, 0.0], [0.3, 0.7], [0.0, 1.0], [0.6, 0.4]] * 10)
     data = Predictions.from_probs(probs, [0, 1, 1, 0] * 9 + [1, 1, 1, 0])
-    with pytest.warns(UserWarning, match="20 of 80 probabilities are exactly 0: replaced by 1e"):
+    with pytest.warns(UserWarning, match="20 of 80 probabilities are exactly 0: replaced by 0.07"):
         found = CALIBRATORS["temperature"].fit(data)
     assert metrics.nll(data.map(found)) < 5
 

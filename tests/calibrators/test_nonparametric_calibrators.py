@@ -1,6 +1,7 @@
 """Isotonic regression and histogram binning, against scikit-learn and a loop over bins."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -201,3 +202,21 @@ def test_equal_scores_at_the_top_have_a_bin_that_new_higher_scores_share():
 def test_bins_must_be_a_positive_integer(bins, as_a_user_runs_it):
     with pytest.raises(ValueError, match=f"bins must be an integer of at least 1, got {bins}"):
         HistogramBinning.fit(drawn(100, 2), bins=bins)
+
+
+@pytest.mark.parametrize("kind", [IsotonicRegression, OrderPreservingIsotonic])
+@pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
+def test_equal_votes_are_tied_although_their_log_odds_are_rounded(kind):
+    generator = np.random.default_rng(0)
+    votes = generator.multinomial(20, [0.5, 0.3, 0.15, 0.05], 2000) / 20
+    labels = generator.integers(4, size=2000)
+    for probs in (votes, votes.astype(np.float32)):
+        fitted = kind.fit(Predictions.from_probs(probs, labels))
+        # One block for each number of votes at most, with two ends: it was one for each rounding.
+        functions = 4 if kind is IsotonicRegression else 1
+        assert len(fitted.values.unique()) <= 21 * functions
+        parts = [0, *fitted.offsets.tolist()[1:]] if functions > 1 else [0, len(fitted.knots)]
+        for start, end in pairwise(parts):
+            ends = fitted.values[start:end]
+            steps = fitted.knots[start:end].diff()[ends.diff() > 0]
+            assert float(steps.min()) > 0.01

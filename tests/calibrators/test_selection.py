@@ -1,6 +1,7 @@
 """Selection: held-out scores, folds, ties, reasons for skipped candidates; and its blend."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -279,7 +280,7 @@ def test_fitting_a_blend_gives_that_of_a_selection(names, monkeypatch):
     assert blend.origin == found.blend.origin
 
 
-def choose(scores: dict, lows: dict, sizes: dict) -> tuple:
+def choose(scores: dict, lows: dict, sizes: dict, unconverged: str = "") -> tuple:
     """Selected name and ties, given the lower ends of intervals."""
     order = sorted(scores, key=lambda name: scores[name])
 
@@ -291,7 +292,8 @@ def choose(scores: dict, lows: dict, sizes: dict) -> tuple:
         return {name: gap(name, best) for name in others}
 
     sizes = dict.fromkeys(scores, 1) | sizes
-    return selection._choose(order, scores, sizes, gaps(order[0], order[1:]), gaps)
+    converged = {name: name not in unconverged.split() for name in scores}
+    return selection._choose(order, scores, sizes, converged, gaps(order[0], order[1:]), gaps)
 
 
 VECTOR_APART = {("vector", "temperature"): 0.001}
@@ -350,3 +352,94 @@ def test_the_selected_one_and_its_ties(scores, lows, sizes, expected):
     name, ties = choose(scores, lows, sizes)
     assert name == chosen
     assert list(ties) == sorted([chosen, *others], key=lambda each: scores[each])
+
+
+UNCONVERGED = {
+    "a converged one within 0.2 percent is selected instead": (
+        {"vector": 1.0, "temperature": 1.0019, "platt": 1.005},
+        {},
+        "vector",
+        "temperature platt",
+    ),
+    "it is selected if all others are significantly worse": (
+        {"vector": 1.0, "temperature": 1.0019, "platt": 1.5},
+        {("temperature", "vector"): 0.001},
+        "vector",
+        "vector",
+    ),
+    "it is selected if no other is within 0.2 percent": (
+        {"vector": 1.0, "temperature": 1.0021},
+        {},
+        "vector",
+        "vector temperature",
+    ),
+    "a simpler one is not selected, and no part of a blend": (
+        {"vector": 1.0, "temperature": 1.0001, "platt": 1.001},
+        {},
+        "temperature",
+        "vector platt",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("scores", "lows", "unconverged", "expected"), UNCONVERGED.values(), ids=UNCONVERGED
+)
+def test_one_that_did_not_converge_is_no_clean_winner(scores, lows, unconverged, expected):
+    chosen, *others = expected.split()
+    sizes = {"vector": 8, "platt": 9}
+    name, ties = choose(scores, lows, sizes, unconverged)
+    assert (name, list(ties)) == (chosen, [chosen, *others])
+
+
+def test_a_winner_at_its_bound_is_marked_everywhere():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=90)
+    sure = Predictions(np.eye(3)[labels] + generator.normal(size=(90, 3)) / 20, labels)
+    with pytest.warns(UserWarning, match="T hit the lower bound") as caught:
+        found = select(sure, candidates=["identity", "temperature"], folds=3)
+    remark = "temperature did not converge, but no converged calibrator has as good a nll"
+    assert any(str(each.message) == remark for each in caught)
+    assert (found.name, found.remarks) == ("temperature", (remark,))
+    assert found.verdict == "selected: temperature, the best nll, although it did not converge"
+    assert [each.converged for each in found.candidates] == [False, True]
+    assert "did not converge" in str(found).splitlines()[2]
+    assert found.as_dict()["candidates"][0]["converged"] is False
+    assert found.as_dict()["remarks"] == [remark]
+    assert "<td>no</td>" in found._repr_html_()
+    assert repr(found.best).endswith("classes=3, converged=False)")
+
+
+def test_a_fit_to_all_examples_that_does_not_converge_is_replaced(monkeypatch):
+    original = TemperatureScaling.fit.__func__
+
+    def fit(cls, predictions):
+        made = original(cls, predictions)
+        failed = Fit(len(predictions), predictions.sha256, False, 0.0, "stopped")
+        return replace(made, origin=failed) if len(predictions) == 1500 else made
+
+    monkeypatch.setattr(TemperatureScaling, "fit", classmethod(fit))
+    found = select(tempered(), candidates=["temperature", "focal_temperature"], folds=2)
+    assert found.name == "focal_temperature"
+    assert found.verdict.startswith("selected: focal_temperature, ")
+    assert {each.name: each.converged for each in found.candidates}["temperature"] is False
+    assert found.remarks == ()
+
+
+def test_a_selection_that_is_worse_than_no_calibration_warns():
+    data = tempered(300).map(TemperatureScaling(classes=4, temperature=2.0))
+    with pytest.warns(UserWarning, match=r"nll of histogram on held-out folds is worse than with"):
+        found = select(data, candidates=["histogram"], folds=2)
+    assert len(found.remarks) == 1
+
+
+def test_a_selection_as_a_data_frame_and_in_a_notebook():
+    found = quick_selection()
+    frame = found.to_pandas()
+    assert list(frame.index) == [each.name for each in found.candidates]
+    assert frame.index[frame["selected"]].tolist() == [found.name]
+    assert frame["nll"].is_monotonic_increasing
+    assert frame["converged"].all()
+    html = found._repr_html_()
+    assert html.count("<tr>") == 1 + len(QUICK)
+    assert found.verdict in html

@@ -93,7 +93,7 @@ def test_probabilities_of_zero_are_noted(run, tmp_path):
     Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]], [0, 1]).save(tmp_path / "hard.npz")
     code, _, err = run("apply", "two.json", "hard.npz", "-o", "out.npz", "--as", "logits")
     assert code == 0
-    assert err.startswith("note: 1 of 4 probabilities are exactly 0: replaced by 1e-38\n")
+    assert err.startswith("note: 1 of 4 probabilities are exactly 0: replaced by 1e-38, since ")
     assert np.isfinite(files.read(tmp_path / "out.npz", ["logits"])["logits"]).all()
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.storage import save
-from calibrant.export import builders
 
 
 @pytest.fixture
@@ -26,11 +25,13 @@ def test_writes_a_graph_that_runs(run, calibrator, tmp_path):
     np.testing.assert_allclose(probs, calibrator(logits).exp(), atol=1e-6)
 
 
-def test_what_has_no_graph_says_what_has(run, calibrator, monkeypatch):
-    monkeypatch.delitem(builders.BUILDERS, "temperature")
-    code, _, err = run("export", "cal.json", "-o", "cal.onnx")
-    assert code == 2
-    assert "temperature has no ONNX graph; there is one for identity, " in err
+def test_a_graph_of_probabilities_on_request(run, calibrator, tmp_path):
+    code, out, _ = run("export", "cal.json", "-o", "cal.onnx", "--probs")
+    assert code == 0
+    assert "given_probs -> log_probs, probs" in out
+    session = onnxruntime.InferenceSession(tmp_path / "cal.onnx")
+    (probs,) = session.run(["probs"], {"given_probs": np.array([[0.5, 0.5, 0]], dtype=np.float32)})
+    np.testing.assert_allclose(probs, [[0.5, 0.5, 0]], atol=1e-6)
 
 
 def test_a_missing_extra_of_the_export_is_named(run, calibrator, monkeypatch):

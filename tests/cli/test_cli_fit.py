@@ -155,3 +155,54 @@ def test_a_search_without_an_end_is_noted(run, tmp_path):
 def test_nothing_heavy_is_loaded_to_refuse_a_suffix(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert run("export", "cal.json", "-o", "cal.pt")[0] == 2
+
+
+def test_a_parameter_at_its_bound_is_said_in_text_and_json(run, tmp_path):
+    Predictions(np.eye(3)[[0, 1, 2] * 9] * 5, [0, 1, 2] * 9).save(tmp_path / "easy.npz")
+    given = ("fit", "easy.npz", "--calibrator", "temperature", "-o", "cal.json")
+    _, out, err = run(*given)
+    remark = "did not converge: T hit the lower bound 0.05"
+    assert f"warning: {remark}" in out
+    assert err.count("T hit the lower bound") == 1
+    record = json.loads(run(*given, "--json")[1])
+    assert record["converged"] is False
+    assert record["remarks"][0].startswith(remark)
+
+
+def test_a_fit_that_made_it_worse_is_said_on_stderr_in_text_and_json(run, tmp_path, monkeypatch):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(900, 3)) * 2
+    labels = (logits + generator.gumbel(size=logits.shape)).argmax(1)
+    Predictions(logits, labels).save(tmp_path / "val.npz")
+    bad = TemperatureScaling(classes=3, temperature=0.3)
+    monkeypatch.setattr(TemperatureScaling, "fit", classmethod(lambda *_: bad))
+    given = ("fit", "val.npz", "--calibrator", "temperature", "-o", "cal.json")
+    _, out, err = run(*given)
+    assert err.startswith("note: temperature: NLL rose from 0.")
+    assert "note: temperature: ECE rose from 0.0" in err
+    assert "\nwarning: NLL rose from 0." in out
+    assert len(json.loads(run(*given, "--json")[1])["remarks"]) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*the given zero_floor")
+def test_the_floor_of_zeros_is_shown_saved_and_can_be_set(run, tmp_path):
+    generator = np.random.default_rng(0)
+    probs = generator.multinomial(20, [0.6, 0.3, 0.1], 300) / 20
+    p = Predictions.from_probs(probs, generator.choice(3, 300, p=[0.6, 0.3, 0.1]))
+    p.save(tmp_path / "votes.npz")
+    given = ("fit", "votes.npz", "--calibrator", "temperature", "-o", "cal.json")
+    code, out, err = run(*given)
+    assert code == 0
+    assert f"\n  zero_floor {p.estimated_zero_floor:g}\n" in out
+    assert f"exactly 0: replaced by {p.estimated_zero_floor:.3g}, an estimate of how often" in err
+    _, out, err = run(*given, "--zero-floor", "0.001", "--json")
+    assert "replaced by 0.001, the given zero_floor" in err
+    record = json.loads(out)
+    assert (record["zero_floor"], record["zero_probs"]) == (0.001, p.zero_probs)
+    assert load(tmp_path / "cal.json").zero_floor == 0.001
+    run("apply", "cal.json", "votes.npz", "-o", "out.npz", "--allow-same")
+    expected = p.map(TemperatureScaling.fit(p.with_zero_floor(0.001)))
+    found = Predictions.load(tmp_path / "out.npz")
+    assert metrics.nll(found) == pytest.approx(metrics.nll(expected))
+    code, _, err = run(*given, "--zero-floor", "2")
+    assert (code, "zero_floor must lie between 0 and 1, got 2" in err) == (2, True)

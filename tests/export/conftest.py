@@ -8,7 +8,7 @@ from calibrant import Predictions
 from calibrant.calibrators import CALIBRATORS
 from calibrant.calibrators.blend import blended
 
-BLENDED = ("temperature", "vector", "ensemble_temperature", "platt")
+BLENDED = ("temperature", "vector", "ensemble_temperature", "platt", "isotonic", "irm", "histogram")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 import numpy as np
 import onnx
@@ -10,16 +11,13 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from calibrant import __version__
+from calibrant import Predictions, __version__
 from calibrant.calibrators import CALIBRATORS, TemperatureScaling, VectorScaling
 from calibrant.calibrators.blend import blended
 from calibrant.export import builders, export_onnx
 from calibrant.export.graph import Graph
 from calibrant.export.onnx import comparison_logits, graph_of, largest_difference
-
-# Lookups in tables of any length: these have no graph.
-TABLES = {"isotonic", "irm", "histogram"}
-EXPORTED = [name for name in CALIBRATORS if name in builders.BUILDERS]
+from calibrant.export.tables import interpolation, step
 
 
 def run(path, logits):
@@ -38,7 +36,7 @@ def gaps(k):
 
 
 @pytest.mark.parametrize("classes", [2, 7])
-@pytest.mark.parametrize("name", [*EXPORTED, "blend"])
+@pytest.mark.parametrize("name", [*CALIBRATORS, "blend"])
 def test_every_graph_has_the_probabilities_of_the_calibrator(
     name, classes, fitted, masked_logits, tmp_path
 ):
@@ -68,8 +66,43 @@ def test_every_graph_has_the_probabilities_of_the_calibrator(
     assert os.listdir(tmp_path) == ["cal.onnx"]
 
 
-def test_every_parametric_calibrator_has_a_graph():
-    assert set(CALIBRATORS) - TABLES <= set(builders.BUILDERS)
+def test_every_calibrator_and_the_blend_have_a_graph():
+    assert set(builders.BUILDERS) == {*CALIBRATORS, "blend"}
+
+
+def test_lookups_on_and_beyond_the_entries_of_tables_of_different_lengths():
+    knots = [torch.tensor(each).double() for each in ([0.0], [-1.0, 0.0, 2.0], [*range(9)])]
+    values = [torch.tensor(each).double() for each in ([0.3], [0.1, 0.2, 0.8], [*range(9)])]
+    points = np.array([-1e30, -1, -0.5, 0, 1, 2, 3.5, 8, 1e30], dtype=np.float32)
+    graph = Graph()
+    odds = graph("Cast", "logits", to=onnx.TensorProto.DOUBLE)
+    graph.output("log_probs", interpolation(graph, odds, knots, values))
+    edges = [each[:-1] for each in knots]
+    graph.output("probs", step(graph, odds, edges, values))
+    model = graph.model("logits", "test", 3, {}).SerializeToString()
+    linear, constant = run(model, np.repeat(points[:, None], 3, 1))
+    for at, (x, value) in enumerate(zip(knots, values, strict=True)):
+        inner, y = x.numpy()[:-1], value.numpy()
+        np.testing.assert_allclose(linear[:, at], np.interp(points, x.numpy(), y), rtol=1e-6)
+        np.testing.assert_allclose(constant[:, at], y[np.searchsorted(inner, points)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["temperature", "structured_matrix", "isotonic", "blend"])
+def test_a_graph_of_probabilities_replaces_zeros_by_the_floor_of_the_fit(name, tmp_path):
+    generator = np.random.default_rng(0)
+    votes = generator.multinomial(20, [0.5, 0.3, 0.15, 0.05], 2000) / 20
+    data = Predictions.from_probs(votes, generator.integers(4, size=2000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = ["temperature", "irm"] if name == "blend" else [name]
+        fitted = blended([CALIBRATORS[each].fit(data) for each in names])
+    export_onnx(fitted, tmp_path / "cal.onnx", kind="probs")
+    session = onnxruntime.InferenceSession(tmp_path / "cal.onnx")
+    given = data.probs.float().numpy()
+    (probs,) = session.run(["probs"], {"given_probs": given})
+    np.testing.assert_allclose(probs, data.map(fitted).probs, atol=1e-6)
+    found = {each.key: each.value for each in onnx.load(tmp_path / "cal.onnx").metadata_props}
+    assert float(found["zero_floor"]) == data.estimated_zero_floor
 
 
 BIAS = torch.tensor([0.3, 0.0, -0.2], dtype=torch.float64)
@@ -107,7 +140,7 @@ def result(name, logits, **parameters):
     log_probs = graph.log_softmax(builders.BUILDERS[name](graph, scores, **parameters))
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
-    return run(graph.model("test", logits.shape[1], {}).SerializeToString(), logits)[1]
+    return run(graph.model("logits", "test", logits.shape[1], {}).SerializeToString(), logits)[1]
 
 
 def test_graphs_compute_the_written_out_maps():
@@ -127,7 +160,7 @@ def test_graphs_compute_the_written_out_maps():
 @pytest.mark.parametrize("classes", [2, 7])
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_blend_of_all_calibrators_with_a_graph_has_one(classes, kept, fitted, tmp_path):
-    parts = [fitted(name, classes) for name in EXPORTED]
+    parts = [fitted(name, classes) for name in CALIBRATORS]
     blend = blended([part for part in parts if part.keeps_argmax or not kept])
     assert blend.keeps_argmax == kept
     export_onnx(blend, tmp_path / "cal.onnx")
@@ -184,17 +217,12 @@ def test_a_changed_graph_is_detected(calibrator):
     assert largest_difference(model.SerializeToString(), calibrator) > 1e-6
 
 
-def test_other_files_and_calibrators_are_refused(tmp_path, monkeypatch, calibrator, fitted):
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_other_files_and_inputs_are_refused(tmp_path, calibrator):
+    with pytest.raises(ValueError, match="kind must be one of logits, probs, got 'odds'"):
+        export_onnx(calibrator, tmp_path / "cal.onnx", kind="odds")
     with pytest.raises(ValueError, match=r"cal.pt: expected a name that ends in .onnx"):
         export_onnx(calibrator, tmp_path / "cal.pt")
-    blend = blended([fitted("temperature", 3), fitted("isotonic", 3)])
-    words = "a blend with isotonic cannot be exported, .* use calibrant fit --calibrator auto, or"
-    with pytest.raises(ValueError, match=words) as caught:
-        export_onnx(blend, tmp_path / "cal.onnx")
-    assert "\n" not in str(caught.value)
-    monkeypatch.delitem(builders.BUILDERS, "temperature")
-    with pytest.raises(ValueError, match="temperature has no ONNX graph; there is one for ident"):
-        export_onnx(calibrator, tmp_path / "cal.onnx")
     assert os.listdir(tmp_path) == []
 
 

@@ -20,7 +20,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from calibrant import Predictions, metrics
-from calibrant.calibrators import CALIBRATORS, TemperatureScaling
+from calibrant.calibrators import CALIBRATORS, TemperatureScaling, select
 from calibrant.integrations.sklearn import CalibratedClassifier, PosthocCalibrator
 
 
@@ -34,7 +34,7 @@ def scores(classes=3, n=600, seed=0):
 # The checks of the classifier around it depend little on the calibrator: one of each kind.
 KINDS = ("temperature", "vector", "platt", "isotonic")
 CHECKED = {f"posthoc-{name}": PosthocCalibrator(name, kind="features") for name in CALIBRATORS}
-CHECKED |= {f"classifier-{name}": CalibratedClassifier(method=name, cv=3) for name in KINDS}
+CHECKED |= {f"classifier-{name}": CalibratedClassifier(calibrator=name, cv=3) for name in KINDS}
 # Fifteen separable examples leave the best matrix to the penalty of 1e-6, so flat that weights
 # and repeated rows agree to six digits, and seven are asked for.
 EXPECTED = {"posthoc-matrix": {"check_sample_weight_equivalence_on_dense_data"}}
@@ -152,8 +152,8 @@ def test_any_classifier_is_calibrated(base, classes):
     x, y = make_classification(600, 8, n_informative=5, n_classes=classes, random_state=0)
     names = np.array(["c", "a", "b"])[y]
     with warnings.catch_warnings():
-        # A forest is certain of some answers: those probabilities are replaced by 1e-38.
-        warnings.filterwarnings("ignore", "[0-9]+ of [0-9]+ probabilities are exactly 0")
+        # A forest is certain of some answers: those probabilities are replaced.
+        warnings.filterwarnings("ignore", ".* probabilities are exactly 0")
         found = CalibratedClassifier(base).fit(x[:400], names[:400])
     assert found.classes_.tolist() == sorted(set(names))
     probs = found.predict_proba(x[400:])
@@ -234,3 +234,37 @@ REFUSED = {
 def test_invalid_fits_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("name", ["auto", "blend"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_auto_and_blend_select_by_cross_validation(name):
+    logits, labels = scores(3, 300)
+    found = PosthocCalibrator(name).fit(logits, labels)
+    expected = select(Predictions(logits, labels))
+    wanted = expected.best if name == "auto" else expected.blend
+    np.testing.assert_allclose(found.predict_log_proba(logits), wanted(logits), atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [PosthocCalibrator, CalibratedClassifier])
+def test_the_old_name_of_the_calibrator_works_and_warns(make):
+    logits, labels = scores(3, 120)
+    expected = make(calibrator="vector").fit(logits, labels)
+    words = f"{make.__name__}.method is deprecated, use calibrator"
+    with pytest.warns(DeprecationWarning, match=words):
+        found = make(method="vector").fit(logits, labels)
+    assert type(found.calibrator_) is type(expected.calibrator_)
+    assert make(method="vector").get_params()["method"] == "vector"
+
+
+@pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
+def test_zeros_of_new_examples_get_the_floor_of_the_fit():
+    x, y = make_classification(900, 8, n_informative=5, n_classes=3, random_state=0)
+    found = CalibratedClassifier(RandomForestClassifier(15, random_state=0)).fit(x[:500], y[:500])
+    probs = found.estimator_.predict_proba(x[500:])
+    assert (probs == 0).any()
+    floor = found.calibrator_.zero_floor
+    assert 1e-4 < floor < 1 / 15
+    logits = Predictions.from_probs(probs, y[500:], zero_floor=floor).logits
+    expected = found.calibrator_(logits)
+    np.testing.assert_allclose(found.predict_log_proba(x[500:]), expected, atol=1e-12)

@@ -3,6 +3,7 @@
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import Blend
 from calibrant.calibrators.ensemble import EnsembleTemperature
+from calibrant.calibrators.fit_checks import fit_remarks
 from calibrant.calibrators.focal_map import (
     focal_map,
     focal_proper_loss,
@@ -49,6 +50,7 @@ __all__ = [
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "fit_remarks",
     "focal_landscape",
     "focal_map",
     "focal_proper_loss",

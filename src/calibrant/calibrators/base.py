@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.describe import plain_html, shown_parameters
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
@@ -30,6 +31,8 @@ class Fit:
         converged: whether the optimum was found, rather than a bound or a limit of steps.
         gradient_norm: of the criterion at the end of the search; 0 without a search.
         remark: why it did not converge.
+        zero_floor: what replaced probabilities of exactly 0, in the fit and when the calibrator is
+            applied by `Predictions.map`; None after a fit to logits.
     """
 
     examples: int
@@ -37,9 +40,10 @@ class Fit:
     converged: bool = True
     gradient_norm: float = 0.0
     remark: str = ""
+    zero_floor: float | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Calibrator(ABC):
     """A fitted map of logits, (n, k), to log-probabilities, (n, k).
 
@@ -117,12 +121,40 @@ class Calibrator(ABC):
         return {name: getattr(self, name) for name in parameter_names(type(self))}
 
     @property
+    def shown_parameters(self) -> dict[str, str]:
+        """The parameters as short text, with the names of their entries."""
+        return shown_parameters(self.parameters, self.entry_names, self.classes)
+
+    def __repr__(self) -> str:
+        shown = {**self.shown_parameters, "classes": f"{self.classes}"}
+        if self.origin is not None and not self.origin.converged:
+            shown["converged"] = "False"
+        values = ", ".join(f"{key}={_in_brackets(text)}" for key, text in shown.items())
+        return f"{type(self).__name__}({values})"
+
+    def _repr_html_(self) -> str:
+        rows = [*self.shown_parameters.items(), ("classes", f"{self.classes:,}")]
+        if self.origin is not None:
+            rows.append(("fitted to", f"{self.origin.examples:,} examples"))
+            rows.append(("converged", self.origin.remark or "yes"))
+        return plain_html(("parameter", "value"), rows, type(self).__name__)
+
+    @property
+    def zero_floor(self) -> float | None:
+        """What replaces probabilities of exactly 0, from the fit."""
+        return None if self.origin is None else self.origin.zero_floor
+
+    @property
     def size(self) -> int:
         """Number of fitted parameters."""
         return sum(
             value.numel() if isinstance(value, Tensor) else isinstance(value, float)
             for value in self.parameters.values()
         )
+
+
+def _in_brackets(text: str) -> str:
+    return f"({text})" if " " in text else text
 
 
 def restore_top_class(logits: Logits, log_probs: Logits) -> Logits:
@@ -177,7 +209,7 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
     present = np.bincount(labels, weights=weights, minlength=predictions.classes)
     if (present > 0).sum() == 1:
         raise ValueError(f"cannot fit: labels hold a single class, {int(present.argmax())}")
-    logits = predictions.logits
+    logits = predictions.with_zero_floor(predictions.estimated_zero_floor).logits
     masked = logits.gather(1, predictions.labels[:, None])[:, 0].isneginf().numpy()
     masked &= weights > 0
     if masked.any():
@@ -199,12 +231,26 @@ def fitting_logits(predictions: Predictions, *, every_class: bool = False) -> Lo
         if which.any():
             warn(f"{text}; their parameters are not fitted", stacklevel=3)
     if predictions.zero_probs:
-        warn(
-            f"{predictions.zero_probs} of {logits.numel()} probabilities are exactly 0: "
-            "replaced by 1e-38",
-            stacklevel=3,
-        )
+        warn(zeros_note(predictions, predictions.estimated_zero_floor), stacklevel=3)
     return logits
+
+
+def zeros_note(predictions: Predictions, floor: float | None) -> str:
+    """Say which probability replaces those that are exactly 0, and why."""
+    entries = len(predictions) * predictions.classes
+    what = f"{predictions.zero_probs:,} of {entries:,} probabilities are exactly 0: replaced by"
+    if floor is None:
+        return f"{what} 1e-38, since neither the calibrator nor the predictions have a zero_floor"
+    if floor == predictions.zero_floor:
+        return f"{what} {floor:.3g}, the given zero_floor"
+    if floor != predictions.estimated_zero_floor:
+        return f"{what} {floor:.3g}, the zero_floor of the fit"
+    hits = int((predictions.label_probs == 0).sum())
+    counts = f"{hits:,} of {len(predictions):,} examples"
+    often = f"an estimate of how often such a class is the label (of {counts})"
+    why = f"{often} that is below all other probabilities"
+    nll = "; the NLL before calibration is infinite" if hits else ""
+    return f"{what} {floor:.3g}, {why}{nll}"
 
 
 def listed(predictions: Predictions, which: np.ndarray) -> str:
@@ -218,4 +264,11 @@ def made_from(predictions: Predictions, gradient_norm: float = 0.0, remark: str 
     """Record the data and the end of a fit; a remark, which is a warning, means no convergence."""
     if remark:
         warn(remark, stacklevel=3)
-    return Fit(len(predictions), predictions.sha256, not remark, gradient_norm, remark)
+    return Fit(
+        len(predictions),
+        predictions.sha256,
+        not remark,
+        gradient_norm,
+        remark,
+        predictions.estimated_zero_floor,
+    )

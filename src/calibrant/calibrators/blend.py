@@ -14,7 +14,7 @@ from calibrant.shapes import Logits
 MOST_PARTS = 32
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Blend(Calibrator):
     r"""The mean of the probabilities of separately fitted calibrators.
 
@@ -72,6 +72,12 @@ class Blend(Calibrator):
         return total - math.log(len(self.parts))
 
     @property
+    def zero_floor(self) -> float | None:
+        """That of its fit, or the first of its parts."""
+        floors = [super().zero_floor, *(part.zero_floor for part in self.parts)]
+        return next((floor for floor in floors if floor is not None), None)
+
+    @property
     def size(self) -> int:
         """Number of fitted parameters of all parts."""
         return sum(part.size for part in self.parts)
@@ -93,5 +99,6 @@ def blended(parts: Sequence[Calibrator]) -> Calibrator:
             converged=all(fit.converged for fit in origins),
             gradient_norm=max(fit.gradient_norm for fit in origins),
             remark="; ".join(dict.fromkeys(fit.remark for fit in origins if fit.remark)),
+            zero_floor=origins[0].zero_floor,
         )
     return Blend(classes=parts[0].classes, parts=tuple(parts), origin=origin)

@@ -44,7 +44,7 @@ class Mixture(NamedTuple):
     second: float
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class EnsembleTemperature(Calibrator):
     r"""A mixture of softmax at temperature T, softmax, and the uniform distribution.
 

@@ -37,7 +37,7 @@ ROUGH = 1 << 17
 POLISHED = 3
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalTemperatureScaling(Calibrator):
     r"""Divide the logits by T, then apply the focal map; preserves the predicted class.
 
@@ -130,7 +130,7 @@ def focal_landscape(
         logits, labels = fitting_logits(predictions).numpy(), predictions.labels.numpy()
         loss_at = focal_objective(logits, labels, predictions.example_weights)
         return np.array([[loss_at(1 / t, gamma)[0] for t in temperatures] for gamma in gammas])
-    score = _score(predictions, criterion)
+    score = _score(predictions.with_zero_floor(predictions.estimated_zero_floor), criterion)
     return np.array([[score(t, gamma) for t in temperatures] for gamma in gammas])
 
 
@@ -171,7 +171,8 @@ def best_focal(predictions: Predictions, logits: Logits) -> tuple[float, float, 
         return *alone, UNBOUNDED
     if not best[0] < objective(plain.inverse, 0.0)[0]:
         return *alone, ""
-    return best[1], best[2], best[3], ""
+    at_bound = not LOWEST_GAMMA < best[2] < HIGHEST_GAMMA
+    return best[1], best[2], best[3], f"gamma hit the bound {best[2]:g}" if at_bound else ""
 
 
 def _descend(

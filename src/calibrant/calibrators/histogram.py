@@ -26,7 +26,7 @@ Edges = Float64[Tensor, "m b"]
 Frequencies = Float64[Tensor, "m b+1"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HistogramBinning(OneVersusRest):
     r"""For each class, the frequency in the bin that its probability falls into.
 

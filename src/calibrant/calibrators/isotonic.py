@@ -29,6 +29,9 @@ from calibrant.shapes import Logits, Values
 # With fewer examples of a class isotonic regression mostly fits noise.
 FEW = 50
 
+# Log-odds that differ by less are tied: the rounding of float32 probabilities.
+TIED = 1e-6
+
 # Knots of a function without examples, which is the identity.
 GRID = np.linspace(0.02, 0.98, 49)
 
@@ -43,7 +46,7 @@ class Steps(NamedTuple):
     values: Values
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class IsotonicRegression(OneVersusRest):
     r"""For each class the increasing function of its probability with the least squared error.
 
@@ -133,7 +136,7 @@ class IsotonicRegression(OneVersusRest):
         return probs.log() - torch.log1p(-probs.clamp(max=1 - torch.finfo(odds.dtype).eps / 2))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OrderPreservingIsotonic(Calibrator):
     r"""One increasing function for all classes; preserves the predicted class.
 
@@ -228,23 +231,39 @@ def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> S
 
 
 def pooled(scores: Values, own: np.ndarray, weights: Values) -> Steps:
-    """Pool adjacent violators; tied scores are one point."""
+    """Pool adjacent violators; scores that differ by rounding are tied and one point."""
     if not weights.all():
         used = weights > 0
         scores, own, weights = scores[used], own[used], weights[used]
     order = scores.argsort()
     scores, weights = scores[order], weights[order]
-    starts = np.flatnonzero(np.append(True, scores[1:] != scores[:-1]))
+    starts = _starts_of_ties(scores)
     points, size = scores[starts], np.add.reduceat(weights, starts)
     mean = np.add.reduceat(np.where(own[order], weights, 0.0), starts) / size
     fitted = isotonic_regression(mean, weights=size)
     blocks = fitted.blocks
     values = np.clip(fitted.x[blocks[:-1]], 0, 1)
-    first, last = points[blocks[:-1]], points[blocks[1:] - 1]
+    ends = scores[np.append(starts[1:], len(scores)) - 1]
+    first, last = points[blocks[:-1]], ends[blocks[1:] - 1]
     knots = np.stack([first, last], 1)
     # A block of one point needs one knot.
     needed = np.stack([np.ones(len(first), dtype=bool), first != last], 1)
     return Steps(knots[needed], np.repeat(values, needed.sum(1)))
+
+
+def _starts_of_ties(scores: Values) -> np.ndarray:
+    """Return where groups of tied scores start, in sorted scores.
+
+    Equal probabilities, such as votes of trees, have log-odds that differ in the last digits.
+    """
+    near = TIED * min(1.0, scores[-1] - scores[0])
+    gaps = np.diff(scores)
+    starts = np.flatnonzero(np.append(True, gaps > near))
+    lengths = np.diff(np.append(starts, len(scores)))
+    # Continuous scores that are dense form long chains, which are no ties.
+    chained = scores[starts + lengths - 1] - scores[starts] > 2 * near
+    inside = np.repeat(chained, lengths)[1:]
+    return np.flatnonzero(np.append(True, np.where(inside, gaps > 0, gaps > near)))
 
 
 def interpolated(odds: Float[Tensor, "m n"], knots: Knots, values: Knots) -> Float[Tensor, "m n"]:

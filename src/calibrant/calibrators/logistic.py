@@ -29,7 +29,7 @@ ELEMENTS = 1 << 17
 Terms = Float[Tensor, "d n m"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogisticScaling(OneVersusRest):
     """Base of Platt, beta and quadratic scaling: log-odds are a weighted sum of terms.
 
@@ -99,7 +99,7 @@ class LogisticScaling(OneVersusRest):
         return (self.terms(odds) * self.coefficients.to(odds).T[:, None]).sum(0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PlattScaling(LogisticScaling):
     r"""A linear function of the log-odds of each class.
 
@@ -130,7 +130,7 @@ class PlattScaling(LogisticScaling):
         return torch.stack([odds, torch.ones_like(odds)])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BetaCalibration(LogisticScaling):
     r"""Separate slopes for the log-probability of a class and of its complement.
 
@@ -156,7 +156,7 @@ class BetaCalibration(LogisticScaling):
         return torch.stack([logsigmoid(odds), -logsigmoid(-odds), torch.ones_like(odds)])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class QuadraticScaling(LogisticScaling):
     r"""A quadratic function of the log-odds of each class.
 

@@ -28,7 +28,7 @@ Odds = Float[Tensor, "n m"]
 FittingOdds = Float64[np.ndarray, "m n"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class OneVersusRest(Calibrator):
     r"""Map the log-odds x of each class against all others by a function of its own.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,13 +11,19 @@ import torch
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.blend import blended
+from calibrant.calibrators.describe import plain_html
+from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.deprecated import Renamed
+from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
-from calibrant.scoped_warnings import without_warnings
+from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
+
+if TYPE_CHECKING:
+    import pandas
 
 # Proper scoring rules. Calibration errors are not proper: predicting the base rates minimises them.
 CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brier": metrics.brier}
@@ -26,6 +32,8 @@ CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brie
 TOLERANCE = 0.002
 # The same for a part of the blend.
 BLENDED = 0.01
+# Marks rows of the table.
+UNCONVERGED = "  did not converge"
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Candidate:
             candidate with the best score.
         size: number of fitted parameters.
         keeps_argmax: whether it preserves the predicted class.
+        converged: whether the search converged in every fold, and on all examples if selected.
     """
 
     name: str
@@ -46,6 +55,7 @@ class Candidate:
     difference_to_best: Difference | None
     size: int
     keeps_argmax: bool
+    converged: bool = True
 
     behind = Renamed()
 
@@ -62,6 +72,7 @@ class Selection:
         candidates: best score first.
         skipped: name to reason, for those that could not be fitted.
         ties: names of the parts of `blend`, best score first, including the selected one.
+        remarks: what is wrong with the selected calibrator; empty if nothing is.
         examples: the predictions used.
     """
 
@@ -72,6 +83,7 @@ class Selection:
     candidates: tuple[Candidate, ...]
     skipped: Mapping[str, str]
     ties: tuple[str, ...]
+    remarks: tuple[str, ...]
     examples: Predictions = field(repr=False, compare=False)
 
     rows = Renamed()
@@ -86,13 +98,45 @@ class Selection:
         return blended([others.get(name, self.best) for name in self.ties])
 
     def __str__(self) -> str:
-        heads = f"{'calibrator':24} {self.criterion:>8}  {'difference to the best':28} parameters"
-        lines = [f"{self.folds} folds, ranked by {self.criterion} on held-out examples", heads]
+        gaps = "difference to the best"
+        heads = f"{'calibrator':24} {self.criterion:>8}  {gaps:28} parameters"
+        lines = [self._caption, heads]
         for each in self.candidates:
-            gap = _shown(each.difference_to_best)
-            lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}")
+            gap, mark = _shown(each.difference_to_best), "" if each.converged else UNCONVERGED
+            lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}{mark}")
         lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, self.verdict, *(f"warning: {each}" for each in self.remarks)])
+
+    @property
+    def _caption(self) -> str:
+        return f"{self.folds} folds, ranked by {self.criterion} on held-out examples"
+
+    def _repr_html_(self) -> str:
+        heads = ("calibrator", self.criterion, "difference to the best", "parameters", "converged")
+        rows = [
+            (
+                each.name,
+                f"{each.score:.4f}",
+                _shown(each.difference_to_best),
+                f"{each.size:,}",
+                "yes" if each.converged else "no",
+            )
+            for each in self.candidates
+        ]
+        return plain_html(heads, rows, ". ".join([self._caption, self.verdict, *self.remarks]))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The candidates as a data frame, best score first."""
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        rows = []
+        for each in self.candidates:
+            gap = each.difference_to_best
+            ends = {"difference": 0.0} if gap is None else {"difference": gap.value}
+            ends |= {} if gap is None else {"low": gap.low, "high": gap.high}
+            rest = {"size": each.size, "keeps_argmax": each.keeps_argmax}
+            rest |= {"converged": each.converged, "selected": each.name == self.name}
+            rows.append({"calibrator": each.name, self.criterion: each.score, **ends, **rest})
+        return pandas.DataFrame(rows).set_index("calibrator")
 
     @property
     def verdict(self) -> str:
@@ -100,8 +144,10 @@ class Selection:
         first = self.candidates[0]
         own = next(each for each in self.candidates if each.name == self.name)
         if own.difference_to_best is None:
-            return f"selected: {self.name}, the best {self.criterion}"
+            doubt = "" if own.converged else ", although it did not converge"
+            return f"selected: {self.name}, the best {self.criterion}{doubt}"
         why = "simpler" if own.size < first.size else "parametric"
+        why = why if first.converged else "converged"
         return (
             f"selected: {self.name}, which is {why} and not significantly worse than {first.name} "
             f"({_shown(own.difference_to_best)})"
@@ -116,6 +162,7 @@ class Selection:
             "candidates": [asdict(each) for each in self.candidates],
             "skipped": dict(self.skipped),
             "ties": list(self.ties),
+            "remarks": list(self.remarks),
             "verdict": self.verdict,
         }
 
@@ -138,6 +185,8 @@ def select(
     simpler ones (fewer parameters) are within 0.2 % of its score and the interval of the paired
     difference contains zero: then the simplest of those. Non-parametric calibrators (isotonic,
     histogram), whose scores vary most, must be significantly better than every parametric one.
+    One that did not converge (a parameter at its bound) is selected only if no converged one is
+    within 0.2 % of its score and not significantly worse, and then with a warning.
     The selected one is fitted to all examples. `blend` of the result averages all, including
     non-parametric ones, that are within 1 % of the score and not significantly worse.
 
@@ -168,12 +217,13 @@ def select(
     fold = fold_of(predictions, folds=folds, seed=seed)
     measured: dict[str, Predictions] = {}
     sizes: dict[str, int] = {}
+    converged: dict[str, bool] = {}
     skipped: dict[str, str] = {}
     for name in names:
         try:
             # The fit to all examples warns.
             with without_warnings():
-                measured[name], sizes[name] = _held_out(
+                measured[name], sizes[name], converged[name] = _held_out(
                     CALIBRATORS[name], predictions, fold, progress
                 )
         except ValueError as error:
@@ -191,20 +241,47 @@ def select(
         )
 
     gaps = differences(order[0], order[1:])
-    chosen, ties = _choose(order, scores, sizes, gaps, differences)
+    while True:
+        chosen, ties = _choose(order, scores, sizes, converged, gaps, differences)
+        best = CALIBRATORS[chosen].fit(predictions)
+        # The fit to all examples may not converge where those to the folds do.
+        if not converged[chosen] or not convergence_remark(best):
+            break
+        converged[chosen] = False
+    remarks = []
+    if not converged[chosen]:
+        remarks.append(
+            f"{chosen} did not converge, but no converged calibrator has as good a {criterion}"
+        )
+    if "identity" not in measured:
+        measured["identity"] = _held_out(CALIBRATORS["identity"], predictions, fold, None)[0]
+    without = score(measured["identity"])
+    if scores[chosen] > without + TOLERANCE * abs(without):
+        remarks.append(
+            f"{criterion} of {chosen} on held-out folds is worse than without calibration: "
+            f"{scores[chosen]:.4f} against {without:.4f}"
+        )
+    for remark in remarks:
+        warn(remark, stacklevel=2)
     return Selection(
         name=chosen,
-        best=CALIBRATORS[chosen].fit(predictions),
+        best=best,
         criterion=criterion,
         folds=folds,
         candidates=tuple(
             Candidate(
-                name, scores[name], gaps.get(name), sizes[name], CALIBRATORS[name].keeps_argmax
+                name=name,
+                score=scores[name],
+                difference_to_best=gaps.get(name),
+                size=sizes[name],
+                keeps_argmax=CALIBRATORS[name].keeps_argmax,
+                converged=converged[name],
             )
             for name in order
         ),
         skipped=skipped,
         ties=ties,
+        remarks=tuple(remarks),
         examples=predictions,
     )
 
@@ -213,6 +290,7 @@ def _choose(
     order: Sequence[str],
     scores: Mapping[str, float],
     sizes: Mapping[str, int],
+    converged: Mapping[str, bool],
     gaps: Mapping[str, Difference],
     differences: Callable[[str, Sequence[str]], Mapping[str, Difference]],
 ) -> tuple[str, tuple[str, ...]]:
@@ -221,12 +299,17 @@ def _choose(
     parametric = [name for name in order if not CALIBRATORS[name].nonparametric]
     if best not in parametric and parametric and gaps[parametric[0]].low <= 0:
         best = parametric[0]
-    limit = BLENDED * abs(scores[best])
-    near = [name for name in order if name != best and abs(scores[name] - scores[best]) <= limit]
-    if best != order[0]:
-        gaps = differences(best, near)
-    ties = [name for name in order if name == best or (name in near and gaps[name].low <= 0)]
+
+    def tied(tolerance: float) -> list[str]:
+        limit = tolerance * abs(scores[best])
+        near = [n for n in order if n != best and abs(scores[n] - scores[best]) <= limit]
+        found = gaps if best == order[0] else differences(best, near)
+        return [n for n in order if n == best or (n in near and converged[n] and found[n].low <= 0)]
+
+    if not converged[best]:
+        best = next((name for name in tied(TOLERANCE) if converged[name]), best)
     limit = scores[best] + TOLERANCE * abs(scores[best])
+    ties = tied(BLENDED)
     simple = [name for name in ties if name in parametric and scores[best] <= scores[name] <= limit]
     return min([best, *simple], key=lambda name: (sizes[name], scores[name])), tuple(ties)
 
@@ -284,15 +367,16 @@ def _held_out(
     predictions: Predictions,
     fold: Index,
     progress: Callable[[], None] | None,
-) -> tuple[Predictions, int]:
-    """Return out-of-fold calibrated predictions in the original order, and the largest size."""
-    mapped = torch.empty(predictions.logits.shape, dtype=torch.float64)
-    size = 0
+) -> tuple[Predictions, int, bool]:
+    """Return out-of-fold predictions in order, the largest size, and if all folds converged."""
+    mapped = torch.empty((len(predictions), predictions.classes), dtype=torch.float64)
+    size, converged = 0, True
     for number in range(int(fold.max()) + 1):
         out = fold == number
         fitted = kind.fit(predictions.take(~out))
-        mapped[torch.from_numpy(out)] = fitted(predictions.take(out).logits).double()
+        mapped[torch.from_numpy(out)] = predictions.take(out).map(fitted).logits.double()
         size = max(size, fitted.size)
+        converged &= not convergence_remark(fitted)
         if progress is not None:
             progress()
-    return predictions.map(lambda _: mapped), size
+    return predictions.map(lambda _: mapped), size, converged

@@ -7,7 +7,7 @@ memory than they bring.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
 
@@ -125,6 +125,9 @@ def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
     if fit is not None and not math.isfinite(fit["gradient_norm"]):
         # JSON has neither NaN nor infinity.
         fit["gradient_norm"] = None
+    if fit is not None and fit["zero_floor"] is None:
+        # Files without it are those of earlier releases.
+        del fit["zero_floor"]
     return {"method": method_of(calibrator), "parameters": given, "fit": fit}
 
 
@@ -285,8 +288,14 @@ def _fit(record: Any) -> Fit | None:
     if record is None:
         return None
     hints = get_type_hints(Fit)
-    check_keys("fit", typed("fit", record, dict), [each.name for each in fields(Fit)])
+    floor = "zero_floor"
+    del hints[floor]
+    check_keys("fit", typed("fit", record, dict), hints, optional=(floor,))
     given = {**record, "gradient_norm": math.nan} if record["gradient_norm"] is None else record
     values = {name: typed(f"fit.{name}", given[name], kind) for name, kind in hints.items()}
     text = {name: one_line(values[name], 1000) for name in ("sha256", "remark")}
+    if floor in record:
+        values[floor] = float(typed(f"fit.{floor}", record[floor], float))
+        if not 0 < values[floor] < 1:
+            raise ValueError(f"fit.{floor} must lie between 0 and 1, got {short(record[floor])}")
     return Fit(**{**values, **text, "gradient_norm": float(values["gradient_norm"])})

@@ -42,7 +42,7 @@ from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Structured(AffineMap):
     """Base of all four: a temperature and a mixture with the uniform distribution come first."""
 
@@ -64,7 +64,7 @@ class Structured(AffineMap):
         return without_masked(mix_uniform(self.first(logits), self.mix, masked), masked)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalFirst(Structured):
     """The same with the focal map after the temperature."""
 
@@ -79,7 +79,7 @@ class FocalFirst(Structured):
         return focal_map(logits / self.temperature, self.gamma)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StructuredVectorScaling(DiagonalMap, Structured):
     r"""Temperature, then one regularised factor and bias for each class.
 
@@ -102,7 +102,7 @@ class StructuredVectorScaling(DiagonalMap, Structured):
         return _fit(cls, fit_diagonal, predictions, diagonal=diagonal, bias=bias)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class StructuredMatrixScaling(MatrixMap, Structured):
     r"""Temperature, then a regularised full matrix and bias.
 
@@ -135,7 +135,7 @@ class StructuredMatrixScaling(MatrixMap, Structured):
         return _fit(cls, fit_full, predictions, **penalties)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalStructuredVectorScaling(FocalFirst, StructuredVectorScaling):
     r"""Focal temperature scaling, then one regularised factor and bias for each class.
 
@@ -143,7 +143,7 @@ class FocalStructuredVectorScaling(FocalFirst, StructuredVectorScaling):
     """
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FocalStructuredMatrixScaling(FocalFirst, StructuredMatrixScaling):
     r"""Focal temperature scaling, then a regularised full matrix and bias.
 
@@ -174,15 +174,16 @@ def _fit(
     total = float(predictions.example_weights.sum())
     first = {"mix": 1 / (total + 1)}
     if issubclass(kind, FocalFirst):
-        inverse, first["gamma"], _, _ = best_focal(predictions, logits)
+        inverse, first["gamma"], _, remark = best_focal(predictions, logits)
         log_probs = focal_map(logits.double() * inverse, first["gamma"])
         first["temperature"] = 1 / inverse
     else:
-        first["temperature"] = 1 / best_inverse(predictions, logits).inverse
+        alone = best_inverse(predictions, logits)
+        first["temperature"], remark = 1 / alone.inverse, alone.remark
         log_probs = torch.log_softmax(logits.double() / first["temperature"], 1)
     scores = mix_uniform(log_probs, first["mix"], mask_of(logits))
     k = int(ever_allowed(scores).sum())
     unit = {"bias": k / total, "diagonal": k / total, "off_diagonal": k / total * (k - 1)}
     ridge = Ridge(**{name: weight * unit[name] for name, weight in penalties.items()})
     found = solve(data_of(predictions, scores.numpy()), ridge)
-    return from_solution(kind, predictions, found, **first)
+    return from_solution(kind, predictions, found, remark=remark, **first)

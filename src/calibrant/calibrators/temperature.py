@@ -43,7 +43,7 @@ class Found(NamedTuple):
     remark: str = ""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Identity(Calibrator):
     r"""The uncalibrated network; it has no parameters.
 
@@ -64,7 +64,7 @@ class Identity(Calibrator):
         return torch.log_softmax(logits, 1)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TemperatureScaling(Calibrator):
     r"""Divide the logits by one positive number T; preserves the predicted class.
 

@@ -33,7 +33,7 @@ PerClassTensor = Float64[Tensor, " k"]
 Square = Float64[Tensor, "k k"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AffineMap(Calibrator):
     """Base of calibrators that are softmax of an affine map of `inputs`."""
 
@@ -69,11 +69,16 @@ def from_solution(
     found: Solution,
     *,
     factor: float = 1.0,
+    remark: str = "",
     **others: float,
 ) -> Map:
-    """Make the calibrator of a solution; the weight is multiplied by `factor`."""
+    """Make the calibrator of a solution; the weight is multiplied by `factor`.
+
+    A remark says why an earlier step of the fit did not converge.
+    """
     norm = found.gradient_norm
-    remark = "" if found.converged else f"no convergence, gradient norm {norm:.1e}"
+    if not found.converged:
+        remark = f"no convergence, gradient norm {norm:.1e}"
     tensors = {kind.weight_field: found.weight * factor, "bias": found.bias}
     return kind(
         classes=predictions.classes,
@@ -83,7 +88,7 @@ def from_solution(
     )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DiagonalMap(AffineMap):
     """An affine map with one factor and one bias for each class."""
 
@@ -94,7 +99,7 @@ class DiagonalMap(AffineMap):
     axes: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixMap(AffineMap):
     """An affine map with a full matrix and a bias."""
 
@@ -105,7 +110,7 @@ class MatrixMap(AffineMap):
     axes: ClassVar[int] = 2
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VectorScaling(DiagonalMap):
     r"""One factor and one bias for each class.
 
@@ -125,7 +130,7 @@ class VectorScaling(DiagonalMap):
         return from_solution(cls, predictions, found, factor=inverse)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MatrixScaling(MatrixMap):
     r"""A full matrix and a bias.
 
@@ -147,7 +152,7 @@ class MatrixScaling(MatrixMap):
         return from_solution(cls, predictions, found, factor=inverse)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DirichletCalibration(MatrixMap):
     r"""A matrix and a bias on log-probabilities; off-diagonal part and bias are regularised.
 

@@ -55,6 +55,7 @@ def apply(
     labels, weights, groups and the arrays that --ignore names.
     """
     from calibrant import files
+    from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.storage import load, method_of
     from calibrant.predictions import from_arrays
 
@@ -73,9 +74,7 @@ def apply(
         )
     if predictions.zero_probs:
         warnings.warn(
-            f"{predictions.zero_probs} of {len(predictions) * predictions.classes} probabilities "
-            "are exactly 0: replaced by 1e-38",
-            stacklevel=1,
+            zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1
         )
     try:
         changed = predictions.map(fitted)

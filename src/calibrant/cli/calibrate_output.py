@@ -1,6 +1,5 @@
 """What `calibrant fit` and `calibrant apply` say about a calibrator and what it changes."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import show_table
@@ -10,8 +9,6 @@ if TYPE_CHECKING:
     import calibrant.predictions
 
 MEASURED = ("accuracy", "nll", "ece")
-# Longest tensor whose numbers are shown one by one.
-SHOWN = 6
 
 
 def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dict[str, Any]:
@@ -21,38 +18,9 @@ def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dic
         "method": name,
         "classes": calibrator.classes,
         "converged": None if origin is None else origin.converged,
-        "parameters": {
-            key: short(value, calibrator.entry_names.get(key, ()))
-            for key, value in calibrator.parameters.items()
-        },
+        "zero_floor": calibrator.zero_floor,
+        "parameters": calibrator.shown_parameters,
     }
-
-
-def short(value: Any, names: Sequence[str] = ()) -> str:
-    """Format a parameter: a few values, or the shape and range of many.
-
-    Args:
-        value: a number, a string or a tensor.
-        names: of the entries along its last axis, if they have names.
-
-    Examples:
-        >>> import torch
-        >>> short(1.23456789), short(torch.tensor([[0.5, -2.0]]), ("a", "b"))
-        ('1.23457', 'a 0.5, b -2')
-    """
-    if names:
-        columns = zip(names, value.movedim(-1, 0), strict=True)
-        return ", ".join(f"{name} {short(column)}" for name, column in columns)
-    if isinstance(value, float):
-        return f"{value:g}"
-    if not hasattr(value, "shape"):
-        return str(value)
-    shape = " x ".join(map(str, value.shape))
-    if not value.numel():
-        return f"({shape})"
-    if value.numel() <= SHOWN:
-        return " ".join(f"{number:g}" for number in value.flatten().tolist())
-    return f"({shape}) from {value.min().item():g} to {value.max().item():g}"
 
 
 def measured(predictions: "calibrant.predictions.Predictions") -> dict[str, float]:

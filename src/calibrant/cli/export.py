@@ -3,12 +3,18 @@
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from calibrant.cli import options, screen
 
 
 def export(
     calibrator: options.Calibrator,
     output: Annotated[Path, options.output(metavar="PATH", help="File to write, .onnx.")],
+    probs: Annotated[
+        bool,
+        typer.Option("--probs", help="The graph takes probabilities, for example of a forest."),
+    ] = False,
 ) -> None:
     """Export a calibrator as an ONNX graph, after checking that both give equal outputs."""
     if output.suffix.lower() != ".onnx":
@@ -17,6 +23,7 @@ def export(
     from calibrant.export import export_onnx
 
     fitted = load(calibrator)
-    export_onnx(fitted, output)
-    screen.say(f"{method_of(fitted)} of {fitted.classes:,} classes; logits -> log_probs, probs")
+    export_onnx(fitted, output, kind="probs" if probs else "logits")
+    given = "given_probs" if probs else "logits"
+    screen.say(f"{method_of(fitted)} of {fitted.classes:,} classes; {given} -> log_probs, probs")
     screen.say(f"onnx: {output}")

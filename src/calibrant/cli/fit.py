@@ -1,5 +1,6 @@
 """`calibrant fit`: a calibrator from held-out predictions, into a file."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,10 +58,18 @@ def fit(
             help=f"Only calibrators that preserve the predicted class, for {AUTO} and {BLEND}.",
         ),
     ] = False,
+    zero_floor: Annotated[
+        float | None,
+        options.measuring(
+            metavar="X",
+            help="Replaces probabilities of exactly 0; by default estimated from the examples.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Fit a calibrator to held-out predictions, not to those the network was trained on."""
-    from calibrant.calibrators import CALIBRATORS
+    from calibrant.calibrators import CALIBRATORS, fit_remarks
+    from calibrant.calibrators.fit_checks import convergence_remark
     from calibrant.calibrators.storage import method_of, save
     from calibrant.setting_errors import did_you_mean
 
@@ -73,6 +82,8 @@ def fit(
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
     predictions = reads.load(file)
+    if zero_floor is not None:
+        predictions = predictions.with_zero_floor(zero_floor)
     selection, requested = None, name
     if name in COMPARED:
         selection = _selected(
@@ -83,18 +94,25 @@ def fit(
     else:
         calibrator = CALIBRATORS[name].fit(predictions)
     save(calibrator, output)
+    remarks = fit_remarks(calibrator, predictions)
     record: dict[str, Any] = {
         "source": file,
         "examples": len(predictions),
+        "zero_probs": predictions.zero_probs,
         **summary_of(name, calibrator),
         "before": measured(predictions),
         "after": measured(predictions.map(calibrator)),
         "measured_on": "the examples of the fit",
+        "remarks": remarks,
         "selection": None if selection is None else selection.as_dict(),
         "calibrator": str(output),
     }
     if selection is not None and name == BLEND:
         record["parameters"] = {"parts": ", ".join(selection.ties)}
+    for remark in remarks:
+        # The fit itself warns that it did not converge.
+        if remark != convergence_remark(calibrator):
+            warnings.warn(f"{name}: {remark}", stacklevel=1)
     if as_json:
         screen.show_json(record)
         return
@@ -126,7 +144,11 @@ def _show(record: dict[str, Any]) -> None:
     )
     for name, value in record["parameters"].items():
         screen.say(f"  {name} {value}")
+    if record["zero_probs"]:
+        screen.say(f"  zero_floor {record['zero_floor']:g}")
     screen.say("")
     show_change(record)
+    for remark in record["remarks"]:
+        screen.say(f"warning: {remark}")
     screen.say("in-sample and therefore optimistic; evaluate on held-out data")
     screen.say(f"calibrator: {record['calibrator']}")

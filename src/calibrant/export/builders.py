@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.calibrators.storage import BLEND, method_of
 from calibrant.export.graph import Graph
+from calibrant.export.tables import interpolation, step
 
 # Log-odds and log-probabilities are clipped at this.
 FARTHEST = 1e30
@@ -119,11 +121,46 @@ def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
     return _one_versus_rest(graph, [None, odds, graph("Mul", odds, odds)], coefficients)
 
 
+def isotonic(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, offsets: Tensor) -> str:
+    """A piecewise linear function of the log-odds of each class."""
+    lengths = offsets.diff().tolist()
+    odds = _odds(graph, logits, offsets[1:])
+    tables = [list(torch.split(each, lengths)) for each in (knots, values)]
+    found = interpolation(graph, odds, *tables)
+    return _binary_probs(graph, found, len(lengths))
+
+
+def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> str:
+    """A step function of the log-odds of each class."""
+    found = step(graph, _odds(graph, logits, values), list(edges), list(values))
+    return _binary_probs(graph, found, len(values))
+
+
+def irm(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, slope: float) -> str:
+    """One piecewise linear function of all log-odds, and a term in the probability."""
+    odds = _all_odds(graph, logits)
+    probs = graph("Exp", _log_sigmoid(graph, odds))
+    found = interpolation(graph, odds, [knots], [values])
+    return graph("Log", graph("Add", found, graph("Mul", probs, slope)))
+
+
+def _binary_probs(graph: Graph, probs: str, functions: int) -> str:
+    """Logarithms of the probabilities of one function for class 1, or of one for each class."""
+    if functions > 1:
+        return graph("Log", probs)
+    return graph("Log", graph("Concat", graph("Sub", 1.0, probs), probs, axis=1))
+
+
 def _odds(graph: Graph, logits: str, functions: Tensor) -> str:
     """Log-odds of class 1, (n, 1), if there is one function; else of each class against all."""
     if len(functions) == 1:
         first, second = (graph("Gather", logits, np.array([at]), axis=1) for at in (0, 1))
         return graph("Sub", second, first)
+    return _all_odds(graph, logits)
+
+
+def _all_odds(graph: Graph, logits: str) -> str:
+    """Log-odds of each class against all others, (n, k)."""
     log_p = graph.log_softmax(logits)
     return graph("Sub", log_p, _log_misses(graph, log_p))
 
@@ -151,13 +188,8 @@ def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
     """Add the probabilities of the parts; normalisation divides by their number."""
     built = []
     for part in parts:
-        method = method_of(part)
-        if method not in BUILDERS:
-            raise ValueError(
-                f"a blend with {method} cannot be exported, since {method} has no ONNX graph; "
-                "use calibrant fit --calibrator auto, or the name of a calibrator"
-            )
-        log_probs = graph.normalised(BUILDERS[method](graph, logits, **part.parameters))
+        build = BUILDERS[method_of(part)]
+        log_probs = graph.normalised(build(graph, logits, **part.parameters))
         # Masked classes are masked again after the sum.
         built.append(graph.where_masked(-FARTHEST, log_probs))
     return graph.log_sum(built)
@@ -179,5 +211,8 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "platt": platt,
     "beta": beta,
     "quadratic": quadratic,
+    "isotonic": isotonic,
+    "irm": irm,
+    "histogram": histogram,
     BLEND: blend,
 }

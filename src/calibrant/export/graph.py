@@ -81,14 +81,14 @@ class Graph:
         element = self.onnx.TensorProto.FLOAT
         self.nodes.append(self.onnx.helper.make_node("Cast", [values], [name], to=element))
 
-    def model(self, name: str, classes: int, properties: dict[str, str]) -> Any:
-        """Return the model, for any number of rows."""
+    def model(self, given: str, name: str, classes: int, properties: dict[str, str]) -> Any:
+        """Return the model of the input `given`, for any number of rows."""
         helper, element = self.onnx.helper, self.onnx.TensorProto.FLOAT
-        logits, *outputs = (
+        first, *outputs = (
             helper.make_tensor_value_info(each, element, ["n", classes])
-            for each in ("logits", "log_probs", "probs")
+            for each in (given, "log_probs", "probs")
         )
-        graph = helper.make_graph(self.nodes, name, [logits], outputs, initializer=self.constants)
+        graph = helper.make_graph(self.nodes, name, [first], outputs, initializer=self.constants)
         opset = helper.make_opsetid("", OPSET)
         model = helper.make_model(graph, opset_imports=[opset], producer_name="calibrant")
         model.ir_version = IR_VERSION

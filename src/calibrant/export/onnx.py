@@ -12,11 +12,16 @@ from calibrant import __version__
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.masks import FAR
 from calibrant.calibrators.storage import method_of
+from calibrant.checks import Kind
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
+from calibrant.predictions import Predictions
+from calibrant.score_array import BELOW, SMALLEST
 
+# Names of the input.
+INPUTS: dict[Kind, str] = {"logits": "logits", "probs": "given_probs"}
 # Largest difference of probabilities between graph and calibrator.
 TOLERANCE = 1e-6
 RANDOM_ROWS = 10_000
@@ -26,23 +31,28 @@ BATCH = 1 << 20
 CLOSE = 2.4e-7
 
 
-def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
+def export_onnx(calibrator: Calibrator, path: str | Path, *, kind: Kind = "logits") -> None:
     """Write a calibrator as an ONNX file, after verifying the graph.
 
     Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. Logits of -inf mask
-    classes. The graph is run in onnxruntime on 10,000 random and on extreme rows first; nothing is
-    written unless all probabilities agree within 1e-6. Metadata of the file: `method`, `classes`,
-    `calibrant` (the version), and `sha256` of the fitted examples.
+    classes. With kind "probs" the input is `given_probs` instead, such as the probabilities of a
+    forest, and the graph replaces zeros by the `zero_floor` of the fit.
+
+    The graph is run in onnxruntime on 10,000 random and on extreme rows first; nothing is written
+    unless all probabilities agree within 1e-6. Metadata of the file: `method`, `classes`,
+    `calibrant` (the version), `sha256` of the fitted examples, and `zero_floor` if there is one.
 
     Raises:
-        ValueError: a calibrator without a graph, another suffix, or different results.
+        ValueError: another suffix or kind, or different results.
         ImportError: the extra `export` is not installed.
     """
     path = Path(path)
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {path}: expected a name that ends in .onnx")
-    content: bytes = graph_of(calibrator).SerializeToString()
-    difference = largest_difference(content, calibrator)
+    if kind not in INPUTS:
+        raise ValueError(f"kind must be one of {', '.join(INPUTS)}, got {kind!r}")
+    content: bytes = graph_of(calibrator, kind).SerializeToString()
+    difference = largest_difference(content, calibrator, kind)
     if not difference <= TOLERANCE:
         raise ValueError(
             f"{path} was not written: the graph of {method_of(calibrator)} differs from the "
@@ -52,16 +62,16 @@ def export_onnx(calibrator: Calibrator, path: str | Path) -> None:
         handle.write(content)
 
 
-def graph_of(calibrator: Calibrator) -> Any:
+def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
     """Build the ONNX model of a calibrator."""
-    method = method_of(calibrator)
-    if method not in BUILDERS:
-        raise ValueError(f"{method} has no ONNX graph; there is one for {', '.join(BUILDERS)}")
-    graph = Graph()
-    logits = graph("Cast", "logits", to=graph.onnx.TensorProto.DOUBLE)
-    graph.masked = graph("IsInf", logits, detect_positive=0)
-    # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
-    scores = graph.where_masked(-FAR * float(np.finfo(np.float32).max), logits)
+    graph, method = Graph(), method_of(calibrator)
+    given = graph("Cast", INPUTS[kind], to=graph.onnx.TensorProto.DOUBLE)
+    if kind == "probs":
+        scores = _without_zeros(graph, given, calibrator.zero_floor or SMALLEST)
+    else:
+        graph.masked = graph("IsInf", given, detect_positive=0)
+        # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
+        scores = graph.where_masked(-FAR * float(np.finfo(np.float32).max), given)
     log_probs = graph.normalised(BUILDERS[method](graph, scores, **calibrator.parameters))
     if calibrator.keeps_argmax:
         log_probs = _with_top_of(graph, scores, log_probs)
@@ -73,7 +83,17 @@ def graph_of(calibrator: Calibrator) -> Any:
         "calibrant": __version__,
         "sha256": "" if calibrator.origin is None else calibrator.origin.sha256,
     }
-    return graph.model(method, calibrator.classes, properties)
+    if calibrator.zero_floor is not None:
+        properties["zero_floor"] = repr(calibrator.zero_floor)
+    return graph.model(INPUTS[kind], method, calibrator.classes, properties)
+
+
+def _without_zeros(graph: Graph, probs: str, floor: float) -> str:
+    """Logits of probabilities, as in `score_array.without_zeros`."""
+    zero = graph("Equal", probs, 0.0)
+    least = graph.over_classes("ReduceMin", graph("Where", zero, np.inf, probs))
+    filling = graph("Min", graph("Mul", least, BELOW), floor)
+    return graph("Log", graph("Where", zero, filling, probs))
 
 
 def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
@@ -84,7 +104,7 @@ def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
     return graph("Where", own, log_probs, graph("Min", log_probs, graph("Sub", best, room)))
 
 
-def largest_difference(content: bytes, calibrator: Calibrator) -> float:
+def largest_difference(content: bytes, calibrator: Calibrator, kind: Kind = "logits") -> float:
     """Compare a graph with its calibrator; infinity if it returns NaN or another class.
 
     The absolute difference of probabilities, and the relative one of log-probabilities.
@@ -96,9 +116,15 @@ def largest_difference(content: bytes, calibrator: Calibrator) -> float:
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     worst = 0.0
     for logits in comparison_logits(calibrator.classes):
-        expected = calibrator(torch.from_numpy(logits).double()).numpy()
-        log_probs, probs = session.run(["log_probs", "probs"], {"logits": logits})
-        same_class = not calibrator.keeps_argmax or (probs.argmax(1) == logits.argmax(1)).all()
+        given = logits
+        if kind == "probs":
+            given = torch.from_numpy(logits).softmax(1).numpy()
+            rows = Predictions.from_probs(given.astype(np.float64), np.zeros(len(given), np.int64))
+            expected = rows.map(calibrator).logits.numpy()
+        else:
+            expected = calibrator(torch.from_numpy(logits).double()).numpy()
+        log_probs, probs = session.run(["log_probs", "probs"], {INPUTS[kind]: given})
+        same_class = not calibrator.keeps_argmax or (probs.argmax(1) == given.argmax(1)).all()
         allowed = expected > -np.inf
         if not same_class or not np.array_equal(log_probs > -np.inf, allowed):
             return np.inf

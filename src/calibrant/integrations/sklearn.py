@@ -3,19 +3,21 @@
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.svm import LinearSVC
 >>> x, y = load_iris(return_X_y=True)
->>> model = CalibratedClassifier(LinearSVC(), method="temperature").fit(x, y)
+>>> model = CalibratedClassifier(LinearSVC(), calibrator="temperature").fit(x, y)
 >>> model.predict_proba(x[:1]).shape
 (1, 3)
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.selection import select
+from calibrant.calibrators.storage import BLEND
 from calibrant.extras import need
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import did_you_mean
@@ -37,6 +39,10 @@ from sklearn.utils.validation import (  # noqa: E402
 )
 
 KINDS = ("logits", "probs", "features")
+# Calibrators that `select` makes, with at most this many folds.
+AUTO, FOLDS = "auto", 5
+# The default of a renamed parameter.
+DEPRECATED = "deprecated"
 # Methods of a classifier that return scores, and what these are.
 RESPONSES = {"decision_function": "logits", "predict_proba": "probs"}
 
@@ -54,7 +60,7 @@ class _CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: igno
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Calibrated log-probabilities, (n, k), float64."""
         check_is_fitted(self)
-        return np.asarray(self.calibrator_(torch.from_numpy(self._logits(X))).numpy())
+        return np.asarray(self._predictions(X).map(self.calibrator_).logits.numpy())
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """Most probable class, (n,)."""
@@ -62,15 +68,16 @@ class _CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: igno
         return np.asarray(self.classes_[best])
 
     @abstractmethod
-    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Scores to calibrate, (n, k), float64."""
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
+        """Scores to calibrate, (n, k), float64; labels are not used."""
 
 
 class PosthocCalibrator(_CalibratedPredictions):
     """A calibrator of the scores X of any classifier, one row for each example.
 
     Args:
-        method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
+        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "auto" selects
+            the best by cross-validation, "blend" averages all that are not significantly worse.
         kind: what the columns of X are.
             "logits": one for each class, -inf for masked ones; a single column is the log-odds of
             the second of two classes.
@@ -80,6 +87,7 @@ class PosthocCalibrator(_CalibratedPredictions):
             This kind passes `check_estimator`; the other two require one column for each class.
         classes: labels of the columns, for classes that do not occur in y; by default the sorted
             labels in y.
+        method: deprecated, use `calibrator`.
 
     Attributes:
         classes_: labels, one for each column of `predict_proba`.
@@ -89,14 +97,16 @@ class PosthocCalibrator(_CalibratedPredictions):
 
     def __init__(
         self,
-        method: str = "temperature",
+        calibrator: str = "temperature",
         *,
         kind: Literal["logits", "probs", "features"] = "logits",
         classes: Any = None,
+        method: str = DEPRECATED,
     ) -> None:
-        self.method = method
+        self.calibrator = calibrator
         self.kind = kind
         self.classes = classes
+        self.method = method
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "PosthocCalibrator":  # noqa: N803
         """Fit to scores of held-out examples, (n, k), and their labels, (n,)."""
@@ -112,18 +122,19 @@ class PosthocCalibrator(_CalibratedPredictions):
                 raise ValueError("kind 'features' needs examples of every class in y")
             self.link_ = LogisticRegression(solver="newton-cholesky", tol=1e-8, max_iter=1000)
             self.link_.fit(scores, labels, sample_weight=weights)
-        self.calibrator_ = _fitted(self.method, self._as_logits(scores), labels, weights)
+        self.calibrator_ = _fitted(self, self._wrapped(scores, labels, weights))
         return self
 
-    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
         finite = self.kind != "logits"
         scores = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
-        return self._as_logits(scores)
+        return self._wrapped(scores)
 
-    def _as_logits(self, scores: np.ndarray) -> np.ndarray:
-        if self.kind == "features":
-            return as_logits(self.link_.decision_function(scores), "logits", len(self.classes_))
-        return as_logits(scores, self.kind, len(self.classes_))
+    def _wrapped(self, scores: np.ndarray, *labels: np.ndarray | None) -> Predictions:
+        kind: str = self.kind
+        if kind == "features":
+            scores, kind = self.link_.decision_function(scores), "logits"
+        return as_predictions(scores, kind, len(self.classes_), *labels)
 
 
 class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type: ignore[misc]
@@ -135,11 +146,13 @@ class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type:
 
     Args:
         estimator: the classifier; logistic regression if not given.
-        method: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`.
+        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "auto" selects
+            the best by cross-validation, "blend" averages all that are not significantly worse.
         cv: number of folds, any `cv` of scikit-learn, or "prefit". A number is reduced to the
             count of the rarest class.
         response: the method that returns the scores: "decision_function", used as logits, or
             "predict_proba"; "auto" is the first of these that exists.
+        method: deprecated, use `calibrator`.
 
     Attributes:
         classes_: labels, one for each column of `predict_proba`.
@@ -152,14 +165,16 @@ class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type:
         self,
         estimator: Any = None,
         *,
-        method: str = "temperature",
+        calibrator: str = "temperature",
         cv: Any = 5,
         response: Literal["auto", "decision_function", "predict_proba"] = "auto",
+        method: str = DEPRECATED,
     ) -> None:
         self.estimator = estimator
-        self.method = method
+        self.calibrator = calibrator
         self.cv = cv
         self.response = response
+        self.method = method
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CalibratedClassifier":  # noqa: N803
         """Fit the calibrator, and the classifier unless it is prefit.
@@ -184,17 +199,18 @@ class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type:
             split = {"cv": _folds(self.cv, labels), "method": self.response_, "params": params}
             scores = cross_val_predict(estimator, X, y, **split)
             self.estimator_ = clone(estimator).fit(X, y, **params)
-        logits = as_logits(scores, RESPONSES[self.response_], len(self.classes_))
-        self.calibrator_ = _fitted(self.method, logits, labels, weights)
+        self.calibrator_ = _fitted(self, self._wrapped(scores, labels, weights))
         return self
 
     def _estimator(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _logits(self, X: Any) -> np.ndarray:  # noqa: N803
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
         # The classifier itself validates the features.
-        scores = getattr(self.estimator_, self.response_)(X)
-        return as_logits(scores, RESPONSES[self.response_], len(self.classes_))
+        return self._wrapped(getattr(self.estimator_, self.response_)(X))
+
+    def _wrapped(self, scores: np.ndarray, *labels: np.ndarray | None) -> Predictions:
+        return as_predictions(scores, RESPONSES[self.response_], len(self.classes_), *labels)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -202,8 +218,14 @@ class CalibratedClassifier(MetaEstimatorMixin, _CalibratedPredictions):  # type:
         return tags
 
 
-def as_logits(scores: Any, kind: str, classes: int) -> np.ndarray:
-    """Convert scores of shape (n, k), or (n,) or (n, 1) of two classes, to (n, k) logits."""
+def as_predictions(
+    scores: Any,
+    kind: str,
+    classes: int,
+    labels: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> Predictions:
+    """Wrap scores of shape (n, k), or (n,) or (n, 1) of two classes; labels are 0 by default."""
     values = np.asarray(scores, dtype=np.float64)
     columns = 1 if values.ndim == 1 else values.shape[1]
     if columns != (classes if classes > 2 else columns) or columns > classes:
@@ -211,19 +233,28 @@ def as_logits(scores: Any, kind: str, classes: int) -> np.ndarray:
             f"X has {columns} columns of {kind} for {classes} classes; expected one for each class "
             "(or pass classes=..., or kind='features' if the columns are not classes)"
         )
-    labels = np.zeros(len(values), dtype=np.int64)
+    labels = np.zeros(len(values), dtype=np.int64) if labels is None else labels
     if columns == 1:
-        return Predictions.from_binary(values.reshape(-1), labels, kind=kind).logits.numpy()  # type: ignore[arg-type]
+        one = values.reshape(-1)
+        return Predictions.from_binary(one, labels, kind=kind, weights=weights)  # type: ignore[arg-type]
     make = Predictions if kind == "logits" else Predictions.from_probs
-    return np.asarray(make(values, labels).logits.numpy())
+    return make(values, labels, weights=weights)
 
 
-def _fitted(
-    method: str, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-) -> Calibrator:
-    if method not in CALIBRATORS:
-        raise ValueError(f"no calibrator {method!r}; {did_you_mean(method, CALIBRATORS)}")
-    return CALIBRATORS[method].fit(Predictions(logits, labels, weights=weights))
+def _fitted(estimator: Any, predictions: Predictions) -> Calibrator:
+    name = estimator.calibrator
+    if estimator.method != DEPRECATED:
+        old = f"{type(estimator).__name__}.method"
+        words = f"{old} is deprecated, use calibrator"
+        warnings.warn(words, DeprecationWarning, stacklevel=3)
+        name = estimator.method
+    if name in (AUTO, BLEND):
+        found = select(predictions, folds=min(FOLDS, len(predictions)))
+        return found.best if name == AUTO else found.blend
+    if name not in CALIBRATORS:
+        known = [*CALIBRATORS, AUTO, BLEND]
+        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, known)}")
+    return CALIBRATORS[name].fit(predictions)
 
 
 def _numbered(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:

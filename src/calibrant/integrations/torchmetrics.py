@@ -1,5 +1,8 @@
 """Calibration errors as torchmetrics metrics: constant memory, summed over processes.
 
+Every class has a required `kind`: "logits" if `update` gets unnormalised scores, "probs" if it gets
+probabilities. It is never guessed from the values.
+
 >>> from calibrant.integrations.torchmetrics import ECE
 >>> metric = ECE(kind="logits")
 >>> metric.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -108,7 +111,13 @@ class MCE(ECE):
 
 
 class AdaptiveECE(_SumsMetric):
-    """ECE over equal-mass bins, formed from the fine grid of `BinSums.on_grid`."""
+    """ECE over equal-mass bins, formed from the fine grid of `BinSums.on_grid`.
+
+    Args:
+        kind: whether `update` gets "logits" or "probs".
+        bins: number of bins.
+        options: of `torchmetrics.Metric`.
+    """
 
     def __init__(self, *, kind: Kind, bins: int = 15, **options: Any) -> None:
         self.bins = check_count(bins)
@@ -122,7 +131,14 @@ class AdaptiveECE(_SumsMetric):
 
 
 class ClasswiseECE(_SumsMetric):
-    """Mean of the ECE of each class; classes that never occur are excluded."""
+    """Mean of the ECE of each class; classes that never occur are excluded.
+
+    Args:
+        kind: whether `update` gets "logits" or "probs".
+        classes: number of classes k.
+        bins: number of bins of equal width, or their edges.
+        options: of `torchmetrics.Metric`.
+    """
 
     def __init__(self, *, kind: Kind, classes: int, bins: Bins = 15, **options: Any) -> None:
         edges = bin_edges(bins)
