@@ -596,7 +596,8 @@ def from_arrays(
 
 
 def _of_arrays(arrays: PredictionArrays, normalize: bool, ignore_index: int | None) -> Predictions:
-    kind, scores, extras = arrays.names.kind, arrays.scores, dict(arrays.extras)
+    kind, scores = arrays.names.kind, arrays.scores
+    extras: dict[str, Any] = dict(arrays.extras)
     if kind == "confidence":
         return Predictions.from_confidence(scores, arrays.labels, **extras)
     names = arrays.class_names
