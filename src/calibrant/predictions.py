@@ -17,6 +17,7 @@ from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.files.checks import listed
 from calibrant.score_array import Scores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
+from calibrant.tables import Table, plain_html
 
 T = TypeVar("T")
 
@@ -250,6 +251,15 @@ class Predictions:
 
     def __repr__(self) -> str:
         return f"Predictions({len(self):,} examples, {self.classes:,} classes)"
+
+    def _repr_html_(self) -> str:
+        accuracy, confidence = (
+            float(np.average(each.numpy(), weights=self.example_weights))
+            for each in (self.correct, self.confidence)
+        )
+        heads = ["examples", "classes", "accuracy", "mean confidence"]
+        row = [f"{len(self):,}", f"{self.classes:,}", f"{accuracy:.4f}", f"{confidence:.4f}"]
+        return plain_html(Table.of(heads, [row], caption="Predictions"))
 
     @property
     def classes(self) -> int:

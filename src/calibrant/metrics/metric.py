@@ -34,6 +34,7 @@ class Metric:
         calibration_error: zero if predictions are calibrated, up to sampling noise.
         takes_bins: has the option `bins`, the bins of the confidence.
         two_classes: is defined for two classes only, by the probability of class 1.
+        definition: one standard sentence, for tips and footnotes.
         name: in `METRICS`, files and options of the command line; the function's own.
     """
 
@@ -47,6 +48,7 @@ class Metric:
     calibration_error: bool = False
     takes_bins: bool = False
     two_classes: bool = False
+    definition: str = ""
 
     @property
     def name(self) -> str:
