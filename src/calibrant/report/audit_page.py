@@ -5,15 +5,11 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from calibrant.metrics import BinSums, positive_sums
+from calibrant.metrics import BinSums
 from calibrant.metrics.verdict import class_label
-from calibrant.predictions import Predictions
 from calibrant.report.charts.reliability import (
     FINE,
-    POSITIVE,
     SQUARE,
-    TOP_LABEL,
-    Terms,
     gaps,
     histogram,
     overlay,
@@ -22,6 +18,7 @@ from calibrant.report.charts.svg import MOST, escape, inline, legend, plot, plot
 from calibrant.report.charts.tables import MARK_KEY, html_table, sortable_table
 from calibrant.report.definitions import defined, definitions
 from calibrant.report.formatting import shorten
+from calibrant.report.reliability_points import POSITIVE, TOP_LABEL, Terms, diagram_sums
 from calibrant.report.rendering import Panel, render
 from calibrant.tables import Table
 
@@ -45,22 +42,20 @@ def audit_page(audit: "Audit") -> str:
         if audit.summary.classes == 2
         else "Lower is better, except for accuracy; overconfidence is best at 0."
     )
-    table = defined(audit.metrics_table())
-    tables, html = [table], html_table(table)
+    tables = [defined(audit.metrics_table())]
+    html = html_table(tables[0])
     html += "".join(f'<p class="note">{escape(remark)}</p>' for remark in audit.remarks)
-    panels = _diagrams(audit)
-    panels.append(Panel("metrics", "Metrics", about, html, wide=False, tall=True))
+    measured, beside = Panel("metrics", "Metrics", about, html), []
     if audit.tests:
         tables.append(defined(audit.tests_table()))
-        html = html_table(tables[-1])
-        panels.append(Panel("tests", "Tests of calibration", TESTS, html, wide=False))
+        beside.append(Panel("tests", "Tests of calibration", TESTS, html_table(tables[-1])))
     if audit.summary.classes == 2:
         about = "Positives at or above each threshold: the sum of the probabilities, and the count."
         tables.append(defined(audit.thresholds_table()))
         html = html_table(tables[-1])
-        panels.append(Panel("thresholds", "Expected and observed", about, html, wide=False))
+        beside.append(Panel("thresholds", "Expected and observed", about, html))
     tables.append(defined(audit.classes_table()))
-    panels += [_classes(tables[-1]), definitions(tables)]
+    beside.append(_classes(tables[-1]))
     return render(
         "audit.html",
         name=PurePath(audit.name).name,
@@ -68,17 +63,20 @@ def audit_page(audit: "Audit") -> str:
         verdict=audit.verdict,
         state=audit.state or "",
         step=audit.next_step,
-        panels=panels,
+        panels=_diagrams(audit),
+        columns=[[measured], beside],
+        terms=definitions(tables),
     )
 
 
 def models_page(found: "ModelAudits") -> str:
     """One self-contained page of several models."""
     terms = _terms(found.audits)
-    sums = _all_sums(found.audits, found.audits, terms)
+    sums = _all_sums(found.audits, terms)
     notes = [f"ECE {each.ece:.4f}" for each in sums.values()]
     shown = dict(list(sums.items())[:MOST])
-    figures = [plot("All models", overlay(shown, title="Reliability of all models", terms=terms))]
+    drawn = overlay(shown, title="Reliability of all models", terms=terms)
+    figures = [plot("All models", drawn, note="with 95 % intervals")]
     figures += [
         plot(name, gaps(each, title=f"Reliability of {name}", terms=terms), note=note)
         for (name, each), note in zip(sums.items(), notes, strict=True)
@@ -88,9 +86,8 @@ def models_page(found: "ModelAudits") -> str:
     about = "Each model, with tests of its difference to the best of each column."
     panels = [
         Panel("models", "Models", about, sortable_table(table) + MARK_KEY),
-        Panel("verdicts", "Verdicts and next steps", "One line for each model.", _steps(found)),
+        Panel("verdicts", "Verdicts and next steps", "Each model, judged alone.", _steps(found)),
         Panel("reliability", "Reliability diagrams", terms.diagonal, diagrams),
-        definitions([table]),
     ]
     name = ", ".join(map(str, found.audits))
     states = {each.state for each in found.audits.values()}
@@ -102,6 +99,8 @@ def models_page(found: "ModelAudits") -> str:
         state=states.pop() or "" if len(states) == 1 else "unclear",
         step=None,
         panels=panels,
+        columns=[],
+        terms=definitions([table]),
     )
 
 
@@ -124,10 +123,9 @@ def models_fragment(found: "ModelAudits") -> str:
 
 
 def _small_diagram(audits: Mapping[str, "Audit"]) -> str:
-    names = list(audits)[:MOST]
-    terms = _terms(audits)
-    sums = _all_sums(audits, names, terms)
-    key = inline(legend(names)) if len(names) > 1 else ""
+    terms, shown = _terms(audits), dict(list(audits.items())[:MOST])
+    sums = _all_sums(shown, terms)
+    key = inline(legend(list(shown))) if len(shown) > 1 else ""
     return inline(overlay(sums, title="Reliability", size=260, terms=terms)) + key
 
 
@@ -136,17 +134,10 @@ def _terms(audits: Mapping[str, "Audit"]) -> Terms:
     return POSITIVE if binary else TOP_LABEL
 
 
-def _all_sums(
-    audits: Mapping[str, "Audit"], names: Mapping[str, "Audit"] | list[str], terms: Terms
-) -> dict[str, BinSums]:
-    return {name: _sums(audits[name].predictions, audits[name].bins, terms) for name in names}
-
-
-def _sums(predictions: Predictions, bins: int, terms: Terms) -> BinSums:
-    """Sums over bins of P(positive) of two classes, else of the confidence."""
-    if terms is POSITIVE:
-        return positive_sums(predictions, bins=bins)
-    return BinSums.of(predictions, bins)
+def _all_sums(audits: Mapping[str, "Audit"], terms: Terms) -> dict[str, BinSums]:
+    return {
+        name: diagram_sums(each.predictions, terms, bins=each.bins) for name, each in audits.items()
+    }
 
 
 def _steps(found: "ModelAudits") -> str:
@@ -178,7 +169,7 @@ def _diagrams(audit: "Audit") -> list[Panel]:
 
 def _reliability(key: str, title: str, audit: "Audit", terms: Terms) -> Panel:
     """Frequency by probability, the gap of each bin, and how often each probability occurs."""
-    sums, fine = (_sums(audit.predictions, bins, terms) for bins in (audit.bins, FINE))
+    sums, fine = (diagram_sums(audit.predictions, terms, bins=bins) for bins in (audit.bins, FINE))
     words = f"ECE {sums.ece:.4f}"
     highest = 1.05 * float(fine.share.max())
     spread = histogram(fine, highest=highest, title=terms.score, height=SQUARE, terms=terms)
@@ -197,4 +188,4 @@ def _classes(table: Table) -> Panel:
     count = len(table.rows)
     about += f" {LISTED} of {count} classes." if count > LISTED else ""
     html = html_table(replace(table, rows=table.rows[:LISTED]))
-    return Panel("classes", "Classes", about, html, wide=False)
+    return Panel("classes", "Classes", about, html)

@@ -36,17 +36,12 @@ def write_page(path: str | Path, text: str) -> Path:
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a page: a word for its address, heading, how to read it, charts and tables.
-
-    A `wide` one takes the whole width; a `tall` one stands beside several others.
-    """
+    """One part of a page: a word for its address, heading, how to read it, charts and tables."""
 
     key: str
     title: str
     about: str
     html: str
-    wide: bool = True
-    tall: bool = False
 
 
 def render(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:

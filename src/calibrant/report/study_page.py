@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.report.charts.tables import MARK_KEY, sortable_table
+from calibrant.report.definitions import defined, definitions
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
 from calibrant.report.formatting import name_of
@@ -41,14 +42,21 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
         groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
         mark_key=MARK_KEY,
         first=in_progress(saved),
-        study_panels=_panels(STUDY_PANELS, saved),
+        study_panels=[
+            *_panels(STUDY_PANELS, saved),
+            *(
+                [definitions(tables)]
+                if (tables := [f.comparison.as_table() for f in found])
+                else []
+            ),
+        ],
     )
 
 
 def _group(key: str, found: Findings) -> dict[str, Any]:
     """One section: the verdict, the comparison, and every panel with something to show."""
     comparison, verdict = found.comparison, found.verdict
-    table = comparison.as_table(verdict.line)
+    table = defined(comparison.as_table(verdict.line))
     best = verdict.line.name if verdict.line else ""
     return {
         "key": key,

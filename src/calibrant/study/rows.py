@@ -33,7 +33,8 @@ NONE = "none"
 class Row:
     """One metric of one network after one calibrator on one split.
 
-    `low` and `high` are the ends of its interval over examples; None where it has none.
+    `low` and `high` are the ends of its interval over examples; None where it has none. `remark`
+    says why the fit of the calibrator did not converge, such as a temperature at its bound.
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class Row:
     value: float | None
     low: float | None = None
     high: float | None = None
+    remark: str = ""
 
 
 def measured_rows(
@@ -72,6 +74,7 @@ def measured_rows(
     found: list[tuple[str, str, str, Interval | None]] = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
     moved = [(NONE, f"shift: {name}", each) for name, each in shifted.items()]
+    remarks: dict[str, str] = {}
     for name in calibrators:
         try:
             fitted = CALIBRATORS[name].fit(val)
@@ -79,6 +82,8 @@ def measured_rows(
             # More parameters than examples, or a single class: the rows have no value.
             found += [(name, "test", metric, None) for metric in names]
             continue
+        if fitted.origin is not None:
+            remarks[name] = fitted.origin.remark
         parts.append((name, "test", test.map(fitted)))
         moved += [(name, f"shift: {key}", each.map(fitted)) for key, each in shifted.items()]
     chosen: dict[str, MetricFunction] = {name: METRICS[name] for name in names}
@@ -99,7 +104,10 @@ def measured_rows(
             found += [(calibrator, key, *each) for each in readings.items()]
     for calibrator, split, predictions in moved:
         found += [(calibrator, split, name, _alone(METRICS[name](predictions))) for name in names]
-    return [Row(**labels, seed=seed, **_reading(*each)) for each in found]
+    return [
+        Row(**labels, seed=seed, **_reading(*each), remark=remarks.get(each[0], ""))
+        for each in found
+    ]
 
 
 def _alone(value: float) -> Interval:

@@ -1,14 +1,13 @@
 """Reliability diagrams: several over one another, or each with its gaps; confidence histograms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from calibrant.metrics import BinSums
 from calibrant.report.charts.axes import Axes, Scale, band, curve
 from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
-from calibrant.report.reliability_points import FEW, Points, points_of
+from calibrant.report.reliability_points import TOP_LABEL, Points, Terms, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)
@@ -21,45 +20,6 @@ SQUARE = 360.0
 FINE = 20
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What the axes and shapes of a diagram stand for; `events` are what the frequency counts."""
-
-    score: str = "confidence"
-    frequency: str = "accuracy"
-    over: str = "over-confident"
-    under: str = "under-confident"
-    events: tuple[str, str] = ("correct", "wrong")
-
-    @property
-    def pair_key(self) -> dict[str, str]:
-        """What the shapes of a pair mean."""
-        return {
-            "bar": self.frequency,
-            "over": self.over,
-            "under": self.under,
-            "whisker": "95 % interval",
-            "bar faint": f"under {FEW} examples",
-        }
-
-    @property
-    def diagonal(self) -> str:
-        """How to read a diagram."""
-        return (
-            f"On the diagonal, {self.score} equals {self.frequency}; below it the model is "
-            f"{self.over}."
-        )
-
-    @property
-    def histogram_key(self) -> dict[str, str]:
-        """What the shapes of a histogram mean."""
-        return dict(zip(("right", "wrong"), self.events, strict=True))
-
-
-TOP_LABEL = Terms()
-POSITIVE = Terms(
-    "probability", "frequency", "over-predicting", "under-predicting", ("positive", "negative")
-)
 PAIR_KEY, HISTOGRAM_KEY = TOP_LABEL.pair_key, TOP_LABEL.histogram_key
 
 
@@ -72,7 +32,10 @@ def overlay(
     size: float = SQUARE,
     terms: Terms = TOP_LABEL,
 ) -> str:
-    """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`."""
+    """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`.
+
+    Bins with few examples are pooled.
+    """
     left, top = 46.0, 24.0
     right, bottom = size - 12, size - 38
     axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
@@ -82,7 +45,7 @@ def overlay(
     ]
     # Those without examples keep their colour.
     points = [
-        (at, name, points_of(sums))
+        (at, name, points_of(sums, merge=True))
         for at, (name, sums) in enumerate(diagrams.items())
         if sums.count.any()
     ]

@@ -157,9 +157,13 @@ def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> st
     return f'<figure class="plot">{caption}{inside}</figure>'
 
 
-def plots(figures: Sequence[str], *, free: bool = False) -> str:
-    """Figures of one size on a grid as wide as the page; at their natural sizes if `free`."""
-    return f'<div class="plots{" free" if free else ""}">{"".join(figures)}</div>'
+def plots(figures: Sequence[str], *, free: bool = False, beside: str = "") -> str:
+    """Figures of one size on a grid as wide as the page; at their natural sizes if `free`.
+
+    A legend can take the next place of the grid, `beside` them.
+    """
+    side = f'<div class="side">{beside}</div>' if beside else ""
+    return f'<div class="plots{" free" if free else ""}">{"".join(figures)}{side}</div>'
 
 
 def inline(drawn: str) -> str:
