@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,9 +44,11 @@ def test_the_record_is_the_json_of_the_command_line(predictions, tmp_path, capsy
         assert main(["audit", str(path), *options, "--no-figure", "--no-page", "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)
         found = calibrant.audit(predictions, name=str(path), **{"resamples": 0, **given})
+        found = replace(found, file=str(path))
         more = dict.fromkeys(("truth", "limit", "figure", "classwise_figure", "page"))
         assert printed == json.loads(json.dumps(found.to_dict())) | more
         assert ("verdict" in printed) == ("tests" in printed) == bool(given)
+        assert ("next_step" in printed) == bool(given)
 
 
 def test_the_page_holds_verdict_metrics_tests_diagram_and_classes(predictions, tmp_path):
@@ -92,12 +95,14 @@ def test_the_page_loads_alone_in_a_browser(predictions, tmp_path, browser):
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_an_audit_and_its_page_load_no_training():
+def test_an_audit_of_calibrated_predictions_loads_no_training_and_no_calibrators():
     code = """
 import sys
 from calibrant import Predictions
 from calibrant.report.audit import audit
-audit(Predictions([[2.0, 0.0]] * 40, [0, 1] * 20), resamples=20).to_html()
+found = audit(Predictions([[0.0, 0.0]] * 40, [0, 1] * 20), resamples=20)
+assert found.state == "calibrated", found.verdict
+found.to_html()
 print(*{name.split(".")[1] for name in sys.modules if name.startswith("calibrant.")})
 """
     found = subprocess.run(

@@ -83,7 +83,9 @@ def reliability_diagram(
         _draw_histogram(lower, shares[name], terms)
         facts = _facts(sums[name], error, terms)
         legend = look.gap_legend([own], level=level, band=lines, terms=terms)
-        look.legend_below(figure, legend.items(), columns=4)
+        if terms is POSITIVE:
+            legend["decided for it (above 0.5)"] = look.patch(look.DECIDED)
+        look.legend_below(figure, legend.items(), columns=4 if terms is TOP_LABEL else 3)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
@@ -138,12 +140,11 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
 
 
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **options: Any) -> Any:
-    """Draw a faint line through all bins, and a strong one through those with enough examples."""
+    """Draw a line through the bins; faint if there are too few examples for one."""
+    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False, "zorder": 4}
+    faint = look.FAINT if points.few.any() else 1.0
     x, y = points.confidence, points.accuracy
-    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False}
-    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, **options)
-    strong = np.where(points.few, np.nan, y)
-    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, **options)
+    (line,) = axes.plot(x, y, linewidth=1.6, alpha=faint, **options)
     return line
 
 
@@ -243,7 +244,9 @@ def classwise_diagrams(
         axes.set_ylabel("frequency", fontsize=8)
     heading = chosen if title is None else f"{look.shorten(title, 70)}\n{chosen}"
     figure.suptitle(heading, x=0.02, ha="left", fontsize=10.5, **look.PLAIN)
-    look.legend_below(figure, look.gap_legend(points, level=level).items(), columns=4)
+    look.legend_below(
+        figure, look.gap_legend(points, level=level, terms=POSITIVE).items(), columns=4
+    )
     return figure
 
 

@@ -140,6 +140,13 @@ def gap_legend(
     return entries
 
 
+def patch(color: str) -> Any:
+    """A filled handle for a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, linewidth=0)
+
+
 def legend_below(
     figure: "matplotlib.figure.Figure", entries: Iterable[tuple[str, Any]], *, columns: int
 ) -> Any:

@@ -35,7 +35,9 @@ def tradeoff(group: Group) -> Panel | None:
         "Point at a dot for its method and calibrator."
     )
     key = {"dot all hollow": "without calibrator", "dot all": "with a calibrator"}
-    html = plots(figures, beside=legend(names) + shape_legend(key))
+    # Colours of more methods would repeat.
+    colours = legend(names) if len(names) <= HUES else ""
+    html = plots(figures, beside=colours + shape_legend(key))
     return Panel("tradeoff", "Accuracy and calibration", about, html)
 
 
