@@ -14,7 +14,7 @@ from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.report import classwise_diagrams, reliability_diagram, save
 from calibrant.report.figures import style
-from calibrant.report.reliability_points import diagram_sums, points_of, wilson
+from calibrant.report.reliability_points import POSITIVE, diagram_sums, points_of, wilson
 
 
 def drawn(name, n=1500, seed=0):
@@ -318,3 +318,27 @@ def test_a_figure_is_written_whole_or_not_at_all(over, tmp_path, monkeypatch):
         save(figure, path)
     assert path.read_bytes() == b"old"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_two_classes_are_drawn_by_the_probability_of_the_positive_class(adaptive):
+    generator = np.random.default_rng(0)
+    probs = generator.random(800) ** 2
+    labels = (generator.random(800) < probs).astype(int)
+    names = {"class_names": ["healthy", "ill"]}
+    p = Predictions.from_binary(probs, labels, kind="probs", **names)
+    figure = reliability_diagram(p, bins=10, adaptive=adaptive)
+    upper, lower = figure.axes
+    assert upper.get_ylabel() == "frequency of ill"
+    assert lower.get_xlabel() == "probability of ill"
+    at_their_means(
+        upper.collections[1], points_of(diagram_sums(p, POSITIVE, bins=10, adaptive=adaptive))
+    )
+    # Decisions: bins above one half are darker.
+    colours = [patch.get_facecolor() for patch in lower.patches]
+    assert len(set(colours[:5])) == len(set(colours[5:])) == 1
+    assert colours[0] != colours[9]
+    assert f"base rate {labels.mean():.4f}" in words(figure)
+    assert metrics.binary_ece(p, bins=10) == pytest.approx(diagram_sums(p, POSITIVE, bins=10).ece)
+    both = reliability_diagram({"a": p, "b": p}, bins=10)
+    assert both.axes[1].get_xlabel() == "probability of ill"

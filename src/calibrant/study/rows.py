@@ -8,25 +8,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant import metrics
 from calibrant.calibrators import CALIBRATORS
 from calibrant.data import frequency_groups
+from calibrant.extras import need
 from calibrant.files.checks import check_file
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.metric import MetricFunction
 from calibrant.metrics.resampling.intervals import intervals
 from calibrant.predictions import Predictions
+from calibrant.tables import Table, plain_html
 from calibrant.training.checkpoint import write
+
+if TYPE_CHECKING:
+    import pandas
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
 # What the rows of a run were made with, and their checksum; written after them.
 MEASURED = "measured.json"
 # The predictions as the network makes them.
 NONE = "none"
+
+
+# Rows that a notebook shows.
+SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,23 @@ class Row:
     low: float | None = None
     high: float | None = None
     remark: str = ""
+
+
+COLUMNS = [each.name for each in fields(Row)]
+
+
+class Rows(list[Row]):
+    """Rows of a study; a notebook shows them as a table."""
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A data frame with a column for each field."""
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        return pandas.DataFrame([asdict(row) for row in self], columns=COLUMNS)
+
+    def _repr_html_(self) -> str:
+        cells = [["-" if v is None else v for v in asdict(row).values()] for row in self[:SHOWN]]
+        caption = f"{min(len(self), SHOWN)} of {len(self):,} rows"
+        return plain_html(Table.of(COLUMNS, cells, caption=caption))
 
 
 def measured_rows(
@@ -149,7 +175,7 @@ def write_rows(folder: Path, rows: Iterable[Row]) -> None:
     write(folder / ROWS, "".join(f"{line}\n" for line in lines).encode())
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(each.name for each in fields(Row))
+    table.writerow(COLUMNS)
     table.writerows(asdict(row).values() for row in held)
     write(folder / TABLE, text.getvalue().encode())
 

@@ -130,11 +130,9 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
     """Join the points, shade their gap to the diagonal and the band of their intervals."""
     x, y = points.confidence, points.accuracy
     for side, hue in ((y <= x, look.OVER), (y >= x, look.UNDER)):
-        # Twice, so that stretches next to a bin with few examples come out fainter.
-        for where in (side, side & ~points.few):
-            axes.fill_between(
-                x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
-            )
+        axes.fill_between(
+            x, y, x, where=side.tolist(), interpolate=True, color=hue, alpha=0.5, linewidth=0
+        )
     look.draw_band(axes, points, color=look.INK, alpha=look.BAND)
     _draw_joined(axes, points, color=look.INK, marker="o")
 

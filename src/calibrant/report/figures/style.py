@@ -112,11 +112,8 @@ def draw_band(axes: "matplotlib.axes.Axes", points: Points, *, color: str, alpha
     # Up to the ends, or a single bin would have a band without width.
     x = np.concatenate([points.left[:1], points.confidence, points.right[-1:]])
     low, high = (np.pad(side, 1, mode="edge") for side in (points.low, points.high))
-    enough = np.pad(~points.few, 1, mode="edge").tolist()
-    look: dict[str, Any] = {"color": color, "linewidth": 0, "zorder": 0.9}
-    # Twice, so that stretches next to a bin with few examples come out fainter.
-    axes.fill_between(x, low, high, alpha=FAINT * alpha, **look)
-    axes.fill_between(x, low, high, where=enough, alpha=(1 - FAINT) * alpha, **look)
+    faint = FAINT if points.few.any() else 1.0
+    axes.fill_between(x, low, high, color=color, alpha=faint * alpha, linewidth=0, zorder=0.9)
 
 
 def gap_legend(
