@@ -28,7 +28,7 @@ def test_rows_say_that_a_temperature_is_at_its_bound():
 
 
 def test_a_line_at_its_bound_has_a_dagger_no_mark_and_no_recommendation(tmp_path):
-    folder = small_study(tmp_path, methods=(PLAIN, "focal 3"), failed=())
+    folder = small_study(tmp_path, methods=(PLAIN,), failed=())
     (before,) = findings(read_saved(folder))
     best = before.verdict.line
     assert best.calibrator == "temperature"
