@@ -1,7 +1,9 @@
 """What to do after an audit: a calibrator to fit, and its gain on held-out folds."""
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -56,9 +58,11 @@ class NextStep:
         return f"{', '.join(changes)} ({FOLDS}-fold cross-validation on {part} examples)"
 
     def __str__(self) -> str:
+        wrap = partial(textwrap.fill, width=78, subsequent_indent="  ", break_on_hyphens=False)
         if not self.calibrator:
-            return f"next step: {self.advice}"
-        return f"next step: {self.line}\nexpected: {self.expected}"
+            return wrap(f"next step: {self.advice}")
+        # The command stays in one line, to be copied.
+        return f"next step: {self.line}\n{wrap(f'expected: {self.expected}')}"
 
 
 def next_step(
