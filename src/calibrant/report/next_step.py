@@ -71,7 +71,8 @@ def next_step(
     """Find the calibrator to fit, if the verdict is that predictions are miscalibrated.
 
     A calibrator is recommended if its fit converged and its held-out NLL is significantly lower
-    (paired bootstrap, 95 %). `file` is how the command line names the predictions.
+    (paired bootstrap, 95 %), by at least 0.2 %. `file` is how the command line names the
+    predictions.
     """
     if state == "calibrated":
         return NextStep("no repair needed")
@@ -85,7 +86,7 @@ def next_step(
             notes.append(f"{candidate}: {held}")
             continue
         tried.append(candidate)
-        if metrics.compare(metrics.nll, held, best, resamples=RESAMPLES, seed=seed).high < 0:
+        if _is_better(held, best, seed):
             best, name = held, candidate
     if not name:
         return NextStep(_no_gain(tried, notes, file))
@@ -136,6 +137,15 @@ def _held_out(name: str, predictions: Predictions, seed: int) -> Predictions | s
         except ValueError as error:
             return str(error)
     return predictions.map(lambda _: mapped)
+
+
+def _is_better(held: Predictions, best: Predictions, seed: int) -> bool:
+    """Whether the NLL is significantly lower, and by more than the tolerance of `select`."""
+    from calibrant.calibrators.selection import TOLERANCE
+
+    if metrics.nll(held) >= (1 - TOLERANCE) * metrics.nll(best):
+        return False
+    return metrics.compare(metrics.nll, held, best, resamples=RESAMPLES, seed=seed).high < 0
 
 
 def _measured(predictions: Predictions, calibrator: str, bins: int) -> dict[str, float]:
