@@ -20,6 +20,7 @@ from calibrant.files.checks import listed
 from calibrant.prediction_files import PredictionArrays, read_arrays
 from calibrant.score_array import Scores, TopLabelScores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
+from calibrant.tables import Table, plain_html
 
 T = TypeVar("T")
 
@@ -280,6 +281,15 @@ class Predictions:
         if self.top_label_only:
             return f"Predictions({len(self):,} examples, confidence only)"
         return f"Predictions({len(self):,} examples, {self.classes:,} classes)"
+
+    def _repr_html_(self) -> str:
+        accuracy, confidence = (
+            float(np.average(each.numpy(), weights=self.example_weights))
+            for each in (self.correct, self.confidence)
+        )
+        heads = ["examples", "classes", "accuracy", "mean confidence"]
+        row = [f"{len(self):,}", f"{self.classes:,}", f"{accuracy:.4f}", f"{confidence:.4f}"]
+        return plain_html(Table.of(heads, [row], caption="Predictions"))
 
     @property
     def classes(self) -> int:

@@ -1,5 +1,6 @@
 """A table as a value: columns, cells and marks. Terminal, page, LaTeX and Markdown draw it."""
 
+import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,15 @@ MARKS: dict[Mark, str] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A title; numbers are aligned at the right, and of some metrics a higher one is better."""
+    """A title; numbers are aligned at the right, and of some metrics a higher one is better.
+
+    The tip is shown when pointed at.
+    """
 
     title: str
     number: bool = False
     higher_is_better: bool = False
+    tip: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,17 @@ class Table:
         """A table of plain values; `numbers` are the titles of columns of numbers."""
         columns = tuple(Column(head, number=head in numbers) for head in heads)
         return cls(columns, tuple(tuple(Cell(str(e)) for e in row) for row in rows), caption)
+
+
+def plain_html(table: Table) -> str:
+    """A table as HTML without styles, for notebooks."""
+    heads = "".join(f"<th>{html.escape(column.title)}</th>" for column in table.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell.text)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    caption = f"<caption>{html.escape(table.caption)}</caption>" if table.caption else ""
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def range_text(low: float, high: float, sign: str = "") -> str:

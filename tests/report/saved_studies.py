@@ -14,8 +14,8 @@ from calibrant.predictions import Predictions
 from calibrant.study.rows import measured_rows, write_rows
 
 DATASET = 'blobs, "long" & <b>tailed</b>'
-MODEL, OPTIMIZER = "mlp", "sgd lr=0.05"
-PLAIN, FOCAL = "cross_entropy", "focal 3"
+MODEL, OPTIMIZER = "small net", "SGD, rate 0.05"
+PLAIN, FOCAL = "cross entropy", "focal 3"
 HOSTILE = "<script>alert(\"x\")</script> 'quoted' | 50 % _a_ $b$"
 REASON = 'the loss is <b>nan</b> at step 7: lower the rate of "sgd"'
 # Name of the method, how much too sharp it makes the logits, and how much it disturbs them.

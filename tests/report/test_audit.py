@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,9 +44,11 @@ def test_the_record_is_the_json_of_the_command_line(predictions, tmp_path, capsy
         assert main(["audit", str(path), *options, "--no-figure", "--no-page", "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)
         found = calibrant.audit(predictions, name=str(path), **{"resamples": 0, **given})
+        found = replace(found, file=str(path))
         more = dict.fromkeys(("truth", "limit", "figure", "classwise_figure", "page"))
         assert printed == json.loads(json.dumps(found.to_dict())) | more
         assert ("verdict" in printed) == ("tests" in printed) == bool(given)
+        assert ("next_step" in printed) == bool(given)
 
 
 def test_the_page_holds_verdict_metrics_tests_diagram_and_classes(predictions, tmp_path):
@@ -80,24 +83,61 @@ def test_an_infinite_nll_is_explained_below_the_metrics(resamples):
     assert found.to_html().index("All metrics") < found.to_html().index(remark)
 
 
+@pytest.fixture(scope="module")
+def pages(predictions, tmp_path_factory):
+    """Pages of one model, of two classes, and of three models."""
+    folder = tmp_path_factory.mktemp("pages")
+    two = Predictions(predictions.logits[:, :2], predictions.labels % 2)
+    three = {name: predictions for name in ("first", "second", "a third with a long name")}
+    given = {"one": predictions, "two": two, "three": three}
+    return {
+        name: calibrant.audit(each, resamples=20).save(folder / f"{name}.html")
+        for name, each in given.items()
+    }
+
+
 @pytest.mark.slow
-def test_the_page_loads_alone_in_a_browser(predictions, tmp_path, browser):
-    page = calibrant.audit(predictions, name="a & b", resamples=20).save(tmp_path / "page.html")
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+def test_the_page_loads_alone_fits_every_width_and_prints(pages, name, browser):
     browser.look()
     browser.resize(1280, 900)
-    browser.open(page.as_uri())
-    assert browser.run("document.querySelector('h1').innerText") == "a & b"
+    browser.open(pages[name].as_uri())
     assert len(browser.requests) == 1
     assert browser.complaints == []
-    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    # All charts of one size, on one grid over the whole width.
+    boxes = (
+        "[...document.querySelectorAll('.plots svg.chart')].map((e) => e.getBoundingClientRect())"
+    )
+    sizes = browser.run(f"{boxes}.map((box) => [box.width, box.height].map(Math.round))")
+    assert len({tuple(each) for each in sizes}) == 1
+    main = "document.querySelector('main').getBoundingClientRect().right"
+    assert browser.run(f"{main} - Math.max(...{boxes}.map((box) => box.right))") < 40
+    # The tip of a head is its definition.
+    over = "dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
+    browser.run(f"[...document.querySelectorAll('thead th[data-tip]')][0].{over}")
+    assert browser.run("document.getElementById('tip').textContent").endswith(".")
+    for width in (390, 800, 1280):
+        browser.resize(width, 900)
+        assert browser.run("document.documentElement.scrollWidth") <= width, width
+    browser.resize(390, 900)
+    assert len(set(browser.run(f"{boxes}.map((box) => box.left)"))) == 1
+    browser.resize(703, 900)
+    browser.look(media="print")
+    edge = "Math.max(...[...document.querySelectorAll('table, figure, dl')]"
+    assert browser.run(edge + ".map((each) => each.getBoundingClientRect().right))") <= 704
+    assert browser.run("getComputedStyle(document.getElementById('theme')).display") == "none"
+    browser.look(media="")
+    assert browser.printed().startswith(b"%PDF")
 
 
-def test_an_audit_and_its_page_load_no_training():
+def test_an_audit_of_calibrated_predictions_loads_no_training_and_no_calibrators():
     code = """
 import sys
 from calibrant import Predictions
 from calibrant.report.audit import audit
-audit(Predictions([[2.0, 0.0]] * 40, [0, 1] * 20), resamples=20).to_html()
+found = audit(Predictions([[0.0, 0.0]] * 40, [0, 1] * 20), resamples=20)
+assert found.state == "calibrated", found.verdict
+found.to_html()
 print(*{name.split(".")[1] for name in sys.modules if name.startswith("calibrant.")})
 """
     found = subprocess.run(

@@ -18,6 +18,7 @@ from calibrant.report.charts.heatmap import surface, table_map
 from calibrant.report.charts.lines import Series, line_chart
 from calibrant.report.charts.reliability import histogram, overlay, pair
 from calibrant.report.charts.tables import table
+from calibrant.report.reliability_points import points_of
 from calibrant.report.sections.maps import grey_png
 
 NAN = math.nan
@@ -193,15 +194,22 @@ def test_diagrams_over_one_another_keep_the_colours_of_their_places():
     drawn = overlay({"a": SUMS, "b": BinSums.zero(), "c": SUMS}, title="t")
     groups = [g.get("data-series") for g in parsed(drawn).iter("g") if g.get("data-series")]
     assert groups == ["0", "2", "0", "2"]
-    assert [each.get("data-tip").splitlines()[0] for each in marks(drawn)] == ["a"] * 2 + ["c"] * 2
+    assert [each.get("data-tip").splitlines()[0] for each in marks(drawn)] == ["a", "c"]
 
 
-def test_a_band_leaves_out_bins_with_few_examples():
-    sums = BinSums.of_confidence([0.9] * 20 + [0.2] * 4, [1.0, 0.0] * 12, bins=4)
-    drawn = parsed(overlay({"a": sums}, title="t"))
-    (shade,) = [each for each in drawn.iter("path") if each.get("class") == "band s1 d0"]
-    # From the mean confidence of the full bin to its end, which is that of the axis.
-    assert re.findall(r"[M ]([\d.]+),", shade.get("d")) == ["443.8", "488", "488", "443.8"]
+def test_a_line_pools_bins_with_few_examples():
+    scores, right = [0.2] * 4 + [0.4] * 8 + [0.6] * 30 + [0.9] * 3, [1.0] * 4 + [0.0] * 41
+    sums = BinSums.of_confidence(scores, right, bins=4)
+    points = points_of(sums, merge=True)
+    assert points.count.tolist() == [12, 33]
+    assert points.confidence.tolist() == pytest.approx([4 / 12, 20.7 / 33])
+    assert points.accuracy.tolist() == pytest.approx([4 / 12, 0])
+    assert (points.left.tolist(), points.right.tolist()) == ([0.0, 0.5], [0.5, 1.0])
+    tips = [each.get("data-tip") for each in marks(overlay({"a": sums}, title="t"))]
+    assert [re.search(r"(\d+) examples", tip)[1] for tip in tips] == ["12", "33"]
+    # Without enough examples for one pool, all of them are a faint one.
+    (few,) = marks(overlay({"a": BinSums.of_confidence([0.2] * 3, [1.0] * 3)}, title="t"))
+    assert few.get("class") == "mark faint"
 
 
 def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
@@ -216,8 +224,7 @@ def test_right_answers_stand_on_wrong_ones():
     first, second = marks(drawn)
     assert [each.get("class") for each in first.findall("path")] == ["wrong"]
     wrong, right = map(corners, second.findall("path"))
-    assert wrong[3] == pytest.approx(60, abs=0.1)
-    assert right[3] == pytest.approx(30, abs=0.1)
+    assert wrong[3] == pytest.approx(2 * right[3], abs=0.2)
     assert right[1] + right[3] == pytest.approx(wrong[1], abs=0.1)
     assert "30 correct, 60 wrong: accuracy 0.3333\n90.0% of all" in second.get("data-tip")
 

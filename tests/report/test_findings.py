@@ -191,7 +191,7 @@ def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
     )
     assert str(found.line) == "a without calibrator"
     assert [str(line) for line in found.better] == ["b without calibrator"]
-    assert str(found.baseline) == "cross_entropy with calibrator temperature"
+    assert str(found.baseline) == "cross_entropy with temperature scaling"
     assert (found.kind, found.certainty, found.is_clear) == ("usual", "certain", True)
     assert found.headline == "Use a without calibrator"
     text = " ".join(found.sentences)
@@ -241,7 +241,7 @@ def test_the_verdict_that_the_baseline_wins_says_exactly_that():
     found = study_of({"a+none": [1.3, 1.5, 1.4], "cross_entropy+temperature": [1.0, 1.11, 1.2]})
     assert found.baseline is found.line
     assert found.gains == {}
-    assert found.headline == "Use cross_entropy with calibrator temperature"
+    assert found.headline == "Use cross_entropy with temperature scaling"
     assert found.is_clear
     assert "That is the usual baseline: no other combination is better." in found.sentences
     # A first method without cross entropy is advised only if the others are worse.
@@ -260,7 +260,7 @@ def test_a_winner_that_is_not_certainly_better_is_not_said_to_be():
     assert found.sentences[-3:] == (
         "The difference in NLL is not significant (paired over 3 seeds): it may be chance.",
         "The other one is not significantly worse in NLL.",
-        "The simplest with a similar NLL is cross_entropy with calibrator temperature: "
+        "The simplest with a similar NLL is cross_entropy with temperature scaling: "
         "1.10 [0.82, 1.38].",
     )
 
@@ -298,7 +298,7 @@ def test_the_simplest_of_the_ties_is_near_the_winner():
         half=0.05,
     )
     assert len(found.ties) == 3
-    assert str(found.simplest) == "cross_entropy with calibrator isotonic"
+    assert str(found.simplest) == "cross_entropy with isotonic regression"
     assert "With two seeds, only large differences can be significant." in found.sentences
 
 
@@ -373,7 +373,7 @@ def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
         "20.0 % [19.0, 21.0] for rare classes.",
         "Mean confidence is 8.1 points higher [+7.1, +9.1] than accuracy: the model is "
         "over-confident.",
-        "x with calibrator matrix has no result: the calibrator could not be fitted.",
+        "x with matrix scaling has no result: the calibrator could not be fitted.",
         "diverged: d, m, o, y, seed 0: lower the rate",
     )
     assert weak_spots(group, comparison, None) == text[3:]
@@ -389,9 +389,9 @@ def test_runs_that_ended_alike_are_told_once():
 
 def test_the_real_study_of_losses_finds_its_baseline():
     found = verdict(compare(real("losses-cpu.csv")))
-    assert str(found.line) == "cross_entropy with calibrator temperature"
+    assert str(found.line) == "cross_entropy with temperature scaling"
     assert found.sentences[:4] == (
-        "NLL of cross_entropy with calibrator temperature: 1.266 [1.224, 1.306] (mean of 3 seeds), "
+        "NLL of cross_entropy with temperature scaling: 1.266 [1.224, 1.306] (mean of 3 seeds), "
         "the lowest of 18 combinations of method and calibrator.",
         "Accuracy: 56.2 % [54.1, 58.3], the highest.",
         "ECE: 2.0 % [0.1, 2.9].",
@@ -402,7 +402,7 @@ def test_the_real_study_of_losses_finds_its_baseline():
 def test_the_real_long_tailed_study_gains_over_its_baseline():
     own = [row for row in real("cals_longtail-cpu.csv") if row["dataset"] == "cifar10-LT"]
     found = verdict(compare(own))
-    assert str(found.line) == "logit adjustment with calibrator focal_temperature"
+    assert str(found.line) == "logit adjustment with focal temperature scaling"
     assert found.certainty == "likely"
     base, mine = ([1.894, 1.888, 1.865], [1.842, 1.812, 1.814])
     low, high = stats.ttest_rel(mine, base).confidence_interval()

@@ -14,7 +14,7 @@ from calibrant import BinSums, Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.report import classwise_diagrams, reliability_diagram, save
 from calibrant.report.figures import style
-from calibrant.report.reliability_points import points_of, top_label_sums, wilson
+from calibrant.report.reliability_points import POSITIVE, diagram_sums, points_of, wilson
 
 
 def drawn(name, n=1500, seed=0):
@@ -82,7 +82,7 @@ def test_points_are_the_means_of_the_bins_that_hold_examples(over):
 
 
 def test_adaptive_sums_are_those_of_adaptive_ece_also_with_ties_and_weights(over):
-    sums = top_label_sums(over, bins=9, adaptive=True)
+    sums = diagram_sums(over, bins=9, adaptive=True)
     assert sums.ece == pytest.approx(metrics.adaptive_ece(over, bins=9), abs=1e-12)
     assert sums.count.max() - sums.count.min() <= 1
     points = points_of(sums)
@@ -90,18 +90,18 @@ def test_adaptive_sums_are_those_of_adaptive_ece_also_with_ties_and_weights(over
     assert ((points.left < points.confidence) & (points.confidence < points.right)).all()
     assert 0 <= points.left[0] < points.right[-1] <= 1
     with pytest.raises(ValueError, match="adaptive bins are a number"):
-        top_label_sums(over, bins=[0.0, 0.5, 1.0], adaptive=True)
+        diagram_sums(over, bins=[0.0, 0.5, 1.0], adaptive=True)
     # Ties are kept together, and weights count.
     confidence, weights = np.repeat([0.6, 0.7, 0.9], [5, 2, 3]), np.arange(1.0, 11.0)
     ones = np.ones(10, dtype=int)
     p = Predictions.from_binary(confidence, ones, kind="probs", weights=weights)
-    sums = top_label_sums(p, bins=2, adaptive=True)
+    sums = diagram_sums(p, bins=2, adaptive=True)
     assert sums.ece == pytest.approx(metrics.adaptive_ece(p, bins=2), abs=1e-12)
     assert sums.count.sum() == 55
 
 
 def test_a_single_bin_has_a_place_and_fewer_than_ten_examples_are_few():
-    points = points_of(top_label_sums(Predictions([[1.0, 0.0]] * 4, [0] * 4), adaptive=True))
+    points = points_of(diagram_sums(Predictions([[1.0, 0.0]] * 4, [0] * 4), adaptive=True))
     assert points.left[0] < points.confidence[0] < points.right[0]
     sums = BinSums.of_confidence(np.repeat([0.2, 0.8], [9, 10]), np.ones(19), bins=2)
     assert points_of(sums).few.tolist() == [True, False]
@@ -160,17 +160,17 @@ def test_the_box_holds_size_accuracy_and_ece(over):
 def test_adaptive_bins_stand_at_their_mean_confidence(over):
     figure = reliability_diagram(over, adaptive=True, bins=6)
     upper, lower = figure.axes
-    at_their_means(upper.collections[1], points_of(top_label_sums(over, bins=6, adaptive=True)))
+    at_their_means(upper.collections[1], points_of(diagram_sums(over, bins=6, adaptive=True)))
     assert f"adaptive ECE {metrics.adaptive_ece(over, bins=6):.4f}" in words(figure)
     np.testing.assert_allclose(bars(lower)[0][:, 3], BinSums.of(over, 6).share)
 
 
 def test_line_style_joins_the_points(over):
     upper, _ = reliability_diagram(over, style="line").axes
-    points = points_of(BinSums.of(over, 15))
-    faint, strong, _ = upper.lines
-    np.testing.assert_allclose(faint.get_xydata(), np.c_[points.confidence, points.accuracy])
-    np.testing.assert_allclose(strong.get_ydata(), np.where(points.few, np.nan, points.accuracy))
+    points = points_of(BinSums.of(over, 15), merge=True)
+    line, _ = upper.lines
+    np.testing.assert_allclose(line.get_xydata(), np.c_[points.confidence, points.accuracy])
+    assert not points.few.any()
     assert not upper.containers
     # A single bin still has a band.
     p = Predictions.from_binary([0.8] * 50, [1] * 40 + [0] * 10, kind="probs")
@@ -188,7 +188,7 @@ def test_lines_have_a_band_from_the_low_to_the_high_end_of_the_intervals(names):
         for shade in upper.collections
     ]
     for name in names:
-        points = points_of(BinSums.of(drawn(name), 15), level=0.9)
+        points = points_of(BinSums.of(drawn(name), 15), level=0.9, merge=True)
         ends = np.r_[np.c_[points.confidence, points.low], np.c_[points.confidence, points.high]]
         assert any({tuple(end) for end in ends.round(9)} <= each for each in corners)
     assert "90% interval" in words(figure)
@@ -203,8 +203,8 @@ def test_several_are_overlaid_in_different_colours_with_their_ece_in_the_legend(
     lines = upper.lines[:-1]
     assert len({line.get_color() for line in lines}) == 3
     assert len({line.get_marker() for line in lines}) == 3
-    for line, p in zip(lines[::2], models.values(), strict=True):
-        points = points_of(BinSums.of(p, 10))
+    for line, p in zip(lines, models.values(), strict=True):
+        points = points_of(BinSums.of(p, 10), merge=True)
         np.testing.assert_allclose(line.get_xydata(), np.c_[points.confidence, points.accuracy])
     for steps, p in zip(lower.patches, models.values(), strict=True):
         np.testing.assert_allclose(steps.get_data().values, BinSums.of(p, 10).share)
@@ -318,3 +318,27 @@ def test_a_figure_is_written_whole_or_not_at_all(over, tmp_path, monkeypatch):
         save(figure, path)
     assert path.read_bytes() == b"old"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_two_classes_are_drawn_by_the_probability_of_the_positive_class(adaptive):
+    generator = np.random.default_rng(0)
+    probs = generator.random(800) ** 2
+    labels = (generator.random(800) < probs).astype(int)
+    names = {"class_names": ["healthy", "ill"]}
+    p = Predictions.from_binary(probs, labels, kind="probs", **names)
+    figure = reliability_diagram(p, bins=10, adaptive=adaptive)
+    upper, lower = figure.axes
+    assert upper.get_ylabel() == "frequency of ill"
+    assert lower.get_xlabel() == "probability of ill"
+    at_their_means(
+        upper.collections[1], points_of(diagram_sums(p, POSITIVE, bins=10, adaptive=adaptive))
+    )
+    # Decisions: bins above one half are darker.
+    colours = [patch.get_facecolor() for patch in lower.patches]
+    assert len(set(colours[:5])) == len(set(colours[5:])) == 1
+    assert colours[0] != colours[9]
+    assert f"base rate {labels.mean():.4f}" in words(figure)
+    assert metrics.binary_ece(p, bins=10) == pytest.approx(diagram_sums(p, POSITIVE, bins=10).ece)
+    both = reliability_diagram({"a": p, "b": p}, bins=10)
+    assert both.axes[1].get_xlabel() == "probability of ill"

@@ -160,6 +160,6 @@ def test_what_a_real_run_leaves_is_read(tmp_path, monkeypatch):
     assert len(saved.rows) == len(rows)
     assert [len(cell.history) for cell in saved.cells] == [1, 2]
     assert saved.cells[1].record["identity"]["recipe.epochs"] == 2
-    assert saved.plain_names == {"cross_entropy"}
+    assert saved.plain_names == {"cross entropy"}
     (group,) = saved.groups()
-    assert group.names == ["cross_entropy", "its twin"]
+    assert group.names == ["cross entropy", "its twin"]

@@ -84,7 +84,7 @@ def values_of(saved, method, calibrator, split, metric):
 
 def test_there_is_a_panel_for_all_that_the_study_has(folder, panels):
     assert list(panels) == [
-        "reliability", "diagrams", "curves", "confidence", "classes", "tail", "landscape",
+        "tradeoff", "reliability", "curves", "confidence", "classes", "tail", "landscape",
         "curvature", "settings",
     ]  # fmt: skip
     for key, panel in panels.items():
@@ -144,14 +144,14 @@ def test_every_chart_has_a_name_and_a_size_that_can_shrink(panels):
 def test_reliability_has_the_errors_before_and_after_a_temperature(saved, panels):
     cell = first_cell(saved, PLAIN)
     after = cell.test.map(TemperatureScaling.fit(cell.val))
-    entry = parsed(panels["reliability"]).find("ul/li/small").text
+    entry = parsed(panels["reliability"]).find(".//ul/li/small").text
     assert entry == f"ECE {metrics.ece(cell.test):.4f} → {metrics.ece(after):.4f}"
     assert any(tip.startswith(f"{FOCAL}\nconfidence") for tip in tips(panels["reliability"]))
 
 
 def test_diagrams_and_histograms_count_every_example(saved, panels):
     test = first_cell(saved, PLAIN).test
-    found = tips(parsed(panels["diagrams"]).find(".//figure"))
+    found = tips(parsed(panels["reliability"]).find("details//figure"))
     assert sum(int(re.search(r"(\d+) examples", tip)[1]) for tip in found) == 2 * len(test)
     found = tips(parsed(panels["confidence"]).find(".//figure"))
     pairs = [re.search(r"(\d+) correct, (\d+) wrong", tip).groups() for tip in found]
@@ -262,7 +262,7 @@ def test_what_is_not_there_is_left_out(plain):
     place, _ = plain
     shutil.rmtree(place / "cells")
     (group,) = read_saved(place).groups()
-    assert list(made(group)) == ["classes", "tail"]
+    assert list(made(group)) == ["tradeoff", "classes", "tail"]
     change_cells(place, status="diverged")
     (place / "rows.jsonl").write_text("")
     saved = read_saved(place)

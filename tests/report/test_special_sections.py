@@ -210,11 +210,11 @@ def test_many_methods_stay_readable_and_small(place):
     group = group_of(place)
     found = {key: PANELS[key](group) for key in PANELS if key not in ("landscape", "curvature")}
     assert sum(len(panel.html) for panel in found.values() if panel) < 1_000_000
-    entries = parsed(found["reliability"]).findall("ul/li")
+    entries = parsed(found["reliability"]).findall(".//div[@class='side']/ul/li")
     assert len(entries) == 16
-    assert found["reliability"].about.endswith("The first 16 of 18; the next panel has all.")
-    for key in ("diagrams", "curves", "confidence"):
-        captions = parsed(found[key]).findall(".//figcaption")
+    assert found["reliability"].about.endswith("The first 16 of 18 together; below is each alone.")
+    for key, where in {"reliability": "details", "curves": ".", "confidence": "."}.items():
+        captions = parsed(found[key]).findall(f"{where}//figcaption")
         assert [each.text.strip() for each in captions] == names, key
 
 

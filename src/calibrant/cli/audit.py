@@ -2,8 +2,11 @@
 
 import math
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -100,7 +103,7 @@ def audit(
         from calibrant.files.atomic import check_target
 
         check_target(page)
-    truth = None
+    truth, reads = None, (logits, probs, labels, ignore, max_expansion)
     models: dict[str, calibrant.predictions.Predictions] = {}
     if example:
         models[source], truth = load_example(source, bins)
@@ -133,10 +136,13 @@ def audit(
     with screen.progress(times * len(models), f"resampling {times} times") as step:
         if several:
             paired = False if unpaired else None
-            found = audit_predictions(models, paired=paired, progress=step, **settings)
+            compared = audit_predictions(models, paired=paired, progress=step, **settings)
+            files_of = {name: _file(paths, reads) for name, paths in names.items()}
+            found = compared.with_files(files_of)
             audits = found.audits
         else:
-            found = audit_predictions(predictions, name=source, progress=step, **settings)
+            alone = audit_predictions(predictions, name=source, progress=step, **settings)
+            found = alone if example else replace(alone, file=_file(names[source], reads))
             audits = {source: found}
     if page is not None:
         found.save(page)
@@ -155,6 +161,14 @@ def audit(
         named = f" of {', '.join(above)}" if several else ""
         complain(f"ece{named} {errors[above[0]]:.4f} is above --max-ece {max_ece:g}")
         raise typer.Exit(1)
+
+
+def _file(paths: Sequence[str], reads: tuple[Any, ...]) -> str:
+    """How a command names the predictions: the file, and the arrays in it if they were named."""
+    if len(paths) > 1:
+        return "FILE"
+    named = zip(("--logits", "--probs", "--labels"), reads[:3], (None, None, "labels"), strict=True)
+    return shlex.join([paths[0], *(x for k, v, usual in named if v != usual for x in (k, str(v)))])
 
 
 def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:
@@ -220,6 +234,8 @@ def show(found: "Audit", truth: Mapping[str, float] | None, files: Mapping[str, 
         say(truth_line(truth, found.metrics["ece"], found.bins))
     if found.verdict:
         say(found.verdict, style="bold")
+    if found.next_step is not None:
+        say(str(found.next_step))
     for what, path in files.items():
         say(f"{what}: {path}")
 
@@ -234,6 +250,7 @@ def show_models(found: "ModelAudits", files: Mapping[str, Path]) -> None:
     for name, each in found.audits.items():
         if each.verdict:
             say(f"{name}: {each.verdict}")
+            say(textwrap.indent(str(each.next_step), "  "))
     if found.verdict:
         say(found.verdict, style="bold")
     for what, path in files.items():

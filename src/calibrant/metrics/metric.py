@@ -36,6 +36,7 @@ class Metric:
         two_classes: is defined for two classes only, by the probability of class 1.
         every_class: needs the probabilities of all classes, not only the confidence.
         confidence_only: is in summaries only where nothing but the confidence is known.
+        definition: one standard sentence, for tips and footnotes.
         name: in `METRICS`, files and options of the command line; the function's own.
     """
 
@@ -51,6 +52,7 @@ class Metric:
     two_classes: bool = False
     every_class: bool = False
     confidence_only: bool = False
+    definition: str = ""
 
     @property
     def name(self) -> str:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from calibrant.extras import need
 from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.registry import METRICS, metrics_for
@@ -12,6 +13,10 @@ from calibrant.metrics.resampling.intervals import Interval, Method, intervals
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.metrics.verdict import verdict
 from calibrant.predictions import Predictions
+from calibrant.tables import Table, plain_html, range_text
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,33 @@ class Summary:
         if math.isnan(self.metrics["overconfidence"].low):
             return ""
         return verdict(self.examples, self.metrics, self.tests, self.class_biases)
+
+    def table(self, *, intervals: bool = True) -> Table:
+        """Each metric with its value, interval and meaning."""
+        level = 100 * next(iter(self.metrics.values())).level
+        ends = [f"{level:g}% interval"] if intervals else []
+        rows = [
+            [
+                name,
+                f"{each.value:.4f}",
+                *([range_text(each.low, each.high)] if intervals else []),
+                METRICS[name].meaning,
+            ]
+            for name, each in self.metrics.items()
+        ]
+        heads = ["metric", "value", *ends, "meaning"]
+        return Table.of(heads, rows, numbers=["value", *ends], caption="All metrics")
+
+    def _repr_html_(self) -> str:
+        return plain_html(replace(self.table(), caption=self.verdict))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each metric: value, low and high."""
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        rows = {name: [each.value, each.low, each.high] for name, each in self.metrics.items()}
+        columns = ["value", "low", "high"]
+        frame = pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
+        return frame.rename_axis("metric")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from calibrant.metrics.class_bias import ClassBias
 from calibrant.metrics.hypothesis_tests import TestResult
@@ -15,21 +16,44 @@ ALPHA = 0.05
 NAMED = 3
 
 
+State = Literal["calibrated", "miscalibrated", "unclear"]
+
+
+class Judgement(NamedTuple):
+    """A verdict in words, and which of three states it means.
+
+    "calibrated" is no evidence of miscalibration; "unclear" is weak evidence, or too few examples.
+    """
+
+    state: State
+    text: str
+
+
 def verdict(
     examples: int,
     metrics: Mapping[str, Interval],
     tests: Mapping[str, TestResult],
     classes: Sequence[ClassBias],
 ) -> str:
+    """The sentences of `judge`."""
+    return judge(examples, metrics, tests, classes).text
+
+
+def judge(
+    examples: int,
+    metrics: Mapping[str, Interval],
+    tests: Mapping[str, TestResult],
+    classes: Sequence[ClassBias],
+) -> Judgement:
     """Whether the predictions are calibrated, and if not, in which direction and by how much.
 
     For two classes it speaks of the probability of the positive class, else of the confidence and
     of single classes. If neither is significantly off, the tests decide.
     """
     if examples < FEW:
-        return f"{examples} examples are too few for a verdict"
+        return Judgement("unclear", f"{examples} examples are too few for a verdict")
     found = _positive(metrics, classes) if len(classes) == 2 else _confidence(metrics, classes)
-    return "; ".join(found) if found else _by_tests(examples, tests)
+    return Judgement("miscalibrated", "; ".join(found)) if found else _by_tests(examples, tests)
 
 
 def _positive(metrics: Mapping[str, Interval], classes: Sequence[ClassBias]) -> list[str]:
@@ -66,16 +90,18 @@ def _confidence(metrics: Mapping[str, Interval], classes: Sequence[ClassBias]) -
     return found
 
 
-def _by_tests(examples: int, tests: Mapping[str, TestResult]) -> str:
+def _by_tests(examples: int, tests: Mapping[str, TestResult]) -> Judgement:
     """What the tests say where means are not significantly off."""
     corrected = holm([test.p_value for test in tests.values()])
     low = {name: test for name, test in tests.items() if test.p_value < ALPHA}
     said = ", ".join(f"{name} {test}" for name, test in low.items())
     if any(p_value < ALPHA for p_value in corrected):
-        return f"calibrated on average, but not at every level of confidence ({said})"
+        text = f"calibrated on average, but not at every level of confidence ({said})"
+        return Judgement("miscalibrated", text)
     if low:
-        return f"weak evidence of miscalibration in one of {len(tests)} tests ({said})"
-    return f"no miscalibration detected with {examples:,} examples"
+        text = f"weak evidence of miscalibration in one of {len(tests)} tests ({said})"
+        return Judgement("unclear", text)
+    return Judgement("calibrated", f"no miscalibration detected with {examples:,} examples")
 
 
 def percent(value: float) -> str:

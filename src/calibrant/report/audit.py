@@ -3,18 +3,21 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from calibrant import metrics
-from calibrant.files.atomic import replacing
-from calibrant.metrics import METRICS, Interval, Summary, TestResult
+from calibrant.metrics import Interval, Summary, TestResult
 from calibrant.metrics.resampling.intervals import Method
-from calibrant.metrics.verdict import class_label, percent
+from calibrant.metrics.verdict import State, class_label, judge, percent
 from calibrant.predictions import Predictions
-from calibrant.tables import Table, p_text, range_text
+from calibrant.report.next_step import NextStep, next_step
+from calibrant.report.rendering import SavedPage
+from calibrant.tables import Table, p_text
 
 if TYPE_CHECKING:
+    import pandas
+
     from calibrant.report.model_audits import ModelAudits
 
 # Null hypothesis of each test.
@@ -27,12 +30,13 @@ TESTS = {
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(SavedPage):
     """What `audit` found; `to_dict` gives plain values, `save` writes a page.
 
-    The numbers are in `summary`; without resamples its intervals have NaN ends. The other fields
-    are the arguments of `audit`.
+    The numbers are in `summary`; without resamples its intervals have NaN ends. `file` is how the
+    command line names the predictions, for the command of the next step. The other fields are the
+    arguments of `audit`.
     """
 
     predictions: Predictions
@@ -44,6 +48,11 @@ class Audit:
     seed: int
     summary: Summary
     thresholds: tuple[float, ...] = THRESHOLDS
+    file: str = ""
+
+    def __repr__(self) -> str:
+        said = self.verdict or f"ECE {self.metrics['ece'].value:.4f}"
+        return f"Audit({self.name}, {self.summary.examples:,} examples: {said})"
 
     @property
     def metrics(self) -> dict[str, Interval]:
@@ -59,6 +68,22 @@ class Audit:
     def verdict(self) -> str:
         """One sentence: is confidence too high or too low? Empty without resamples."""
         return self.summary.verdict
+
+    @property
+    def state(self) -> State | None:
+        """Whether the verdict is "calibrated", "miscalibrated" or "unclear"; None without one."""
+        found = self.summary
+        if not self.verdict:
+            return None
+        return judge(found.examples, found.metrics, found.tests, found.class_biases).state
+
+    @cached_property
+    def next_step(self) -> NextStep | None:
+        """Which calibrator to fit, and its cross-validated gain; None without a verdict."""
+        state = self.state
+        if state is None:
+            return None
+        return next_step(self.predictions, state, bins=self.bins, file=self.file, seed=self.seed)
 
     @property
     def remarks(self) -> list[str]:
@@ -93,13 +118,7 @@ class Audit:
 
     def metrics_table(self) -> Table:
         """Each metric with its value, interval and meaning."""
-        interval = [f"{100 * self.level:g}% interval"] if self.resamples else []
-        rows = []
-        for name, found in self.metrics.items():
-            ends = [range_text(found.low, found.high)] if self.resamples else []
-            rows.append([name, f"{found.value:.4f}", *ends, METRICS[name].meaning])
-        heads = ["metric", "value", *interval, "meaning"]
-        return Table.of(heads, rows, numbers=["value", *interval], caption="All metrics")
+        return self.summary.table(intervals=bool(self.resamples))
 
     def tests_table(self) -> Table:
         """Each test with its p-value and null hypothesis."""
@@ -127,7 +146,8 @@ class Audit:
             for each, error in sorted(found, key=lambda pair: -abs(pair[0].error))
         ]
         heads = ["class", "examples", "frequency", "mean probability", "difference", "p-value"]
-        return Table.of([*heads, "ECE"], rows, numbers=[*heads[1:], "ECE"], caption="Classes")
+        heads.append("class ECE")
+        return Table.of(heads, rows, numbers=heads[1:], caption="Classes")
 
     def thresholds_table(self) -> Table:
         """Expected and observed positives at or above each threshold, of two classes."""
@@ -151,6 +171,7 @@ class Audit:
         if self.resamples:
             record |= {"method": self.interval_type, "resamples": self.resamples, "seed": self.seed}
             record |= asdict(self.summary) | {"verdict": self.verdict}
+            record["next_step"] = asdict(self.next_step) if self.next_step else None
         else:
             values = {name: {"value": found.value} for name, found in self.metrics.items()}
             record |= asdict(self.summary) | {"metrics": values}
@@ -163,13 +184,14 @@ class Audit:
 
         return audit_page(self)
 
-    def save(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all; returns its path."""
-        target = Path(path)
-        text = self.to_html()
-        with replacing(target) as handle:
-            handle.write(text.encode())
-        return target
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each metric: value, low and high."""
+        return self.summary.to_pandas()
+
+    def _repr_html_(self) -> str:
+        from calibrant.report.audit_page import audit_fragment
+
+        return audit_fragment(self)
 
 
 @overload

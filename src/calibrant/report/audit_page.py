@@ -1,25 +1,26 @@
-"""The page of an audit."""
+"""The page of an audit, and what a notebook shows of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from calibrant.metrics import BinSums, positive_sums
+from calibrant.metrics import BinSums
 from calibrant.metrics.verdict import class_label
-from calibrant.predictions import Predictions
 from calibrant.report.charts.reliability import (
     FINE,
-    POSITIVE,
-    TOP_LABEL,
-    Terms,
+    SQUARE,
+    gaps,
     histogram,
     overlay,
-    pair,
 )
-from calibrant.report.charts.svg import MOST, escape, legend, plot, plots, shape_legend
-from calibrant.report.charts.tables import html_table, sortable_table
+from calibrant.report.charts.svg import MOST, escape, inline, legend, plot, plots, shape_legend
+from calibrant.report.charts.tables import MARK_KEY, html_table, sortable_table
+from calibrant.report.definitions import defined, definitions
 from calibrant.report.formatting import shorten
+from calibrant.report.reliability_points import POSITIVE, TOP_LABEL, Terms, diagram_sums
 from calibrant.report.rendering import Panel, render
+from calibrant.tables import Table
 
 if TYPE_CHECKING:
     from calibrant.report.audit import Audit
@@ -27,128 +28,165 @@ if TYPE_CHECKING:
 
 # Classes that are listed.
 LISTED = 30
-# Side of the first diagram.
-SIZE = 380
+TESTS = (
+    "How likely are data like these if the predictions are calibrated? A p-value below 0.05 is "
+    "evidence of miscalibration; a larger one does not prove calibration."
+)
 
 
 def audit_page(audit: "Audit") -> str:
     """One self-contained page as text."""
-    measured = html_table(audit.metrics_table())
-    measured += "".join(f'<p class="note">{escape(remark)}</p>' for remark in audit.remarks)
     about = (
         "Lower is better, except for accuracy, skill, AUC and precision; overconfidence, "
         "calibration in the large and intercept are best at 0, the slope at 1."
         if audit.summary.classes == 2
         else "Lower is better, except for accuracy; overconfidence is best at 0."
     )
-    panels = _diagrams(audit)
-    panels.append(Panel("metrics", "Metrics", about, measured, wide=False))
+    tables = [defined(audit.metrics_table())]
+    html = html_table(tables[0])
+    html += "".join(f'<p class="note">{escape(remark)}</p>' for remark in audit.remarks)
+    measured, beside = Panel("metrics", "Metrics", about, html), []
     if audit.tests:
-        about = "A small p-value is evidence against calibration."
-        html = html_table(audit.tests_table())
-        panels.append(Panel("tests", "Tests of calibration", about, html, wide=False))
+        tables.append(defined(audit.tests_table()))
+        beside.append(Panel("tests", "Tests of calibration", TESTS, html_table(tables[-1])))
     if audit.summary.classes == 2:
         about = "Positives at or above each threshold: the sum of the probabilities, and the count."
-        html = html_table(audit.thresholds_table())
-        panels.append(Panel("thresholds", "Expected and observed", about, html, wide=False))
+        tables.append(defined(audit.thresholds_table()))
+        html = html_table(tables[-1])
+        beside.append(Panel("thresholds", "Expected and observed", about, html))
     if not audit.predictions.top_label_only:
-        panels.append(_classes(audit))
+        tables.append(defined(audit.classes_table()))
+        beside.append(_classes(tables[-1]))
     return render(
         "audit.html",
         name=PurePath(audit.name).name,
         facts=audit.facts,
         verdict=audit.verdict,
-        panels=panels,
+        state=audit.state or "",
+        step=audit.next_step,
+        panels=_diagrams(audit),
+        columns=[[measured], beside],
+        terms=definitions(tables),
     )
 
 
 def models_page(found: "ModelAudits") -> str:
     """One self-contained page of several models."""
-    binary = all(each.summary.classes == 2 for each in found.audits.values())
-    terms = POSITIVE if binary else TOP_LABEL
-    sums = {
-        name: _sums(each.predictions, each.bins, binary=binary)
-        for name, each in found.audits.items()
-    }
+    terms = _terms(found.audits)
+    sums = _all_sums(found.audits, terms)
     notes = [f"ECE {each.ece:.4f}" for each in sums.values()]
     shown = dict(list(sums.items())[:MOST])
-    over = overlay(shown, title="Reliability of all models", size=SIZE, terms=terms)
-    small = [
-        plot(name, pair([("", each)], title=name, side=180, terms=terms), note=note)
+    drawn = overlay(shown, title="Reliability of all models", terms=terms)
+    figures = [plot("All models", drawn, note="with 95 % intervals")]
+    figures += [
+        plot(name, gaps(each, title=f"Reliability of {name}", terms=terms), note=note)
         for (name, each), note in zip(sums.items(), notes, strict=True)
     ]
-    about = f"On the diagonal, {terms.score} equals {terms.frequency}."
-    said = "".join(
-        f"<li><b>{escape(name)}</b>: {escape(each.verdict)}</li>"
-        for name, each in found.audits.items()
-        if each.verdict
-    )
-    marks = "Green: best of its column; bold: not significantly worse; grey: significantly worse."
+    table = defined(found.table)
+    diagrams = legend(list(shown), notes[:MOST]) + shape_legend(terms.pair_key) + plots(figures)
+    about = "Each model, with tests of its difference to the best of each column."
     panels = [
-        Panel("models", "Models", marks, sortable_table(found.table) + f"<ul>{said}</ul>"),
-        Panel(
-            "reliability",
-            "Reliability diagrams",
-            about,
-            plots([plot("All models", over)]) + legend(list(shown), notes[:MOST]),
-        ),
-        Panel("each", "Each model", about, shape_legend(terms.pair_key) + plots(small)),
+        Panel("models", "Models", about, sortable_table(table) + MARK_KEY),
+        Panel("verdicts", "Verdicts and next steps", "Each model, judged alone.", _steps(found)),
+        Panel("reliability", "Reliability diagrams", terms.diagonal, diagrams),
     ]
     name = ", ".join(map(str, found.audits))
+    states = {each.state for each in found.audits.values()}
     return render(
         "audit.html",
         name=shorten(name, 60),
         facts=found.facts,
         verdict=found.verdict,
+        state=states.pop() or "" if len(states) == 1 else "unclear",
+        step=None,
         panels=panels,
+        columns=[],
+        terms=definitions([table]),
     )
 
 
-def _sums(predictions: Predictions, bins: int, *, binary: bool) -> BinSums:
-    """Sums over bins of P(positive) of two classes, else of the confidence."""
-    return positive_sums(predictions, bins=bins) if binary else BinSums.of(predictions, bins)
+def audit_fragment(audit: "Audit") -> str:
+    """The verdict, the metrics and a small diagram, for notebooks."""
+    step = "" if audit.next_step is None else escape(str(audit.next_step)).replace("&#10;", "<br>")
+    return (
+        f"<p><b>{escape(audit.name)}</b>: {escape(audit.facts)}</p>"
+        f"<p><b>{escape(audit.verdict)}</b></p><p>{step}</p>"
+        f"{_small_diagram({audit.name: audit})}{html_table(defined(audit.metrics_table()))}"
+    )
+
+
+def models_fragment(found: "ModelAudits") -> str:
+    """The verdict, the table of all models and a small diagram, for notebooks."""
+    return (
+        f"<p>{escape(found.facts)}</p><p><b>{escape(found.verdict)}</b></p>"
+        f"{html_table(defined(found.table))}{_small_diagram(found.audits)}"
+    )
+
+
+def _small_diagram(audits: Mapping[str, "Audit"]) -> str:
+    terms, shown = _terms(audits), dict(list(audits.items())[:MOST])
+    sums = _all_sums(shown, terms)
+    key = inline(legend(list(shown))) if len(shown) > 1 else ""
+    return inline(overlay(sums, title="Reliability", size=260, terms=terms)) + key
+
+
+def _terms(audits: Mapping[str, "Audit"]) -> Terms:
+    binary = all(each.summary.classes == 2 for each in audits.values())
+    return POSITIVE if binary else TOP_LABEL
+
+
+def _all_sums(audits: Mapping[str, "Audit"], terms: Terms) -> dict[str, BinSums]:
+    return {
+        name: diagram_sums(each.predictions, terms, bins=each.bins) for name, each in audits.items()
+    }
+
+
+def _steps(found: "ModelAudits") -> str:
+    """Verdict and next step of each model."""
+    lines = []
+    for name, each in found.audits.items():
+        step = each.next_step
+        if step is None:
+            continue
+        said = f"Next step: {escape(step.advice)}."
+        if step.calibrator:
+            said = f"Next step: <code>{escape(step.line)}</code><br>Expected: "
+            said += f"{escape(step.expected)}."
+        lines.append(f"<dt>{escape(name)}</dt><dd>{escape(each.verdict)}.<br>{said}</dd>")
+    return f'<dl class="terms">{"".join(lines)}</dl>' if lines else ""
 
 
 def _diagrams(audit: "Audit") -> list[Panel]:
     """Reliability of the positive class if there are two classes, then of the predicted class."""
-    found, bins = audit.predictions, audit.bins
     panels = []
     if audit.summary.classes == 2:
-        sums, fine = (_sums(found, each, binary=True) for each in (bins, FINE))
-        name = class_label(audit.summary.class_biases[1].name)
-        about = f"On the diagonal, the probability of {name} equals its frequency."
-        title = f"Reliability of the probability of {name}"
-        panels.append(_reliability("positive", title, about, sums, fine, POSITIVE))
-    sums, fine = (_sums(found, each, binary=False) for each in (bins, FINE))
-    about = "On the diagonal, confidence equals accuracy; below it the model is over-confident."
+        title = (
+            f"Reliability of the probability of {class_label(audit.summary.class_biases[1].name)}"
+        )
+        panels.append(_reliability("positive", title, audit, POSITIVE))
     title = "Reliability and confidence of the predicted class"
-    return [*panels, _reliability("reliability", title, about, sums, fine, TOP_LABEL)]
+    return [*panels, _reliability("reliability", title, audit, TOP_LABEL)]
 
 
-def _reliability(
-    key: str, title: str, about: str, sums: BinSums, fine: BinSums, terms: Terms
-) -> Panel:
+def _reliability(key: str, title: str, audit: "Audit", terms: Terms) -> Panel:
     """Frequency by probability, the gap of each bin, and how often each probability occurs."""
+    sums, fine = (diagram_sums(audit.predictions, terms, bins=bins) for bins in (audit.bins, FINE))
     words = f"ECE {sums.ece:.4f}"
-    line = overlay({title: sums}, title="Reliability", about=words, size=SIZE, terms=terms)
-    gaps = pair([("gaps", sums)], title="Gap of each bin", about=words, side=270, terms=terms)
     highest = 1.05 * float(fine.share.max())
-    spread = histogram(
-        fine, highest=highest, title=terms.score.capitalize(), width=330, height=210, terms=terms
-    )
+    spread = histogram(fine, highest=highest, title=terms.score, height=SQUARE, terms=terms)
     figures = [
-        plot("Reliability", line, note=words),
-        plot("Bins", gaps),
-        plot(terms.score.capitalize(), spread),
+        plot("Reliability", overlay({title: sums}, title=title, about=words, terms=terms)),
+        plot("Gap of each bin", gaps(sums, title="Gap of each bin", about=words, terms=terms)),
+        plot(f"Histogram of {terms.score}", spread),
     ]
     html = shape_legend({**terms.pair_key, **terms.histogram_key}) + plots(figures)
-    return Panel(key, title, about, html)
+    return Panel(key, title, f"{terms.diagonal} {words}, {audit.bins} bins.", html)
 
 
-def _classes(audit: "Audit") -> Panel:
+def _classes(table: Table) -> Panel:
     """The classes whose probability is most off."""
-    found = audit.classes_table()
     about = "Mean probability against frequency, and calibration error; the worst first."
-    shown = replace(found, rows=found.rows[:LISTED])
-    about += f" {LISTED} of {len(found.rows)} classes." if len(found.rows) > LISTED else ""
-    return Panel("classes", "Classes", about, html_table(shown), wide=False)
+    count = len(table.rows)
+    about += f" {LISTED} of {count} classes." if count > LISTED else ""
+    html = html_table(replace(table, rows=table.rows[:LISTED]))
+    return Panel("classes", "Classes", about, html)

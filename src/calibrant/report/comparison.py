@@ -2,32 +2,48 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.differences import SAME, Reading, better, differences, is_worse
+from calibrant.report.display_names import calibrator_name
 from calibrant.report.formatting import digits, ends_text, name_of, number, value_with_interval
 from calibrant.tables import Cell, Column, Mark, Table
 
 NONE = "none"
+# Behind a calibrator whose fit did not converge.
+DAGGER = "\N{DAGGER}"
 # Metrics of a single class have this before its name; they are no columns.
 OF_CLASS = "classwise_ece: "
 
 
 @dataclass(frozen=True)
 class Line:
-    """A method, or an optimizer, with a calibrator; a metric without a value has no reading."""
+    """A method, or an optimizer, with a calibrator; a metric without a value has no reading.
+
+    `remarks` say of some seeds why the fit of the calibrator did not converge.
+    """
 
     name: str
     calibrator: str
     readings: Mapping[str, Reading]
+    remarks: Mapping[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.calibrator == NONE:
             return f"{self.name} without calibrator"
-        return f"{self.name} with calibrator {self.calibrator}"
+        return f"{self.name} with {calibrator_name(self.calibrator)}"
+
+    @property
+    def unconverged(self) -> str:
+        """Why the calibrator must not be recommended; empty if every fit converged."""
+        if not self.remarks:
+            return ""
+        seeds = ", ".join(map(str, sorted(self.remarks)))
+        reasons = "; ".join(dict.fromkeys(self.remarks.values()))
+        return f"{self} did not converge (seed {seeds}): {reasons}"
 
 
 @dataclass(frozen=True)
@@ -54,8 +70,11 @@ class Comparison:
             )
         found = [r.difference for line in self.lines for r in line.readings.values()]
         hows = {difference.how for difference in found if difference}
+        bound = ""
+        if any(line.remarks for line in self.lines):
+            bound = f" {DAGGER} The calibrator did not converge; it is not recommended."
         if not hows:
-            return f"Test split: {values}."
+            return f"Test split: {values}.{bound}"
         by = {"seeds": "paired by seed", "examples": "from the intervals over test examples"}
         how = " or ".join(words for key, words in by.items() if key in hows)
         return (
@@ -63,6 +82,7 @@ class Comparison:
             f"difference to the best, {how}, excludes zero; this is not corrected for the number "
             "of rows."
             + (" With two seeds, only large differences can be significant." if many == 2 else "")
+            + bound
         )
 
     def as_table(self, chosen: Line | None = None) -> Table:
@@ -72,7 +92,7 @@ class Comparison:
         rows = tuple(
             (
                 Cell(line.name, value=line.name),
-                Cell(line.calibrator, value=line.calibrator),
+                _calibrator(line),
                 *(_cell(line.readings.get(metric)) for metric in self.metrics),
             )
             for line in self.lines
@@ -80,6 +100,12 @@ class Comparison:
         caption = f"Every {self.axis} with every calibrator"
         place = next((at for at, line in enumerate(self.lines) if line is chosen), None)
         return Table(tuple(columns), rows, caption, place)
+
+
+def _calibrator(line: Line) -> Cell:
+    """The calibrator; with a dagger if its fit did not converge."""
+    dagger = f" {DAGGER}" if line.remarks else ""
+    return Cell(line.calibrator + dagger, value=line.calibrator, tip=line.unconverged)
 
 
 def _cell(reading: Reading | None) -> Cell:
@@ -102,11 +128,13 @@ def compare(
     """Compare rows of one dataset, model and optimizer on a split, by `axis` and calibrator.
 
     A line is marked as worse if the 95 % interval of its difference to the best excludes zero.
+    Lines whose calibrator did not converge have no mark and are never the best.
     Differences are paired by seed, as the same seed means the same data. The marks are not
     corrected for the number of lines: over the two or three seeds of most studies nothing would
     ever be worse. `LineDifference.adjusted` is the p-value after that correction.
     """
     found: dict[str, dict[str, dict[str, dict[int, Interval | None]]]] = {}
+    remarks: dict[tuple[str, str], dict[int, str]] = {}
     for row in rows:
         if row["split"] != split or row["metric"].startswith(OF_CLASS):
             continue
@@ -118,6 +146,8 @@ def compare(
                 f"but {row[axis]}, {row['calibrator']}, seed {row['seed']} is there twice"
             )
         runs[row["seed"]] = _measured(row)
+        if row.get("remark"):
+            remarks.setdefault((row[axis], row["calibrator"]), {})[row["seed"]] = row["remark"]
     named = [
         (name, calibrator, each)
         for name, own in found.items()
@@ -127,11 +157,17 @@ def compare(
     columns = sorted(known, key=lambda name: [*METRICS, name].index(name))
     readings: list[dict[str, Reading]] = [{} for _ in named]
     for metric in columns:
-        marked = _marked([_reading(metric, each.get(metric, {})) for _, _, each in named])
+        marked = _marked(
+            [_reading(metric, each.get(metric, {})) for _, _, each in named],
+            [key[:2] not in remarks for key in named],
+        )
         for own, reading in zip(readings, marked, strict=True):
             if reading is not None:
                 own[metric] = reading
-    lines = (Line(*key[:2], own) for key, own in zip(named, readings, strict=True))
+    lines = (
+        Line(*key[:2], own, remarks.get(key[:2], {}))
+        for key, own in zip(named, readings, strict=True)
+    )
     seeds = {seed for _, _, each in named for runs in each.values() for seed in runs}
     return Comparison(axis, tuple(columns), tuple(lines), tuple(sorted(seeds)))
 
@@ -155,19 +191,23 @@ def _reading(metric: str, runs: Mapping[int, Interval | None]) -> Reading | None
     return Reading(metric, mean, held, len(runs) - len(held))
 
 
-def _marked(readings: list[Reading | None]) -> list[Reading | None]:
-    """Say of each reading of a metric how it compares with the best."""
-    whole = [each for each in readings if each is not None and not each.missing]
+def _marked(readings: list[Reading | None], converged: list[bool]) -> list[Reading | None]:
+    """Say of each reading of a metric how it compares with the best of those that converged."""
+    fair = [
+        each is not None and not each.missing and good
+        for each, good in zip(readings, converged, strict=True)
+    ]
+    whole = [each for each, known in zip(readings, fair, strict=True) if each is not None and known]
     best = min(whole, key=lambda each: each.cost, default=None)
     found: list[Reading | None] = []
-    for each, difference in zip(readings, differences(readings, best), strict=True):
+    for each, known, gap in zip(readings, fair, differences(readings, best), strict=True):
         if each is None or best is None:
             found.append(each)
             continue
         mark: Mark = "unknown"
-        if not each.missing and math.isclose(each.cost, best.cost, rel_tol=SAME):
+        if known and math.isclose(each.cost, best.cost, rel_tol=SAME):
             mark = "best"
-        elif difference is not None and not each.missing:
-            mark = "worse" if is_worse(each.metric, difference) else "equal"
-        found.append(replace(each, mark=mark, difference=difference))
+        elif known and gap is not None:
+            mark = "worse" if is_worse(each.metric, gap) else "equal"
+        found.append(replace(each, mark=mark, difference=gap))
     return found

@@ -17,6 +17,7 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    "\N{DAGGER}": r"\textdagger{}",
     # After the end of a line these two would be taken for its options.
     "[": "{[}",
     "*": "{*}",

@@ -49,7 +49,9 @@ def verdict(
     ended = sum(cell.status in ("failed", "diverged") for cell in cells)
     for proper in PROPER:
         whole = [
-            x for x in comparison.lines if proper in x.readings and not x.readings[proper].missing
+            x
+            for x in comparison.lines
+            if proper in x.readings and not x.readings[proper].missing and not x.remarks
         ]
         if whole:
             break

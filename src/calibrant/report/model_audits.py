@@ -1,18 +1,17 @@
 """The audits of several models side by side: one table, tests of differences, one page."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.extras import need
-from calibrant.files.atomic import replacing
 from calibrant.metrics import METRICS, Difference, compare_many
 from calibrant.metrics.resampling.comparisons import same_examples
 from calibrant.predictions import Predictions
 from calibrant.report.audit import Audit, audit
 from calibrant.report.formatting import ends_text, value_with_interval
+from calibrant.report.rendering import SavedPage
 from calibrant.tables import Cell, Column, Mark, Table
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ TESTED = ("accuracy", "nll", "brier", "binary_brier", "roc_auc", "debiased_ece")
 ALPHA = 0.05
 
 
-@dataclass(frozen=True)
-class ModelAudits:
+@dataclass(frozen=True, repr=False)
+class ModelAudits(SavedPage):
     """Audits of several models, and the differences of each to the best.
 
     Attributes:
@@ -47,6 +46,10 @@ class ModelAudits:
     audits: dict[str, Audit]
     paired: bool
     differences: dict[str, dict[str, Difference]]
+
+    def __repr__(self) -> str:
+        said = f": {self.verdict}" if self.verdict else ""
+        return f"ModelAudits({self.facts}{said})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -121,6 +124,11 @@ class ModelAudits:
         tied = f", not significantly ahead of {', '.join(ties)}" if ties else ""
         return f"{best} {words} ({self.audits[best].metrics[metric].value:.4f}){tied}"
 
+    def with_files(self, files: Mapping[str, str]) -> "ModelAudits":
+        """The same audits, which know how the command line names the predictions of each model."""
+        audits = {name: replace(each, file=files[name]) for name, each in self.audits.items()}
+        return replace(self, audits=audits)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `calibrant audit --json` prints them."""
         return {
@@ -145,24 +153,15 @@ class ModelAudits:
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     def _repr_html_(self) -> str:
-        from calibrant.report.charts.svg import escape
-        from calibrant.report.charts.tables import html_table
+        from calibrant.report.audit_page import models_fragment
 
-        return f"<p><b>{escape(self.verdict)}</b></p>{html_table(self.table)}"
+        return models_fragment(self)
 
     def to_html(self) -> str:
         """A self-contained page."""
         from calibrant.report.audit_page import models_page
 
         return models_page(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all; returns its path."""
-        target = Path(path)
-        text = self.to_html()
-        with replacing(target) as handle:
-            handle.write(text.encode())
-        return target
 
 
 def audit_models(
@@ -217,4 +216,4 @@ def audit_models(
 
 def _tip(metric: str, difference: Difference | None) -> str:
     meaning = METRICS[metric].meaning
-    return meaning if difference is None else f"{meaning}\nto the best: {difference}"
+    return meaning if difference is None else f"{meaning}\ndifference to the best: {difference}"

@@ -2,27 +2,46 @@
 
 import base64
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
 from calibrant.extras import need
+from calibrant.files.atomic import replacing
+
+
+class SavedPage(ABC):
+    """What has a page that can be saved."""
+
+    @abstractmethod
+    def to_html(self) -> str:
+        """A self-contained page."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page, whole or not at all; returns its path."""
+        return write_page(path, self.to_html())
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    """Write a page, whole or not at all; returns its path."""
+    target = Path(path)
+    with replacing(target) as handle:
+        handle.write(text.encode())
+    return target
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a page: a word for its address, heading, how to read it, charts and tables.
-
-    A `wide` one takes the whole width.
-    """
+    """One part of a page: a word for its address, heading, how to read it, charts and tables."""
 
     key: str
     title: str
     about: str
     html: str
-    wide: bool = True
 
 
 def render(template: str, *, scripts: str = "", connects: bool = False, **values: Any) -> str:

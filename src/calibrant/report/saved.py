@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from calibrant.predictions import Predictions
+from calibrant.report.display_names import display_name, display_names
 from calibrant.training.folder import PROBED, RESULT, damaged, read_history, read_json, read_lines
 from calibrant.training.results import saved_predictions
 
@@ -130,9 +131,9 @@ class Saved:
 
     @cached_property
     def plain_names(self) -> frozenset[str]:
-        """Labels of the methods that are cross entropy and nothing else."""
+        """Names of the methods that are cross entropy and nothing else."""
         return frozenset(
-            each.get("label", "")
+            display_name(each.get("label", ""))
             for each in self.study.get("method", [])
             if each.get("name") == "cross_entropy" and set(each) <= {"name", "label"}
         )
@@ -173,7 +174,23 @@ def saved_from(where: Path, cells: Iterable[Any], rows: list[Row]) -> Saved:
     if not isinstance(study, dict) or not isinstance(study.get("name"), str):
         raise damaged(where / STUDY)
     held = tuple(_cell(where, each) for each in cells)
-    return Saved(where, study["name"], str(study.get("about", "")), study, held, rows)
+    return _named(Saved(where, study["name"], str(study.get("about", "")), study, held, rows))
+
+
+def _named(saved: Saved) -> Saved:
+    """The study with plain names in place of its labels."""
+    names = {
+        part: display_names({cell.labels[part]: None for cell in saved.cells}) for part in PARTS
+    }
+
+    def plain(labels: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **labels,
+            **{part: own.get(labels[part], labels[part]) for part, own in names.items()},
+        }
+
+    cells = tuple(replace(cell, labels=plain(cell.labels)) for cell in saved.cells)
+    return replace(saved, cells=cells, rows=[plain(row) for row in saved.rows])
 
 
 def _cell(where: Path, held: Any) -> SavedCell:

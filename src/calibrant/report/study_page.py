@@ -4,12 +4,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calibrant.files.atomic import replacing
-from calibrant.report.charts.tables import sortable_table
+from calibrant.report.charts.tables import MARK_KEY, sortable_table
+from calibrant.report.definitions import defined, definitions
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
 from calibrant.report.formatting import name_of
-from calibrant.report.rendering import render
+from calibrant.report.rendering import render, write_page
 from calibrant.report.saved import Saved, read_saved
 from calibrant.report.sections import PANELS, STUDY_PANELS, Panel
 from calibrant.report.sections.curves import in_progress
@@ -22,10 +22,7 @@ DOWNLOADS = {"csv": as_csv, "tex": as_latex, "md": as_markdown}
 def study_page(folder: str | Path) -> Path:
     """Write the page of a study into its folder; nothing is trained or measured again."""
     saved = read_saved(folder)
-    text = page(saved)
-    with replacing(saved.folder / PAGE) as handle:
-        handle.write(text.encode())
-    return saved.folder / PAGE
+    return write_page(saved.folder / PAGE, page(saved))
 
 
 def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
@@ -43,15 +40,23 @@ def page(saved: Saved, *, scripts: str = "", connects: bool = False) -> str:
         about=saved.about,
         state=f"{done} of {len(saved.cells)} runs are done.",
         groups=[_group(f"group-{place}", each) for place, each in enumerate(found, 1)],
+        mark_key=MARK_KEY,
         first=in_progress(saved),
-        study_panels=_panels(STUDY_PANELS, saved),
+        study_panels=[
+            *_panels(STUDY_PANELS, saved),
+            *(
+                [definitions(tables)]
+                if (tables := [f.comparison.as_table() for f in found])
+                else []
+            ),
+        ],
     )
 
 
 def _group(key: str, found: Findings) -> dict[str, Any]:
     """One section: the verdict, the comparison, and every panel with something to show."""
     comparison, verdict = found.comparison, found.verdict
-    table = comparison.as_table(verdict.line)
+    table = defined(comparison.as_table(verdict.line))
     best = verdict.line.name if verdict.line else ""
     return {
         "key": key,

@@ -202,7 +202,8 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
     if verdict.unknown:
         found.append(
             f"No comparison is possible with {_listed(verdict.unknown)}: {score} is not finite in "
-            "every seed, no seed is shared, or there are no intervals."
+            "every seed, no seed is shared, there are no intervals, or the calibrator did not "
+            "converge."
         )
     return found
 

@@ -118,8 +118,8 @@ def _confidence(group: Group, line: Line) -> list[str]:
 
 
 def _without_values(comparison: Comparison) -> list[str]:
-    """Lines that have no finite value of a metric in some seed."""
-    found = []
+    """Lines whose calibrator did not converge, or without a finite value in some seed."""
+    found = [f"{line.unconverged}." for line in comparison.lines if line.remarks]
     for line in comparison.lines:
         gone = [name for name in comparison.metrics if name not in line.readings]
         part = [name for name, each in line.readings.items() if each.missing]

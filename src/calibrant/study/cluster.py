@@ -20,7 +20,7 @@ from typing import Any
 from calibrant.extras import need
 from calibrant.study.cluster_task import FILES, LIFE, greet, train_cell, versions
 from calibrant.study.grid import Study
-from calibrant.study.rows import Row
+from calibrant.study.rows import Rows
 from calibrant.study.runner import Snapshot, run_by
 from calibrant.study.runs import Claim, Runs
 from calibrant.training.checkpoint import DiskFullError, write
@@ -41,7 +41,7 @@ def run_on_cluster(
     allow_code: Sequence[str] = (),
     retry: bool = False,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
-) -> list[Row]:
+) -> Rows:
     """Run a study as `runner.run` does, with the workers of a Dask cluster.
 
     Each of them trains one run at a time, with as many threads as it has. Workers that see the

@@ -10,7 +10,7 @@ from calibrant.files.locks import BusyError, FileLock
 from calibrant.study.cell import measure, rows_of
 from calibrant.study.grid import Study
 from calibrant.study.place import check_place
-from calibrant.study.rows import Row, write_rows
+from calibrant.study.rows import Rows, write_rows
 from calibrant.study.runs import Runs
 from calibrant.study.spec import parse
 from calibrant.training.folder import LOCK, read_json, write_json
@@ -95,7 +95,7 @@ def _cells(folder: Path) -> dict[str, Any]:
     return cells
 
 
-def collect(study: Study, runs: Runs) -> list[Row]:
+def collect(study: Study, runs: Runs) -> Rows:
     """Put the rows of all finished runs together, and record how every run ended.
 
     Rows that were made with other calibrators, metrics or labels, or that have changed since, are
@@ -107,7 +107,7 @@ def collect(study: Study, runs: Runs) -> list[Row]:
     return put_together(runs.folder)
 
 
-def put_together(folder: Path) -> list[Row]:
+def put_together(folder: Path) -> Rows:
     """Write the rows of all measured runs, and the status of every run."""
     rows, cells = gathered(folder)
     write_rows(folder, rows)
@@ -120,9 +120,9 @@ def lists_cells(folder: Path) -> bool:
     return "cells" in _held(folder)
 
 
-def gathered(folder: Path) -> tuple[list[Row], list[dict[str, Any]]]:
+def gathered(folder: Path) -> tuple[Rows, list[dict[str, Any]]]:
     """Rows of all measured runs, and the status of every run; nothing is written."""
-    rows: list[Row] = []
+    rows = Rows()
     cells: list[dict[str, Any]] = []
     runs, labels = saved_runs(folder), _cells(folder)
     for state in runs.states():

@@ -8,19 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant import metrics
 from calibrant.calibrators import CALIBRATORS
 from calibrant.data import frequency_groups
+from calibrant.extras import need
 from calibrant.files.checks import check_file
 from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.metric import MetricFunction
 from calibrant.metrics.resampling.intervals import intervals
 from calibrant.predictions import Predictions
+from calibrant.tables import Table, plain_html
 from calibrant.training.checkpoint import write
+
+if TYPE_CHECKING:
+    import pandas
 
 ROWS, TABLE = "rows.jsonl", "rows.csv"
 # What the rows of a run were made with, and their checksum; written after them.
@@ -29,11 +34,16 @@ MEASURED = "measured.json"
 NONE = "none"
 
 
+# Rows that a notebook shows.
+SHOWN = 20
+
+
 @dataclass(frozen=True)
 class Row:
     """One metric of one network after one calibrator on one split.
 
-    `low` and `high` are the ends of its interval over examples; None where it has none.
+    `low` and `high` are the ends of its interval over examples; None where it has none. `remark`
+    says why the fit of the calibrator did not converge, such as a temperature at its bound.
     """
 
     dataset: str
@@ -47,6 +57,24 @@ class Row:
     value: float | None
     low: float | None = None
     high: float | None = None
+    remark: str = ""
+
+
+COLUMNS = [each.name for each in fields(Row)]
+
+
+class Rows(list[Row]):
+    """Rows of a study; a notebook shows them as a table."""
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A data frame with a column for each field."""
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        return pandas.DataFrame([asdict(row) for row in self], columns=COLUMNS)
+
+    def _repr_html_(self) -> str:
+        cells = [["-" if v is None else v for v in asdict(row).values()] for row in self[:SHOWN]]
+        caption = f"{min(len(self), SHOWN)} of {len(self):,} rows"
+        return plain_html(Table.of(COLUMNS, cells, caption=caption))
 
 
 def measured_rows(
@@ -72,6 +100,7 @@ def measured_rows(
     found: list[tuple[str, str, str, Interval | None]] = []
     parts = [(NONE, "val", val), (NONE, "test", test)]
     moved = [(NONE, f"shift: {name}", each) for name, each in shifted.items()]
+    remarks: dict[str, str] = {}
     for name in calibrators:
         try:
             fitted = CALIBRATORS[name].fit(val)
@@ -79,6 +108,8 @@ def measured_rows(
             # More parameters than examples, or a single class: the rows have no value.
             found += [(name, "test", metric, None) for metric in names]
             continue
+        if fitted.origin is not None:
+            remarks[name] = fitted.origin.remark
         parts.append((name, "test", test.map(fitted)))
         moved += [(name, f"shift: {key}", each.map(fitted)) for key, each in shifted.items()]
     chosen: dict[str, MetricFunction] = {name: METRICS[name] for name in names}
@@ -99,7 +130,10 @@ def measured_rows(
             found += [(calibrator, key, *each) for each in readings.items()]
     for calibrator, split, predictions in moved:
         found += [(calibrator, split, name, _alone(METRICS[name](predictions))) for name in names]
-    return [Row(**labels, seed=seed, **_reading(*each)) for each in found]
+    return [
+        Row(**labels, seed=seed, **_reading(*each), remark=remarks.get(each[0], ""))
+        for each in found
+    ]
 
 
 def _alone(value: float) -> Interval:
@@ -141,7 +175,7 @@ def write_rows(folder: Path, rows: Iterable[Row]) -> None:
     write(folder / ROWS, "".join(f"{line}\n" for line in lines).encode())
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(each.name for each in fields(Row))
+    table.writerow(COLUMNS)
     table.writerows(asdict(row).values() for row in held)
     write(folder / TABLE, text.getvalue().encode())
 

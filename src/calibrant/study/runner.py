@@ -18,7 +18,7 @@ from calibrant.child_processes import command, environment
 from calibrant.files.locks import open_regular
 from calibrant.study.folder import STUDY, collect, open_runs, running
 from calibrant.study.grid import Study
-from calibrant.study.rows import Row
+from calibrant.study.rows import Rows
 from calibrant.study.runs import Runs, RunState
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.folder import LOCK, read_result
@@ -57,7 +57,7 @@ def run(
     allow_code: Sequence[str] = (),
     retry: bool = False,
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
-) -> list[Row]:
+) -> Rows:
     """Train every run that is not finished, and collect the rows of all that are.
 
     The same call again resumes: finished runs are not trained again, unfinished ones continue from
@@ -87,7 +87,7 @@ def run_by(
     folder: str | Path,
     retry: bool,
     watch: Callable[[Snapshot], None],
-) -> list[Row]:
+) -> Rows:
     """Do what `run` does with an executor that is made once the folder is ready."""
     where = Path(folder)
     _check_ours(where)

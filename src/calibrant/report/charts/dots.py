@@ -52,6 +52,37 @@ def _dot(x: Scale, y: float, dot: Dot, look: str, name: str) -> str:
     return mark(*shapes, tip=tip)
 
 
+def interval_dots(
+    dots: Sequence[tuple[Dot, Dot, str, str]],
+    *,
+    x_name: str,
+    y_name: str,
+    title: str,
+    about: str = "",
+) -> str:
+    """Pairs of numbers with the intervals of both: x, y, classes of the dot, and its tip."""
+    x, y = (
+        fit_scale([v for dot in part for v in (dot.value, dot.low, dot.high)], *ends, plain=True)
+        for part, ends in (
+            ([each[0] for each in dots], (46.0, WIDTH - 12)),
+            ([each[1] for each in dots], (WIDTH - 38, 24.0)),
+        )
+    )
+    parts = [Axes(x, y).draw(x_name=x_name, y_name=y_name)]
+    for across, up, look, tip in dots:
+        if not math.isfinite(across.value + up.value):
+            continue
+        at, height, shapes = x(across.value), y(up.value), []
+        if across.low < across.high:
+            ends = x(across.low), x(across.high)
+            shapes.append(line(ends[0], height, ends[1], height, role="whisker faint"))
+        if up.low < up.high:
+            shapes.append(line(at, y(up.low), at, y(up.high), role="whisker faint"))
+        shapes.append(element("circle", cx=at, cy=height, r=5, class_=look))
+        parts.append(mark(*shapes, tip=tip))
+    return chart(*parts, width=WIDTH, height=WIDTH, title=title, about=about)
+
+
 def scatter(
     x: Numbers,
     y: Numbers,

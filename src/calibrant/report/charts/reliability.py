@@ -1,56 +1,25 @@
 """Reliability diagrams: several over one another, or each with its gaps; confidence histograms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from calibrant.metrics import BinSums
 from calibrant.report.charts.axes import Axes, Scale, band, curve
 from calibrant.report.charts.svg import box, chart, element, hue, line, mark, text
-from calibrant.report.reliability_points import FEW, Points, points_of
+from calibrant.report.reliability_points import TOP_LABEL, Points, Terms, points_of
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 HALVES = (0.0, 0.5, 1.0)
 # Bands of more diagrams over one another would hide the lines: then one is seen at a time.
 BANDS = 5
-# Size of one diagram of a pair, and of the histogram below it.
+# Size of one diagram of a pair, and of the histogram below it; of a chart that stands alone.
 SIDE, LOW = 145.0, 36.0
+SQUARE = 360.0
 # Bins of a histogram.
 FINE = 20
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What the axes and shapes of a diagram stand for; `events` are what the frequency counts."""
-
-    score: str = "confidence"
-    frequency: str = "accuracy"
-    over: str = "over-confident"
-    under: str = "under-confident"
-    events: tuple[str, str] = ("correct", "wrong")
-
-    @property
-    def pair_key(self) -> dict[str, str]:
-        """What the shapes of a pair mean."""
-        return {
-            "bar": self.frequency,
-            "over": self.over,
-            "under": self.under,
-            "whisker": "95 % interval",
-            "bar faint": f"under {FEW} examples",
-        }
-
-    @property
-    def histogram_key(self) -> dict[str, str]:
-        """What the shapes of a histogram mean."""
-        return dict(zip(("right", "wrong"), self.events, strict=True))
-
-
-TOP_LABEL = Terms()
-POSITIVE = Terms(
-    "probability", "frequency", "over-predicted", "under-predicted", ("positive", "negative")
-)
 PAIR_KEY, HISTOGRAM_KEY = TOP_LABEL.pair_key, TOP_LABEL.histogram_key
 
 
@@ -60,10 +29,13 @@ def overlay(
     title: str,
     about: str = "",
     chosen: str = "",
-    size: float = 500,
+    size: float = SQUARE,
     terms: Terms = TOP_LABEL,
 ) -> str:
-    """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`."""
+    """Accuracy against confidence of several, as lines with bands; of many, that of `chosen`.
+
+    Bins with few examples are pooled.
+    """
     left, top = 46.0, 24.0
     right, bottom = size - 12, size - 38
     axes = Axes(Scale(0, 1, left, right), Scale(0, 1, bottom, top))
@@ -73,7 +45,7 @@ def overlay(
     ]
     # Those without examples keep their colour.
     points = [
-        (at, name, points_of(sums))
+        (at, name, points_of(sums, merge=True))
         for at, (name, sums) in enumerate(diagrams.items())
         if sums.count.any()
     ]
@@ -101,7 +73,7 @@ def pair(
 
     None in place of sums leaves a diagram empty.
     """
-    left, gap, top = 36.0, 22.0, 22.0
+    left, gap, top = 36.0, 22.0, 24.0
     parts = []
     for at, (name, sums) in enumerate(diagrams):
         x = Scale(0, 1, left + at * (side + gap), left + at * (side + gap) + side)
@@ -114,6 +86,14 @@ def pair(
         parts.append(_diagram(axes, points_of(sums), terms, y_texts=at == 0, titled=titled))
     width = left + len(diagrams) * (side + gap) - gap + 12
     return chart(*parts, width=width, height=top + side + LOW + 48, title=title, about=about)
+
+
+def gaps(sums: BinSums, *, title: str, about: str = "", terms: Terms = TOP_LABEL) -> str:
+    """One diagram with its gaps, as large as others that stand alone."""
+    axes = Axes(Scale(0, 1, 46, SQUARE - 12), Scale(0, 1, SQUARE - 38, 24))
+    ticks = axes.draw(x_name=terms.score, y_name=terms.frequency, x_ticks=FIFTHS, y_ticks=FIFTHS)
+    drawn = _bars(axes, points_of(sums), terms, titled=True)
+    return chart(ticks, *drawn, width=SQUARE, height=SQUARE, title=title, about=about)
 
 
 def bin_text(points: Points, at: int, terms: Terms = TOP_LABEL) -> str:
@@ -155,31 +135,12 @@ def _joined(axes: Axes, points: Points, name: str, look: str, terms: Terms) -> l
 
 def _diagram(axes: Axes, points: Points, terms: Terms, *, y_texts: bool, titled: bool) -> str:
     """Bars of accuracy, their gaps to the confidence, whiskers; below, how many examples."""
-    x, y = axes.x, axes.y
-    floor = y.start + 10 + LOW
-    share = points.count / points.count.sum()
-    below = Scale(0, float(share.max()), floor, floor - LOW)
+    x, floor = axes.x, axes.y.start + 10 + LOW
     parts = [
         axes.draw(x_ticks=HALVES, y_ticks=HALVES, x_texts=False, y_texts=y_texts),
         line(x.start, floor, x.end, floor, role="axis"),
+        *_bars(axes, points, terms, titled=titled, floor=floor),
     ]
-    for at, accuracy in enumerate(points.accuracy):
-        confidence = points.confidence[at]
-        left, right = x(points.left[at]) + 0.5, x(points.right[at]) - 0.5
-        kind = "over" if confidence > accuracy else "under"
-        middle, low, high = x(confidence), y(points.low[at]), y(points.high[at])
-        parts.append(
-            mark(
-                box(left, y(min(accuracy, confidence)), right, y(0), role="bar"),
-                box(left, y(accuracy), right, y(confidence), role=kind),
-                line(middle, low, middle, high, role="whisker"),
-                box(left, below(share[at]), right, floor, role="bar"),
-                tip=bin_text(points, at, terms),
-                role="faint" if points.few[at] else "",
-                titled=titled,
-            )
-        )
-    parts.append(line(x.start, y.start, x.end, y.end, role="guide"))
     parts += [
         text(x(tick), floor + 14, f"{tick:g}", role="tick", anchor="middle", size=11)
         for tick in HALVES
@@ -189,6 +150,30 @@ def _diagram(axes: Axes, points: Points, terms: Terms, *, y_texts: bool, titled:
     return "".join(parts)
 
 
+def _bars(
+    axes: Axes, points: Points, terms: Terms, *, titled: bool, floor: float | None = None
+) -> list[str]:
+    """A bar for each bin with its gap and whisker; shares of examples on a `floor` if given."""
+    x, y = axes.x, axes.y
+    share, parts = points.count / points.count.sum(), []
+    below = None if floor is None else Scale(0, float(share.max()), floor, floor - LOW)
+    for at, accuracy in enumerate(points.accuracy):
+        confidence = points.confidence[at]
+        left, right = x(points.left[at]) + 0.5, x(points.right[at]) - 0.5
+        kind = "over" if confidence > accuracy else "under"
+        middle, low, high = x(confidence), y(points.low[at]), y(points.high[at])
+        shapes = [
+            box(left, y(min(accuracy, confidence)), right, y(0), role="bar"),
+            box(left, y(accuracy), right, y(confidence), role=kind),
+            line(middle, low, middle, high, role="whisker"),
+        ]
+        if below is not None:
+            shapes.append(box(left, below(share[at]), right, below.start, role="bar"))
+        faint = "faint" if points.few[at] else ""
+        parts.append(mark(*shapes, tip=bin_text(points, at, terms), role=faint, titled=titled))
+    return [*parts, line(x.start, y.start, x.end, y.end, role="guide")]
+
+
 def histogram(
     sums: BinSums,
     *,
@@ -196,8 +181,8 @@ def histogram(
     title: str,
     about: str = "",
     titled: bool = True,
-    width: float = 250,
-    height: float = 165,
+    width: float = SQUARE,
+    height: float = 220,
     terms: Terms = TOP_LABEL,
 ) -> str:
     """How often each confidence occurs: bars of wrong predictions with correct ones above.
@@ -205,9 +190,9 @@ def histogram(
     Takes sums over bins of equal width, such as `FINE` ones. `highest` is the share at the top of
     the axis, the same for charts to compare.
     """
-    x, y = Scale(0, 1, 40, width - 10), Scale(0, highest, height - 38, 22)
+    x, y = Scale(0, 1, 46, width - 12), Scale(0, highest, height - 38, 24)
     total, bins = float(sums.count.sum()), len(sums.count)
-    parts = [Axes(x, y).draw(x_name=terms.score, y_name="share", x_ticks=HALVES)]
+    parts = [Axes(x, y).draw(x_name=terms.score, y_name="share of examples", x_ticks=FIFTHS)]
     for at in np.flatnonzero(sums.count):
         both, good = float(sums.count[at]), float(sums.correct[at])
         bad = max(0.0, both - good)

@@ -12,16 +12,32 @@ What the style sheet and script of a page rely on. Nothing has an id, a colour o
 - `.guide` dashed, `.path` thin, `.halo` broad lines; `.spot` a point, `.hollow` the second one.
 - `.ink` with `.k1` (strong) to `.k4` (weak), `.all` (grey): instead of the colour of a series.
 - `.axis`, `.grid`, `.tick`, `.name`, `.note`: frame and text, 12 or 11 pixels high.
-- HTML: `div.plots` > `figure.plot` > `figcaption`, `div.beside`; `ul.legend`; `table.numbers` in
-  `div.scroll`, perhaps in `details.numbers`; `img.map`.
+- HTML: `div.plots` is a grid of charts 360 pixels wide, `div.plots.free` holds others; in them
+  `figure.plot` > `figcaption`, `div.beside`. `ul.legend`; `table.numbers` in `div.scroll`, perhaps
+  in `details.numbers`; `img.map`.
 """
 
 import html
+import re
 from collections.abc import Sequence
 
 HUES, DASHES = 8, 3
 # Lines of one chart that can still be told apart: each hue solid and dashed.
 MOST = 2 * HUES
+# Colours of charts in notebooks, readable on white and on black.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b8860b", "#7a4310", "#6a4fb3", "#6b7280")
+INLINE = {
+    "axis": {"stroke": "#888"},
+    "grid": {"stroke": "#8884"},
+    "guide": {"stroke": "#888", "stroke-dasharray": "4 4"},
+    "line": {"stroke": "hue", "stroke-width": "1.8"},
+    "d1": {"stroke-dasharray": "6 4"},
+    "band": {"fill": "hue", "opacity": "0.2"},
+    "dot": {"fill": "hue"},
+    "faint": {"opacity": "0.35"},
+    "tick": {"fill": "#888"},
+    "name": {"fill": "#888"},
+}
 
 
 def escape(text: object) -> str:
@@ -141,9 +157,25 @@ def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> st
     return f'<figure class="plot">{caption}{inside}</figure>'
 
 
-def plots(figures: Sequence[str]) -> str:
-    """Figures side by side, as many as there is room for."""
-    return f'<div class="plots">{"".join(figures)}</div>'
+def plots(figures: Sequence[str], *, free: bool = False, beside: str = "") -> str:
+    """Figures of one size on a grid as wide as the page; at their natural sizes if `free`.
+
+    A legend can take the next place of the grid, `beside` them.
+    """
+    side = f'<div class="side">{beside}</div>' if beside else ""
+    return f'<div class="plots{" free" if free else ""}">{"".join(figures)}{side}</div>'
+
+
+def inline(drawn: str) -> str:
+    """A chart with its colours inside, for notebooks, which have no style sheet of ours."""
+
+    def styled(found: re.Match[str]) -> str:
+        roles = found[1].split()
+        look = {k: v for role in roles for k, v in INLINE.get(role, {}).items()}
+        hue = next((SERIES[int(r[1:]) - 1] for r in roles if re.fullmatch(r"s[1-8]", r)), "#666")
+        return found[0] + "".join(f' {k}="{v.replace("hue", hue)}"' for k, v in look.items())
+
+    return re.sub(r'class="([^"]*)"', styled, drawn)
 
 
 def number_text(value: float | None) -> str:

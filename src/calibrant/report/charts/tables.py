@@ -5,6 +5,13 @@ from collections.abc import Sequence
 from calibrant.report.charts.svg import escape
 from calibrant.tables import MARKS, Cell, Table
 
+# What the marks of a comparison look like.
+MARK_KEY = (
+    '<p class="key"><span><b>0.12</b> bold green: best value of the column</span>'
+    "<span><strong>0.12</strong> bold: not significantly worse than the best</span>"
+    "<span>0.12 grey: significantly worse, or no comparison possible</span></p>"
+)
+
 
 def table(
     heads: Sequence[str],
@@ -22,7 +29,7 @@ def table(
 def html_table(table: Table, *, folded: bool = False) -> str:
     """A table as HTML, all of it escaped; shown only when opened if `folded`."""
     heads = "".join(
-        f'<th scope="col"{_kind(column.number)}>{escape(column.title)}</th>'
+        f'<th scope="col"{_kind(column.number)}{_tip(column.tip)}>{escape(column.title)}</th>'
         for column in table.columns
     )
     lines = "".join(f"<tr>{_row(table, row)}</tr>" for row in table.rows)
@@ -53,7 +60,8 @@ def sortable_table(table: Table, *, sorted_by: str = "") -> str:
         direction = "ascending" if column.title == sorted_by else "none"
         better = ' data-better="higher"' if column.higher_is_better else ""
         heads.append(
-            f'<th scope="col"{_kind(column.number)} aria-sort="{direction}"{better}>'
+            f'<th scope="col"{_kind(column.number)}{_tip(column.tip)} aria-sort="{direction}"'
+            f"{better}>"
             f'<button type="button">{escape(column.title)}</button></th>'
         )
     lines = []
@@ -75,10 +83,10 @@ def _row(table: Table, row: Sequence[Cell], *, note: str = "") -> str:
     name, *cells = row
     hidden = f'<span class="hidden">{escape(note)}</span>' if note else ""
     value = f' data-value="{escape(name.value)}"' if name.value else ""
-    fields = [f'<th scope="row"{value}>{escape(name.text)}{hidden}</th>']
+    fields = [f'<th scope="row"{value}{_tip(name.tip)}>{escape(name.text)}{hidden}</th>']
     for column, cell in zip(table.columns[1:], cells, strict=True):
-        tip = f' data-tip="{escape(cell.tip)}"' if cell.tip else ""
         value = f' data-value="{escape(cell.value)}"' if cell.value or cell.mark else ""
+        tip = f' data-tip="{escape(cell.tip)}"' if cell.tip else ""
         start = f"<td{_kind(column.number, cell.mark)}{value}{tip}>"
         fields.append(f"{start}{_content(cell)}</td>")
     return "".join(fields)
@@ -95,3 +103,8 @@ def _content(cell: Cell) -> str:
 
 def _kind(number: bool, mark: str = "") -> str:
     return f' class="{" ".join(filter(None, ("number", mark)))}"' if number else ""
+
+
+def _tip(words: str) -> str:
+    """The definition of a head; pages with a script show it as they show other tips."""
+    return f' title="{escape(words)}"' if words else ""

@@ -1,4 +1,4 @@
-"""Reliability diagrams of the top label, and of every class as small multiples."""
+"""Reliability diagrams of the top label or positive class, and of every class."""
 
 import math
 from collections.abc import Mapping
@@ -8,9 +8,18 @@ import numpy as np
 
 from calibrant.metrics import BinSums, class_sums
 from calibrant.metrics.bins import Bins
+from calibrant.metrics.verdict import class_label
 from calibrant.predictions import Predictions
 from calibrant.report.figures import style as look
-from calibrant.report.reliability_points import FEW, Points, points_of, top_label_sums
+from calibrant.report.reliability_points import (
+    FEW,
+    POSITIVE,
+    TOP_LABEL,
+    Points,
+    Terms,
+    diagram_sums,
+    points_of,
+)
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -32,10 +41,13 @@ def reliability_diagram(
 ) -> "matplotlib.figure.Figure":
     """Accuracy against confidence, and below it how often each confidence occurs.
 
+    For two classes it is the frequency of the positive class, class 1, against its probability,
+    and the histogram shows on which side of 1/2 a prediction is decided.
+
     A calibrated model lies on the diagonal; the shaded gap to it, weighted by the histogram, is
     the ECE. A bin's point stands at its mean confidence, so its distance to the diagonal is
     exactly that gap. Whiskers, or the band about a line, are Wilson intervals of the accuracy.
-    Bins with fewer than 10 examples are faint.
+    Bins with fewer than 10 examples are faint; lines pool them with their neighbours.
 
     Args:
         predictions: what to draw; several by name are laid over one another as lines.
@@ -50,11 +62,14 @@ def reliability_diagram(
     named = {"": predictions} if isinstance(predictions, Predictions) else dict(predictions)
     if not named:
         raise ValueError("need at least one Predictions to draw, got none")
+    terms = POSITIVE if all(each.classes == 2 for each in named.values()) else TOP_LABEL
     sums = {
-        name: top_label_sums(each, bins=bins, adaptive=adaptive) for name, each in named.items()
+        name: diagram_sums(each, terms, bins=bins, adaptive=adaptive)
+        for name, each in named.items()
     }
-    shares = {name: BinSums.of(each, bins) for name, each in named.items()}
-    points = {name: points_of(each, level=level) for name, each in sums.items()}
+    shares = {name: diagram_sums(each, terms, bins=bins) for name, each in named.items()}
+    lines = len(named) > 1 or style == "line"
+    points = {name: points_of(each, level=level, merge=lines) for name, each in sums.items()}
     error = "adaptive ECE" if adaptive else "ECE"
 
     figure = look.new_figure(5.6, 6.4 + 0.18 * max(0, len(named) - 2))
@@ -65,10 +80,12 @@ def reliability_diagram(
         ((name, own),) = points.items()
         title = title or name or None
         (look.draw_bars if style == "bars" else _draw_line)(upper, own)
-        _draw_histogram(lower, shares[name])
-        facts = _facts(sums[name], error)
-        legend = look.gap_legend([own], level=level, band=style == "line")
-        look.legend_below(figure, legend.items(), columns=4)
+        _draw_histogram(lower, shares[name], terms)
+        facts = _facts(sums[name], error, terms)
+        legend = look.gap_legend([own], level=level, band=lines, terms=terms)
+        if terms is POSITIVE:
+            legend["decided for it (above 0.5)"] = look.patch(look.DECIDED)
+        look.legend_below(figure, legend.items(), columns=4 if terms is TOP_LABEL else 3)
     else:
         handles = [
             _draw_series(upper, lower, points[name], shares[name], at)
@@ -80,8 +97,11 @@ def reliability_diagram(
             facts += f"    faint: under {FEW} examples"
         look.legend_below(figure, zip(labels, handles, strict=True), columns=1)
     look.unit_square(upper)
-    upper.set_ylabel("accuracy")
-    lower.set(xlabel="confidence", ylabel="share")
+    positive = _positive_name(named) if terms is POSITIVE else ""
+    upper.set_ylabel(f"frequency of {positive}" if positive else "accuracy", parse_math=False)
+    across = f"probability of {positive}" if positive else "confidence"
+    lower.set_xlabel(across, parse_math=False)
+    lower.set_ylabel("share")
     lower.set_ylim(bottom=0)
     lower.locator_params(axis="y", nbins=3)
     lower.yaxis.set_major_formatter("{x:g}")
@@ -90,9 +110,15 @@ def reliability_diagram(
     return figure
 
 
-def _facts(sums: BinSums, error: str) -> str:
-    accuracy = sums.correct.sum() / sums.count.sum()
-    return f"n = {sums.count.sum():,.10g}    accuracy {accuracy:.4f}    {error} {sums.ece:.4f}"
+def _facts(sums: BinSums, error: str, terms: Terms) -> str:
+    rate, name = sums.correct.sum() / sums.count.sum(), terms.overall
+    return f"n = {sums.count.sum():,.10g}    {name} {rate:.4f}    {error} {sums.ece:.4f}"
+
+
+def _positive_name(named: Mapping[str, Predictions]) -> str:
+    """The positive class, if all models call it the same."""
+    names = {each.class_names[1] if each.class_names else "1" for each in named.values()}
+    return look.shorten(class_label(names.pop()), 30) if len(names) == 1 else "the positive class"
 
 
 def _sizes(sums: Mapping[str, BinSums]) -> str:
@@ -104,22 +130,19 @@ def _draw_line(axes: "matplotlib.axes.Axes", points: Points) -> None:
     """Join the points, shade their gap to the diagonal and the band of their intervals."""
     x, y = points.confidence, points.accuracy
     for side, hue in ((y <= x, look.OVER), (y >= x, look.UNDER)):
-        # Twice, so that stretches next to a bin with few examples come out fainter.
-        for where in (side, side & ~points.few):
-            axes.fill_between(
-                x, y, x, where=where.tolist(), interpolate=True, color=hue, alpha=0.3, linewidth=0
-            )
+        axes.fill_between(
+            x, y, x, where=side.tolist(), interpolate=True, color=hue, alpha=0.5, linewidth=0
+        )
     look.draw_band(axes, points, color=look.INK, alpha=look.BAND)
     _draw_joined(axes, points, color=look.INK, marker="o")
 
 
 def _draw_joined(axes: "matplotlib.axes.Axes", points: Points, **options: Any) -> Any:
-    """Draw a faint line through all bins, and a strong one through those with enough examples."""
+    """Draw a line through the bins; faint if there are too few examples for one."""
+    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False, "zorder": 4}
+    faint = look.FAINT if points.few.any() else 1.0
     x, y = points.confidence, points.accuracy
-    options |= {"markersize": 4, "markeredgewidth": 0, "clip_on": False}
-    axes.plot(x, y, linewidth=1, alpha=look.FAINT, zorder=3, **options)
-    strong = np.where(points.few, np.nan, y)
-    (line,) = axes.plot(x, strong, linewidth=1.6, zorder=4, **options)
+    (line,) = axes.plot(x, y, linewidth=1.6, alpha=faint, **options)
     return line
 
 
@@ -139,15 +162,22 @@ def _draw_series(
     return line
 
 
-def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums) -> None:
-    """Draw the share of each bin, and lines at the mean confidence and the accuracy."""
+def _draw_histogram(axes: "matplotlib.axes.Axes", sums: BinSums, terms: Terms) -> None:
+    """Draw the share of each bin, and lines at the mean score and the overall frequency.
+
+    For two classes, bins above 1/2, where the positive class is predicted, are darker.
+    """
     edges = np.asarray(sums.edges)
-    bars: dict[str, Any] = {"color": look.BAR, "edgecolor": "white", "linewidth": 0.8}
-    axes.bar(edges[:-1], sums.share, width=np.diff(edges), align="edge", **bars)
+    bars: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.8, "align": "edge"}
+    shades = np.where(edges[:-1] + edges[1:] > 1, look.DECIDED, look.BAR).tolist()
+    bars["color"] = shades if terms is POSITIVE else look.BAR
+    axes.bar(edges[:-1], sums.share, width=np.diff(edges), **bars)
     total = sums.count.sum()
+    if terms is POSITIVE:
+        axes.axvline(0.5, color=look.BAR, linewidth=0.8, zorder=0.5)
     means = {
-        "mean confidence": (float(sums.confidence.sum() / total), "-"),
-        "accuracy": (float(sums.correct.sum() / total), (0, (2, 1.5))),
+        f"mean {terms.score}": (float(sums.confidence.sum() / total), "-"),
+        terms.overall: (float(sums.correct.sum() / total), (0, (2, 1.5))),
     }
     for name, (value, dashes) in means.items():
         line: dict[str, Any] = {"color": look.INK, "linewidth": 1.4, "linestyle": dashes}
@@ -212,7 +242,9 @@ def classwise_diagrams(
         axes.set_ylabel("frequency", fontsize=8)
     heading = chosen if title is None else f"{look.shorten(title, 70)}\n{chosen}"
     figure.suptitle(heading, x=0.02, ha="left", fontsize=10.5, **look.PLAIN)
-    look.legend_below(figure, look.gap_legend(points, level=level).items(), columns=4)
+    look.legend_below(
+        figure, look.gap_legend(points, level=level, terms=POSITIVE).items(), columns=4
+    )
     return figure
 
 

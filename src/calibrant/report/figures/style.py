@@ -9,14 +9,14 @@ import numpy as np
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.report.formatting import shorten as shorten
-from calibrant.report.reliability_points import FEW, Points
+from calibrant.report.reliability_points import FEW, TOP_LABEL, Points, Terms
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
 INK, SOFT, RULE = "#22262d", "#5b6470", "#e4e7eb"
-BAR, BOX = "#c3ccd8", "#f2f4f7"
+BAR, DECIDED, BOX = "#c3ccd8", "#8d9bb0", "#f2f4f7"
 # Orange against blue: told apart with every common kind of colour blindness.
 OVER, UNDER = "#d55e00", "#0072b2"
 # Okabe and Ito's palette, without its yellow, which is faint on white.
@@ -112,23 +112,22 @@ def draw_band(axes: "matplotlib.axes.Axes", points: Points, *, color: str, alpha
     # Up to the ends, or a single bin would have a band without width.
     x = np.concatenate([points.left[:1], points.confidence, points.right[-1:]])
     low, high = (np.pad(side, 1, mode="edge") for side in (points.low, points.high))
-    enough = np.pad(~points.few, 1, mode="edge").tolist()
-    look: dict[str, Any] = {"color": color, "linewidth": 0, "zorder": 0.9}
-    # Twice, so that stretches next to a bin with few examples come out fainter.
-    axes.fill_between(x, low, high, alpha=FAINT * alpha, **look)
-    axes.fill_between(x, low, high, where=enough, alpha=(1 - FAINT) * alpha, **look)
+    faint = FAINT if points.few.any() else 1.0
+    axes.fill_between(x, low, high, color=color, alpha=faint * alpha, linewidth=0, zorder=0.9)
 
 
-def gap_legend(points: Sequence[Points], *, level: float, band: bool = False) -> dict[str, Any]:
+def gap_legend(
+    points: Sequence[Points], *, level: float, band: bool = False, terms: Terms = TOP_LABEL
+) -> dict[str, Any]:
     """Handles by label for what the panels show, and nothing that they do not."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     entries: dict[str, Any] = {}
     if any(part.over.any() for part in points):
-        entries["over-confident"] = Patch(color=OVER, alpha=0.55, linewidth=0)
+        entries[terms.over] = Patch(color=OVER, alpha=0.55, linewidth=0)
     if any((part.confidence < part.accuracy).any() for part in points):
-        entries["under-confident"] = Patch(color=UNDER, alpha=0.55, linewidth=0)
+        entries[terms.under] = Patch(color=UNDER, alpha=0.55, linewidth=0)
     whisker = Line2D([], [], color=INK, marker="|", markersize=9, linestyle="none")
     shade = Patch(color=INK, alpha=BAND, linewidth=0)
     entries[f"{100 * level:g}% interval"] = shade if band else whisker
@@ -136,6 +135,13 @@ def gap_legend(points: Sequence[Points], *, level: float, band: bool = False) ->
         faint = Line2D([], [], color=INK, alpha=FAINT, marker="o", markersize=4)
         entries[f"under {FEW} examples"] = faint
     return entries
+
+
+def patch(color: str) -> Any:
+    """A filled handle for a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, linewidth=0)
 
 
 def legend_below(

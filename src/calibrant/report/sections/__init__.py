@@ -13,14 +13,15 @@ from calibrant.report.sections.landscape import landscape
 from calibrant.report.sections.maps import maps
 from calibrant.report.sections.method_state import gammas, multipliers
 from calibrant.report.sections.panel import Panel
-from calibrant.report.sections.reliability import diagrams, histograms, reliability
+from calibrant.report.sections.reliability import histograms, reliability
 from calibrant.report.sections.settings import settings
 from calibrant.report.sections.shift import shift
+from calibrant.report.sections.tradeoff import tradeoff
 
 # In the order of the page.
 PANELS: dict[str, Callable[[Group], Panel | None]] = {
+    "tradeoff": tradeoff,
     "reliability": reliability,
-    "diagrams": diagrams,
     "curves": curves,
     "confidence": histograms,
     "classes": classwise,

@@ -51,7 +51,9 @@ def classwise(group: Group) -> Panel | None:
     about = f"Calibration error of the probability of each class on the test split ({many})."
     about += " Below: training examples of the class." if counts else ""
     about += f" The {CLASSES} worst of {len(names)} classes." if len(names) > CLASSES else ""
-    return Panel("classes", "Calibration error by class", about, plots(figures) + "".join(tables))
+    return Panel(
+        "classes", "Calibration error by class", about, plots(figures, free=True) + "".join(tables)
+    )
 
 
 def _of_rows(group: Group) -> dict[str, Errors]:

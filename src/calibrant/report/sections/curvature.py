@@ -23,7 +23,7 @@ CURVES = SHARPNESS | {"edge": EDGE}
 AGAINST = "gauss_newton"
 # Points of a scatter, and trainings that are drawn; the table has all of them.
 POINTS, DRAWN = 30, 12
-WIDTH, HEIGHT = 300.0, 175.0
+WIDTH, HEIGHT = 360.0, 210.0
 
 
 def curvature(group: Group) -> Panel | None:

@@ -83,7 +83,6 @@ def _alone(runs: Mapping[str, Sequence[SavedCell]]) -> list[str]:
             y_name="ECE",
             zero=True,
             plain=True,
-            width=250,
             height=165,
         )
         found.append(plot(each.name, chart))

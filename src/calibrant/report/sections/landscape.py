@@ -58,8 +58,8 @@ def landscape(group: Group) -> Panel | None:
         "temperature T and gamma; stronger colour is higher. If it is equally low all along the "
         "line of the best T, gamma adds nothing to a temperature."
     )
-    html = plots([plot(name, figure, note=words)]) + shape_legend(KEY)
-    return Panel("landscape", "Temperature and gamma", about, html, wide=False)
+    html = plots([plot(name, figure, note=words)], free=True) + shape_legend(KEY)
+    return Panel("landscape", "Temperature and gamma", about, html)
 
 
 def _chosen(group: Group) -> tuple[str, SavedCell, Predictions] | None:

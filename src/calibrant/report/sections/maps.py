@@ -43,7 +43,7 @@ def maps(group: Group) -> Panel | None:
         "Test images, first seed. Left: dark pixels have low confidence. Right: dark pixels are "
         "wrong, white ones are ignored. A calibrated network is wrong where confidence is low."
     )
-    return Panel("maps", "Confidence and errors in images", about, plots(figures))
+    return Panel("maps", "Confidence and errors in images", about, plots(figures, free=True))
 
 
 def _places(cell: SavedCell) -> list[Bool[np.ndarray, "h w"]]:

@@ -45,7 +45,9 @@ def gammas(group: Group) -> Panel | None:
     )
     colours = {"line s1": "median"}
     colours |= {f"line {hue}": part for part, hue in HUES.items() if part in drawn}
-    return Panel("gamma", "Gamma of the focal loss", about, shape_legend(colours) + plots(figures))
+    return Panel(
+        "gamma", "Gamma of the focal loss", about, shape_legend(colours) + plots(figures, free=True)
+    )
 
 
 def _gamma_notes(rows: Sequence[Row], state: GammaState) -> str:
@@ -98,7 +100,7 @@ def multipliers(group: Group) -> Panel | None:
         "in the last epoch, against the number of training examples of the class. On a level line "
         "all classes would need the same smoothing."
     )
-    return Panel("multipliers", "Multipliers of the classes", about, plots(figures))
+    return Panel("multipliers", "Multipliers of the classes", about, plots(figures, free=True))
 
 
 def _multiplier_charts(

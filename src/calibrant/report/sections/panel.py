@@ -49,14 +49,20 @@ def seed_means(group: Group) -> dict[Key, Dot]:
 class First:
     """One run: bin sums of the top label as trained, in 15 and in `FINE` bins, and after scaling.
 
-    `after` and `temperature` are None where temperature scaling cannot be fitted.
+    `after` and `scaling` are None where temperature scaling cannot be fitted.
     """
 
     seed: int
     before: BinSums
     fine: BinSums
     after: BinSums | None
-    temperature: float | None
+    scaling: TemperatureScaling | None
+
+    @property
+    def converged(self) -> bool:
+        """Whether there is a best temperature, rather than a bound."""
+        origin = None if self.scaling is None else self.scaling.origin
+        return origin is None or origin.converged
 
 
 @lru_cache(maxsize=1)
@@ -68,6 +74,6 @@ def first_results(group: Group) -> dict[str, First]:
         if test is not None:
             scaling = fit_calibrator(cell, "temperature")
             after = None if scaling is None else BinSums.of(test.map(scaling))
-            value = scaling.temperature if isinstance(scaling, TemperatureScaling) else None
-            found[name] = First(cell.seed, BinSums.of(test), BinSums.of(test, FINE), after, value)
+            known = scaling if isinstance(scaling, TemperatureScaling) else None
+            found[name] = First(cell.seed, BinSums.of(test), BinSums.of(test, FINE), after, known)
     return found

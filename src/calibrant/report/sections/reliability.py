@@ -17,7 +17,7 @@ from calibrant.report.sections.panel import STAGES, First, Panel, first_results
 
 
 def reliability(group: Group, *, chosen: str = "") -> Panel | None:
-    """All methods over one another; of many, `chosen` has a band."""
+    """All methods over one another, and each alone; of many, `chosen` has a band."""
     found = first_results(group)
     if not found:
         return None
@@ -39,13 +39,13 @@ def reliability(group: Group, *, chosen: str = "") -> Panel | None:
         "fitted to the validation split."
     )
     if len(found) > MOST:
-        about += f" The first {MOST} of {len(found)}; the next panel has all."
+        about += f" The first {MOST} of {len(found)} together; below is each alone."
     if len(shown) <= BANDS:
         about += " Bands are 95 % intervals of the accuracy."
     elif chosen in shown:
         about += f" The band is the 95 % interval of {chosen}; point at another for its own."
-    html = plots(figures) + legend(list(shown), list(map(_errors, shown.values())))
-    return Panel("reliability", "Reliability diagrams", about, html)
+    html = plots(figures, beside=legend(list(shown), list(map(_errors, shown.values()))))
+    return Panel("reliability", "Reliability diagrams", about, html + _diagrams(found))
 
 
 def _overlay(diagrams: Mapping[str, BinSums], words: str, chosen: str) -> str:
@@ -61,11 +61,14 @@ def _errors(each: First) -> str:
     return f"ECE {each.before.ece:.4f}{after}"
 
 
-def diagrams(group: Group) -> Panel | None:
-    """One pair for each method: before and after."""
-    found, figures = first_results(group), []
+def _diagrams(found: Mapping[str, First]) -> str:
+    """One pair for each method, before and after; shown when opened."""
+    figures = []
     for name, each in found.items():
-        scaled = "" if each.temperature is None else f", T = {each.temperature:.3g}"
+        scaled = ""
+        if each.scaling is not None:
+            at_bound = "" if each.converged else ", at its bound"
+            scaled = f", T = {each.scaling.temperature:.3g}{at_bound}"
         both = [("as trained", each.before), (f"temperature{scaled}", each.after)]
         note, few = _errors(each), len(found) <= MOST
         chart = pair(both, title=f"Reliability of {name}", about=note, titled=few)
@@ -74,9 +77,10 @@ def diagrams(group: Group) -> Panel | None:
         "Each bar is the accuracy of a bin; the coloured part is its gap to the mean confidence. "
         "Below: the share of examples in the bin. The ECE is the mean gap, weighted by that share."
     )
-    html = shape_legend(PAIR_KEY) + plots(figures)
-    title = "Reliability diagram of each method"
-    return Panel("diagrams", title, about, html) if figures else None
+    return (
+        "<details><summary>Each method alone, with the gap of each bin</summary>"
+        f'<p class="note">{about}</p>{shape_legend(PAIR_KEY)}{plots(figures)}</details>'
+    )
 
 
 def histograms(group: Group) -> Panel | None:

@@ -191,6 +191,10 @@ const ready = () => {
   for (const each of all(".scripted")) each.hidden = false;
   // Ours take the place of those of the browser.
   for (const each of all("svg.chart .mark > title")) each.remove();
+  for (const each of all("th[title]")) {
+    each.dataset.tip = each.title;
+    each.removeAttribute("title");
+  }
   for (const each of all("table.compare")) each.querySelector("td[data-tip]")?.setAttribute("tabindex", "0");
   showTheme(document.getElementById("theme"));
 };
