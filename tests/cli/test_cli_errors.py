@@ -27,7 +27,7 @@ ERRORS = {
     "audit odd.npz --probs x --ignore p": "do not sum to 1 within 0.001 (row 0: 3); add --normaliz",
     "audit nan.npz": "name the arrays to read (--logits, --probs, --labels, or --confidence, --cor",
     "audit test.npz --correct x": "give --confidence and --correct",
-    "audit test.npz --confidence x": "test.npz has no 'x'; it holds ['probs', 'labels']",
+    "audit test.npz --confidence x": "test.npz has no 'x'; it holds ['labels', 'probs']",
     "audit nowhere.csv": "no such file: nowhere.csv",
     "audit --example --seed -1": ": --seed must be at least 0, got -1\n",
     "compare a b --seed -1": ": --seed must be at least 0, got -1\n",
