@@ -103,7 +103,7 @@ def audit(
         from calibrant.files.atomic import check_target
 
         check_target(page)
-    truth, reads = None, (logits, probs, labels, ignore, max_expansion)
+    truth = None
     models: dict[str, calibrant.predictions.Predictions] = {}
     if example:
         models[source], truth = load_example(source, bins)
@@ -120,10 +120,11 @@ def audit(
     # Figures first: one that cannot be written should be known before the long part.
     drawing: dict[str, Any] = {"bins": bins, "level": level, "title": Path(source).name}
     if figure is not None:
-        drawn = report.reliability_diagram(
-            models if several else predictions, adaptive=adaptive, **drawing
-        )
-        report.save(drawn, figure)
+        with screen.working("drawing the reliability diagram"):
+            drawn = report.reliability_diagram(
+                models if several else predictions, adaptive=adaptive, **drawing
+            )
+            report.save(drawn, figure)
     if classwise is not None:
         if several:
             raise ValueError("--classwise draws one model; give one file")
@@ -145,7 +146,8 @@ def audit(
             found = alone if example else replace(alone, file=_file(names[source], reads))
             audits = {source: found}
     if page is not None:
-        found.save(page)
+        with screen.working("writing the page"):
+            found.save(page)
     errors = {name: each.metrics["ece"].value for name, each in audits.items()}
     above = [name for name, ece in errors.items() if max_ece is not None and ece > max_ece]
     written_to = {key: path for key, path in outputs.items() if path is not None}
@@ -163,12 +165,9 @@ def audit(
         raise typer.Exit(1)
 
 
-def _file(paths: Sequence[str], reads: tuple[Any, ...]) -> str:
-    """How a command names the predictions: the file, and the arrays in it if they were named."""
-    if len(paths) > 1:
-        return "FILE"
-    named = zip(("--logits", "--probs", "--labels"), reads[:3], (None, None, "labels"), strict=True)
-    return shlex.join([paths[0], *(x for k, v, usual in named if v != usual for x in (k, str(v)))])
+def _file(paths: Sequence[str], reads: options.Reading) -> str:
+    """How a command names the predictions: the file, and the options it was read with."""
+    return "FILE" if len(paths) > 1 else shlex.join([paths[0], *reads.given])
 
 
 def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant.cli.screen import working
+
 if TYPE_CHECKING:
     import calibrant.prediction_files
     import calibrant.predictions
@@ -141,7 +143,8 @@ class Reading:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["class_names"] = class_names(given.pop("names")) or classes
         given["ignore"] = self.ignore or ()
-        return Predictions.load(source, **given)
+        with working(f"reading {source}"):
+            return Predictions.load(source, **given)
 
     def holds(self, source: str) -> bool:
         """Whether a file has the scores that the options name, if they name any."""
@@ -149,6 +152,20 @@ class Reading:
         from calibrant.files import expand
 
         return holds(expand(source)[0], self.named_scores)
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given, as arguments of a command."""
+        found = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                option = f"--{each.name.replace('_', '-')}"
+                values = value if isinstance(value, list) else [value]
+                found += (
+                    [option] if value is True else [x for v in values for x in (option, str(v))]
+                )
+        return found
 
     @property
     def named_scores(self) -> list[str]:
@@ -171,6 +188,20 @@ class TopLabelReading(Reading):
         str | None,
         reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
     ] = None
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given, as arguments of a command."""
+        found = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                option = f"--{each.name.replace('_', '-')}"
+                values = value if isinstance(value, list) else [value]
+                found += (
+                    [option] if value is True else [x for v in values for x in (option, str(v))]
+                )
+        return found
 
     @property
     def named_scores(self) -> list[str]:

@@ -78,6 +78,8 @@ def next_step(
         return NextStep("no repair needed")
     if state == "unclear":
         return NextStep("collect more examples before you recalibrate")
+    if predictions.top_label_only:
+        return NextStep("calibrators need the probabilities of all classes: audit a file with them")
     part, tried, notes = _part(predictions, seed), [], []
     best, name = part, ""
     for candidate in _candidates(predictions):
@@ -133,7 +135,7 @@ def _held_out(name: str, predictions: Predictions, seed: int) -> Predictions | s
             for number in range(FOLDS):
                 out = np.flatnonzero(fold == number)
                 fitted = kind.fit(predictions.take(fold != number))
-                mapped[out] = fitted(predictions.take(out).logits).double()
+                mapped[out] = predictions.take(out).map(fitted).logits.double()
         except ValueError as error:
             return str(error)
     return predictions.map(lambda _: mapped)
