@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, Blend, Calibrator, select
 from calibrant.calibrators.focal_map import focal_map, inverse_focal_map
+from calibrant.calibrators.masks import far_below
 
 K = 5
 PARTS = ("temperature", "vector", "platt", "irm")
@@ -203,3 +204,12 @@ def test_a_probability_of_zero_is_rounded_and_not_masked():
     mapped = p.map(CALIBRATORS["temperature"](classes=3, temperature=2.0))
     assert 0 < float(mapped.probs[0, 1]) < 1e-18
     assert Predictions([[0.0, -np.inf]], [0]).zero_probs == 0
+
+
+def test_masked_logits_lie_below_others_of_any_size():
+    for size in (0.0, 1.0, 1e31, 1e38):
+        given = torch.tensor([[size, -size, -torch.inf]], dtype=torch.float64)
+        masked = far_below(given)
+        assert masked[0, :2].tolist() == given[0, :2].tolist()
+        assert masked[0, 2] < -size
+        assert torch.softmax(masked / 1e4, 1)[0, 2] == 0, size

@@ -448,3 +448,24 @@ def test_mistakes_in_a_custom_loop_raise_in_one_line(as_a_user_runs_it):
     tokens = Batch(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2).long(), torch.arange(2))
     with pytest.raises(ValueError, match=r"must have exactly one nn.Embedding .*, got 2"):
         built().loss(embeddings, tokens)
+
+
+def test_the_part_of_the_batch_is_that_of_all_processes():
+    class SecondOfTwo(methods.SingleProcess):
+        rank = 1
+
+        def total(self, tensor):
+            return 2 * tensor
+
+    # A quarter of 2 x 6 examples are the first three of the first process.
+    batch, method = vectors(6), built(part=0.25)
+    method.ranks = SecondOfTwo()
+    alone = built(part=0.25)
+    model = tanh()
+    assert not torch.equal(added(method, model, batch), added(alone, model, batch))
+
+
+@pytest.mark.parametrize("setting", ["part", "smooth_part"])
+def test_more_than_the_whole_batch_is_refused(setting):
+    with pytest.raises(ValueError, match=rf"{setting} must lie in \(0, 1\], got 1.5"):
+        methods.build("calmo", classes=4, **{setting: 1.5})

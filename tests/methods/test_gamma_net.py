@@ -11,7 +11,7 @@ from calibrant import Predictions, data, methods, models
 from calibrant.data import Batch
 from calibrant.losses import focal
 from calibrant.methods.gamma_history import WINDOW, GammaHistory
-from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, gamma_inputs
+from calibrant.methods.gamma_networks import POSITIVITY, GammaNetwork, gamma_inputs, noise
 from calibrant.methods.heads import forward_with_features
 from calibrant.training import Recipe, train
 
@@ -498,3 +498,10 @@ def test_learning_gamma_lowers_the_held_out_objective_of_an_overconfident_model(
     steps = torch.tensor([0.0, *sums]).diff()
     assert steps[-1] < 0.9 * steps[0]
     assert head.weight[0].item() == 2.0
+
+
+def test_noise_has_mean_zero_and_variance_one():
+    ids = torch.stack([torch.arange(500.0), torch.zeros(500)], 1).double()
+    drawn = noise(ids, seed=0)
+    assert abs(float(drawn.mean())) < 0.02
+    assert float(drawn.var()) == pytest.approx(1, abs=0.02)
