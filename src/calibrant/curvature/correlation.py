@@ -11,6 +11,7 @@ from scipy import stats
 
 from calibrant.checks import as_numbers
 from calibrant.losses.settings import at_least, one_of
+from calibrant.setting_errors import did_you_mean
 from calibrant.metrics import Interval
 from calibrant.shapes import Values
 
@@ -129,7 +130,7 @@ def correlations(
     known = list(dict.fromkeys(name for each in trainings for record in each for name in record))
     for name in (first, second):
         if name not in known:
-            raise ValueError(f"no reading has {name!r}; expected one of {known}")
+            raise ValueError(f"no record has {name!r}; {did_you_mean(name, known)}")
     found = []
     for records in trainings:
         columns = [[record.get(name, math.nan) for record in records] for name in (first, second)]

@@ -56,7 +56,7 @@ def build(
         269722
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; {did_you_mean(name, MODELS)}")
+        raise ValueError(f"no model {name!r}; {did_you_mean(name, MODELS)}")
     model = MODELS[name]
     _check_task(classes, shape, vocabulary)
     if model.kind not in _kinds(shape, vocabulary):

@@ -155,12 +155,17 @@ def _mend(runs: Runs) -> None:
         )
 
 
+def threads_of(workers: int) -> int:
+    """Threads of each of several workers, which share the cores."""
+    return max(1, torch.get_num_threads() // workers)
+
+
 class LocalExecutor:
     """Worker processes on this machine, which are replaced when they die."""
 
     def __init__(self, runs: Runs, size: int, allow_code: Sequence[str] = ()) -> None:
         self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
-        self.threads = max(1, torch.get_num_threads() // size)
+        self.threads = threads_of(size)
         self.log = runs.folder / LOG
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.useless = 0
