@@ -89,7 +89,9 @@ class TestAKill:
 
 @pytest.mark.slow
 def test_the_error_of_a_child_process_is_reported_by_the_main_process(tmp_path):
-    code = "import sys\ndef make(**given):\n    print('noise')\n    assert '--rank=1' not in sys.argv"
+    code = (
+        "import sys\ndef make(**given):\n    print('noise')\n    assert '--rank=1' not in sys.argv"
+    )
     code += ", 'only here'\n    return __import__('torch').nn.Linear(2, given['classes'])\n"
     (tmp_path / "failing.py").write_text(code)
     command = [*COMMAND, "--output", str(tmp_path / "run"), "--model", "failing:make"]

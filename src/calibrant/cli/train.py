@@ -80,8 +80,8 @@ def train(
         _pairs(
             _how,
             "--probe",
-            "Measure calibration, margins and curvature during training, into probe.jsonl: every=100, "
-            "examples=1000, ...; see `calibrant list measures`.",
+            "Measure calibration, margins and curvature during training, into probe.jsonl: "
+            "every=100, examples=1000, ...; see `calibrant list measures`.",
         ),
     ] = None,
     seed: Annotated[

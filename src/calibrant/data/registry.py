@@ -24,7 +24,7 @@ class Dataset:
     """A dataset that can be loaded.
 
     Attributes:
-        kind: of its inputs.
+        kind: kind of its inputs.
         meaning: one line for tables.
         load: reads it from the first folder that has it; `cut` makes splits of it.
         where: how to get it and where to put it, for the error message.

@@ -28,8 +28,8 @@ class Model:
     """A network that can be built by name.
 
     Attributes:
-        kind: of the inputs: `images` (c, h, w); `masks`, images with a label per pixel; `text`,
-            token ids; `numbers`, vectors or images.
+        kind: kind of the inputs: `images` (c, h, w); `masks`, images with a label per pixel;
+            `text`, token ids; `numbers`, vectors or images.
         make: `make(classes, size, **settings)`, where size is, by kind, the number of channels, of
             token ids, or of elements of an input.
         meaning: one line for tables.

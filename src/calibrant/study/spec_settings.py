@@ -31,7 +31,7 @@ NAMES: dict[Part, Mapping[str, Any]] = {
     "method": METHODS,
 }
 LONGEST_LABEL = 80
-# What an optimizer may say beside its name, each a setting of the recipe.
+# Settings of an optimizer in addition to its name, each a setting of the recipe.
 OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam", "epochs", "batch")
 # What a setting may be whose type is known to its own code alone.
 FREE: Any = bool | int | float | str | list[bool | int | float | str]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from calibrant.training.runtime import Runtime, resolve_device
 
-# Numbers that are sent together: few messages, and little memory beside the gradients.
+# Numbers that are sent together: few messages, and little memory in addition to the gradients.
 BUCKET = 1 << 23
 # Seconds that a process waits for the others to arrive.
 LIMIT = 60.0
@@ -232,7 +232,7 @@ def _peers_answer() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ConnectionError(f"another process of this training ended early: {error}") from error
+        raise ConnectionError(f"another process of this run ended early: {error}") from error
 
 
 def _buckets(tensors: Iterable[AnyTensor]) -> list[list[AnyTensor]]:
