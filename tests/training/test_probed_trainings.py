@@ -1,4 +1,4 @@
-"""A probe within a training: it changes nothing, survives a kill, and reads what it says."""
+"""A probe within a training run: it changes nothing, survives a kill, and measures the right data."""
 
 import os
 import signal
@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from calibrant import curvature, data, methods, models
-from calibrant.training import DivergedError, InterruptedTrainingError, Recipe, train
+from calibrant.training import (
+    DivergedError,
+    InterruptedTrainingError,
+    Loop,
+    Recipe,
+    Runtime,
+    train,
+)
+from calibrant.training.folder import RESULT, read_result, write_json
 
 PROBE = {"every": 9, "examples": 40, "products": 3, "batch": 16, "batches": 2}
 QUICK = {**PROBE, "measures": ["calibration"]}
@@ -51,7 +59,7 @@ def test_weights_and_history_are_bit_equal_with_a_probe_and_without(splits, give
     assert len(probed.records) >= 2
 
 
-def test_readings_are_before_every_so_many_steps_and_after_the_last(splits):
+def test_records_are_made_before_every_so_many_steps_and_after_the_last(splits):
     found = trained(splits, probe=PROBE)
     steps = 2 * (len(splits.train) // 16)
     expected = [*range(0, steps, 9), steps]
@@ -90,7 +98,7 @@ def test_the_edge_is_that_of_the_rate_of_the_step_and_of_momentum(splits):
         assert "edge" not in trained(splits, probe=QUICK, **recipe).records[0]
 
 
-def test_an_interrupted_training_resumes_with_its_readings(splits, tmp_path):
+def test_an_interrupted_run_resumes_with_its_records(splits, tmp_path):
     whole = trained(splits, tmp_path / "whole", probe=PROBE)
 
     def leave(loop):
@@ -129,3 +137,17 @@ def test_divergence_and_another_probe_in_the_same_folder_are_refused(splits, tmp
 def test_wrong_settings_are_refused_before_the_first_step(splits, probe, message):
     with pytest.raises(ValueError, match=message):
         trained(splits, probe=probe)
+
+
+def test_records_and_roles_of_older_versions_are_read(splits, tmp_path):
+    write_json(tmp_path / RESULT, {"jobs": {"test": "measured"}})
+    assert read_result(tmp_path)["roles"] == {"test": "measured"}
+
+    model = models.build("mlp", classes=splits.classes, shape=splits.shape)
+    learner = methods.build("cross_entropy", classes=splits.classes)
+    loop = Loop(model, learner, splits, Recipe(), seed=0, runtime=Runtime())
+    state = loop.state_dict()
+    del state["progress"]["records"]
+    state["progress"]["probed"] = [{"step": 0.0}]
+    loop.load_state_dict(state)
+    assert loop.progress.records == [{"step": 0.0}]
