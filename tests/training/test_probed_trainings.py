@@ -1,4 +1,4 @@
-"""A probe within a training run: it changes nothing, survives a kill, and measures the right data."""
+"""A probe within a training run: it changes nothing, survives a kill, measures the right data."""
 
 import os
 import signal
