@@ -102,7 +102,9 @@ def test_overrides_and_a_dry_run_that_writes_nothing(run, spec, tmp_path):
 
 def test_times_are_estimated_with_the_threads_of_a_worker(monkeypatch):
     used = []
-    monkeypatch.setattr(estimate, "_seconds", lambda cell: used.append(torch.get_num_threads()))
+    monkeypatch.setattr(
+        estimate, "_seconds", lambda cell: used.append(torch.get_num_threads()) or 1.0
+    )
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)

@@ -133,7 +133,7 @@ def test_runs_without_a_correlation_are_left_out_and_counted():
     found = correlations([good, flat, short, without, holes])
     assert found.left_out == 3
     assert found.values[4] == pytest.approx(found.values[0])
-    assert str(found).endswith("over 2 of 5 trainings")
+    assert str(found).endswith("over 2 of 5 runs")
     alone = correlations([good, flat]).mean
     assert alone.value == pytest.approx(found.values[0])
     assert math.isnan(alone.low)
@@ -147,7 +147,7 @@ def test_runs_without_a_correlation_are_left_out_and_counted():
 
 
 def test_an_unknown_column_raises():
-    with pytest.raises(ValueError, match=r"no reading has 'hessian'; expected one of \['train_ece"):
+    with pytest.raises(ValueError, match=r"no record has 'hessian'; expected one of train_ece"):
         correlations([records_of([1, 2, 3], [1, 2, 3])], second="hessian")
-    with pytest.raises(ValueError, match="no reading has 'train_ece'"):
+    with pytest.raises(ValueError, match="no record has 'train_ece'"):
         correlations([])
