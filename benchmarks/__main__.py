@@ -45,11 +45,11 @@ measured in the same run. To measure on your machine:
 
 ```
 make bench                                        # everything, about an hour; rewrites this page
-.venv-rivals/bin/python -m benchmarks logits sece    # some of it
+.venv-rivals/bin/python -m benchmarks logits sece    # selected benchmarks
 ```
 
-- calibrant and its rival run alternately in one process after a warm-up; the best of several runs
-  counts.
+- calibrant and the other library run alternately in one process after a warm-up; the best of
+  several runs counts.
 - "measured" is the ratio or value that is compared with the goal in the next column. Look at the
   ratios: times depend on the machine and its load.
 - All data is generated with seed {SEED}."""

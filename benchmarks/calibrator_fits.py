@@ -1,4 +1,4 @@
-"""How long calibrators take to fit, beside the same method elsewhere."""
+"""How long calibrators take to fit, compared with the same method elsewhere."""
 
 import numpy as np
 from sklearn.calibration import _TemperatureScaling

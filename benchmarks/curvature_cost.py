@@ -1,4 +1,4 @@
-"""What the largest eigenvalue costs, beside curvlinops, and how the cost grows."""
+"""What the largest eigenvalue costs, compared with curvlinops, and how the cost grows."""
 
 import sys
 import time
@@ -34,8 +34,9 @@ IMAGES, SIZE, TOLERANCE = 1000, 16, 1e-3
 RIVALS = {"hessian": HessianLinearOperator, "gauss_newton": GGNLinearOperator}
 # Share of curvlinops' time that ours may take.
 MOST: dict[Matrix, float] = {"hessian": 0.65, "gauss_newton": 0.7}
-ABOUT = f"""Largest eigenvalue of the matrix of cross entropy for ResNet-8 in evaluation mode on
-{IMAGES:,} random images of {SIZE}x{SIZE}, float32, to a relative tolerance of {TOLERANCE:g}. Both
+ABOUT = f"""Largest eigenvalue of the matrix of cross entropy for ResNet-8 in evaluation mode. It is
+measured on {IMAGES:,} random images of {SIZE}x{SIZE} in float32, to a relative tolerance of
+{TOLERANCE:g}. Both
 sides use scipy's `eigsh` with the same first vector and a basis of {BASIS}; their values must
 agree to twice the tolerance. curvlinops uses its fastest batch size of 64, 250 and {IMAGES:,},
 without its check of the order of data. calibrant keeps the graphs of all images between products,

@@ -70,7 +70,7 @@ methods that learn on held-out data.
 | option | meaning |
 |---|---|
 | `val` | part of the training data used for validation |
-| `limit` | at most so many training examples |
+| `limit` | at most this many examples for `train` and `val` together, also for `test` |
 | `size` | height and width to which images are resampled |
 | `long_tail` | ratio of the largest to the smallest class, with exponential decay |
 | `label_noise` | part of the training labels replaced by random ones |
@@ -86,7 +86,8 @@ list shifts`). Files are read from `root`, else from the folder in the environme
 `make datasets` wrote this table: one training run on each dataset, seed {SEED}, cross entropy. Test
 accuracy, NLL and ECE (15 bins) are those of the final weights; for masks, of all valid pixels. The
 files used are subsets: 25,000 + 5,000 images of CIFAR-10, 10,001 training articles of AG News, and
-CamVid at 160 x 120, whose validation images serve as test data. The values check the readers; they
+CamVid at 160 x 120. The validation images of CamVid serve as test data. The values check the
+readers; they
 are not tuned."""
 
 

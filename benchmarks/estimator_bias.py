@@ -186,9 +186,9 @@ def draw(found: dict[tuple[str, str, int], tuple[float, float]], path: Path) -> 
 
 PAGE = """# Accuracy of metrics and intervals
 
-This page shows how far each calibration metric lies from the true error, how often intervals cover
-the truth, and how often a comparison raises a false alarm. Use it to choose a metric for your
-number of examples. The predictions are synthetic, so the true error is known:
+This page shows how far each calibration metric lies from the true error. It also shows how often
+intervals cover the truth, and how often a comparison raises a false alarm. Use it to choose a
+metric for your number of examples. The predictions are synthetic, so the true error is known:
 
 ```python
 from calibrant import metrics
@@ -249,7 +249,7 @@ examples.
   estimate, which reverses that shift.
 - **At a true error of zero** no bootstrap interval is valid, because the error cannot be negative.
   `metrics.interval` therefore runs a consistency check when zero lies outside. It draws labels
-  from the predicted probabilities; if such calibrated predictions give an error as large, it
+  from the predicted probabilities. If such calibrated predictions give an error as large, it
   widens the interval to contain zero and the estimate. It does so only without groups and weights,
   because the check assumes independent examples.
 - A basic interval can lie below its own estimate if most of the estimate is noise (mostly

@@ -43,7 +43,7 @@ class Line:
         return [self.what, _shown(self.ours, self.unit), rival, self.value, self.goal, verdict]
 
 
-HEAD = ["what", "calibrant", "rival", "measured", "goal", ""]
+HEAD = ["what", "calibrant", "other", "measured", "goal", ""]
 
 
 @dataclass
@@ -94,7 +94,7 @@ def _shown(value: float, unit: str) -> str:
 def in_pairs(
     ours: Callable[[], Any], rival: Callable[[], Any], *, repeats: int
 ) -> tuple[float, float]:
-    """Seconds of both, the rival's by the median ratio of neighbouring runs.
+    """Seconds of both, the other's by the median ratio of neighbouring runs.
 
     For differences of a few percent: what else a machine does lasts longer than a pair of runs,
     so it cancels in their ratio, and a best time would depend on who met the quieter moment.

@@ -49,7 +49,8 @@ def _found(name: str) -> str | None:
 def machine() -> str:
     """Return one line with the processor, the cores this process may use and torch's threads."""
     cores = len(os.sched_getaffinity(0))
-    return f"{_processor()}, {cores} cores, {torch.get_num_threads()} threads for torch"
+    threads = torch.get_num_threads()
+    return f"{_processor()}, {cores} cores, {threads} thread{'s' * (threads > 1)} for torch"
 
 
 def _processor() -> str:

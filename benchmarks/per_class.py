@@ -9,7 +9,7 @@ from calibrant import Predictions
 from calibrant.metrics import classwise_ece
 
 SIZE = (200_000, 100)
-ABOUT = """The rival is the loop one would write: for each class one `digitize`, three `bincount`
+ABOUT = """The other is the loop one would write: for each class one `digitize`, three `bincount`
 and the sum of the gaps. In the first row, calibrant starts from existing Predictions of logits, so
 its time includes the softmax; the loop starts from probabilities. In the second, both start from
 logits; making the Predictions serves all other metrics, too. In the third, calibrant also checks

@@ -1,4 +1,4 @@
-"""Every calibrator on every file of published logits, beside other libraries; rewrites a page.
+"""Compare every calibrator with other libraries on published logits; rewrites a page.
 
 `make posthoc`. What was measured is kept in runs/posthoc, file by file: a run that was stopped goes
 on where it was, and `make posthoc` after a change of code starts with `rm -r runs/posthoc`.

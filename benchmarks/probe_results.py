@@ -20,9 +20,9 @@ PAPER = {
     "muon": (0.63, -0.10),
     "sam": (0.92, 0.98),
 }
-HEAD = ("optimizer", "trainings", "Pearson, train", "Spearman, train", "published")
+HEAD = ("optimizer", "runs", "Pearson, train", "Spearman, train", "published")
 HEAD += ("Pearson, test", "Spearman, test", "published")
-ABOUT = """Correlation of ECE with Gauss-Newton sharpness along a training, from its first reading
+ABOUT = """Correlation of ECE with Gauss-Newton sharpness along a run, from its first record
 to its last; mean over learning rates and seeds, with its 95 % interval. "Published" is the value
 of arXiv 2604.20614 for this network on larger images."""
 
@@ -53,7 +53,7 @@ def section(kept: Path, page: Path, name: str) -> list[str]:
     for (optimizer, _), rows in runs.items():
         families[optimizer.split()[0]].append(rows)
     parts = [ABOUT, table(HEAD, [_line(family, held) for family, held in families.items()])]
-    parts += ["The last reading of each training, mean over the seeds:", _last(runs)]
+    parts += ["The last record of each run, mean over the seeds:", _last(runs)]
     first = {optimizer: rows for (optimizer, seed), rows in runs.items() if seed == "0"}
     shown = {label: rows for label, rows in first.items() if label in _middle(list(first))}
     for kind, said, figure in (

@@ -11,12 +11,12 @@ from calibrant.metrics import ece, interval
 SIZE = (50_000, 10)
 RESAMPLES = 1_000
 MEASURED = 50
-ABOUT = f"""The rival resamples examples and evaluates `ece(Predictions(...))` each time. It runs
+ABOUT = f"""The other resamples examples and evaluates `ece(Predictions(...))` each time. It runs
 {MEASURED} of {RESAMPLES:,} resamples, and its time is extrapolated."""
 
 
 def run() -> Section:
-    """Measure both; the rival in three lots, of which the best counts."""
+    """Measure both; the other in three lots, of which the best counts."""
     section = Section("Bootstrap interval", ABOUT)
     logits, labels = logits_like_a_network(*SIZE)
     predictions = Predictions(logits, labels)

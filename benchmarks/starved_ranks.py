@@ -2,7 +2,7 @@
 
 python -m benchmarks.starved_ranks --runs 100
 
-Each run resumes a training whose last step is done: the processes start, meet, predict and part.
+Each run resumes one whose last step is done: the processes start, connect, predict and end.
 As soon as the threads that do gloo's work are there, they may only use idle time, and one busy
 process for each core leaves none: so they are late wherever they can be late. Linux only.
 """

@@ -20,8 +20,8 @@ BATCH, META = 128, 1024
 NARROW = 1.05
 ABOUT = f"""Complete steps of our loop: batch, loss, gradient, SGD with momentum and checks, with
 batches of {BATCH} random images. Each method alternates with cross entropy; the ratio is the
-median over neighbouring runs. A run has as many steps as it takes to do everything that is not
-done in every step. Memory, in brackets, is the growth of a fresh process in its first steps. Cross
+median over neighbouring runs. A run has enough steps to include every periodic
+update. Memory, in brackets, is the growth of a fresh process in its first steps. Cross
 entropy against itself shows the accuracy of the ratios: they vary by 2 % between runs, those of
 few pairs by 10 %. The update of the multipliers of CALS after each epoch is not included; it uses
 the validation predictions that every training run makes."""

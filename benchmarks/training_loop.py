@@ -1,4 +1,4 @@
-"""How fast our loop trains, beside a bare loop and one with a DataLoader."""
+"""How fast our loop trains, compared with a bare loop and one with a DataLoader."""
 
 from dataclasses import replace
 

@@ -9,6 +9,7 @@ from torch import nn
 from calibrant import Predictions, calibrators, curvature, methods
 from calibrant.calibrators.selection import select
 from calibrant.deprecated import OPTIONS, RENAMED, replace_options
+from calibrant.training import Trained
 
 LOGITS = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 3.0]])
 EXAMPLES = Predictions(LOGITS, torch.tensor([0, 1, 1, 0]))
@@ -24,6 +25,7 @@ def objects() -> dict[str, object]:
         "Selection": found,
         "Method": methods.Plain,
         "Probe": curvature.Probe(nn.Linear(2, 2), (LOGITS, EXAMPLES.labels)),
+        "Trained": Trained(nn.Linear(2, 2), [], EXAMPLES, EXAMPLES, {}, [{"step": 0.0}]),
     }
 
 
@@ -37,6 +39,13 @@ def test_an_old_name_is_the_new_one_and_warns(old):
     expected = getattr(owned, new.rpartition(".")[2])
     same = torch.equal if isinstance(expected, torch.Tensor) else lambda a, b: a is b
     assert same(value, expected) or (value == expected).all()
+
+
+def test_an_old_argument_is_the_new_one_and_warns():
+    data = LOGITS, EXAMPLES.labels
+    with pytest.warns(DeprecationWarning, match=r"Probe.test is deprecated, use Probe.held_out"):
+        probe = curvature.Probe(nn.Linear(2, 2), data, test=data)
+    assert torch.equal(probe.held_out[0], LOGITS)
 
 
 def test_other_names_are_still_unknown():

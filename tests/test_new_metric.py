@@ -39,7 +39,7 @@ def test_the_command_line_lists_audits_and_compares_it(tmp_path, capsys):
     p.save(tmp_path / "a.npz")
     p.map(lambda logits: logits / 3).save(tmp_path / "b.npz")
     assert main(["list", "metrics"]) == 0
-    assert "one minus mean confidence" in capsys.readouterr().out
+    assert "One minus mean confidence" in capsys.readouterr().out
     files = [str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]
     assert main(["compare", *files, "--metric", "doubt", "--resamples", "60", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["doubt"]["higher"] == "B"

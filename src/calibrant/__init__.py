@@ -3,7 +3,7 @@
 `Predictions` holds logits and labels. `metrics` measure calibration, with intervals; `audit`
 computes all of them. `calibrators` recalibrate, and `export` converts them for deployment.
 `methods` train `models` on `data` with the differentiable `losses`; `training` is the loop, `study`
-runs grids of trainings, `report` presents them. `curvature` measures the loss landscape,
+runs grids of training runs, `report` presents them. `curvature` measures the loss landscape,
 `integrations` are for other libraries. Names are imported at the first access.
 """
 

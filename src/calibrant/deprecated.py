@@ -2,8 +2,9 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 # Old name -> new name. A module finds its old names by `__getattr__ = renamed_in(__name__)`, a
 # class by `old_name = Renamed()`.
@@ -19,6 +20,8 @@ RENAMED = {
     "Method.adjusted": "Method.adjust_logits",
     "Method.readjusted": "Method.with_adjusted_cross_entropy",
     "Probe.rows": "Probe.records",
+    "Probe.test": "Probe.held_out",
+    "Trained.readings": "Trained.records",
     "calibrant.methods.Alone": "calibrant.methods.SingleProcess",
 }
 # Command and option, and the option that replaces it.
@@ -54,6 +57,28 @@ class Renamed:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         return getattr(owner if instance is None else instance, current_name(self.old))
+
+
+AnyClass = TypeVar("AnyClass", bound=type)
+
+
+def renamed_arguments(*names: str) -> Callable[[AnyClass], AnyClass]:
+    """Let a class take arguments by these old names, too; the new ones are in `RENAMED`."""
+
+    def decorate(cls: AnyClass) -> AnyClass:
+        init: Callable[..., None] = cls.__init__  # type: ignore[misc]
+
+        @wraps(init)
+        def with_old_names(*args: Any, **given: Any) -> None:
+            for name in names:
+                if name in given:
+                    given[current_name(f"{cls.__name__}.{name}")] = given.pop(name)
+            init(*args, **given)
+
+        cls.__init__ = with_old_names  # type: ignore[misc]
+        return cls
+
+    return decorate
 
 
 def replace_options(args: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ class SettingError(ValueError):
     """A setting has a value that it cannot have.
 
     Attributes:
-        name: of the setting.
+        name: name of the setting.
         problem: what must hold, and what came.
 
     Examples:

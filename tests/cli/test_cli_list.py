@@ -1,7 +1,11 @@
+import re
+import sys
+
 import pytest
 
 from calibrant.calibrators import CALIBRATORS
-from calibrant.cli.listing import FAMILIES
+from calibrant.cli import main
+from calibrant.cli.listing import KINDS
 from calibrant.curvature import MEASURES
 from calibrant.data import DATASETS, SYNTHETIC
 from calibrant.losses import LOSSES
@@ -23,25 +27,36 @@ MEMBERS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_member_is_listed_with_its_meaning(run, family):
-    code, out, err = run("list", family)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_member_is_listed_with_its_meaning(run, kind):
+    code, out, err = run("list", kind)
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == family
+    assert out.splitlines()[0] == kind
     lines = {line.split()[0]: line for line in out.splitlines() if line}
-    for name in MEMBERS[family]:
+    for name in MEMBERS[kind]:
         assert len(lines[name].split()) > 2
         # Away from a terminal no line is broken.
-        if isinstance(MEMBERS[family], dict):
-            assert getattr(MEMBERS[family][name], "meaning", "") in lines[name]
+        if isinstance(MEMBERS[kind], dict):
+            meaning = getattr(MEMBERS[kind][name], "meaning", "").rstrip(".")
+            assert meaning[:1].upper() + meaning[1:] in lines[name]
     assert "\x1b" not in out
     assert "$" not in out
 
 
-def test_without_a_family_all_are_listed(run):
+def test_without_a_kind_all_are_listed(run):
     _, out, _ = run("list")
-    for family in MEMBERS:
-        assert f"{family}\n" in out
+    for kind in MEMBERS:
+        assert f"{kind}\n" in out
+
+
+def test_on_a_terminal_tables_are_as_wide_as_it_and_lose_no_word(run, terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, plain, _ = run("list", "methods")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    main(["list", "methods"])
+    lines = re.sub(r"\x1b\[\d*m", "", terminal.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert set(re.findall("[a-z_]+", plain)) <= set(re.findall("[a-z_]+", " ".join(lines)))
 
 
 def test_meanings_fit_the_table():

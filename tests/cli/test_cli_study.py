@@ -5,12 +5,15 @@ import hashlib
 import html
 import json
 import re
+import tomllib
 from contextlib import closing
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
 from calibrant.cli.study_output import View, show_study
+from calibrant.study import estimate
 from calibrant.study.rows import Row, write_rows
 from calibrant.study.runner import Snapshot
 from calibrant.study.runs import Attempt, RunState
@@ -62,7 +65,7 @@ def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path
     code, out, err = run("study", spec, "--workers", "2")
     assert code == 0, err
     assert re.search(r"cross_entropy +none +0\.\d{4} \[0\.\d{3}, 0\.\d{3}\]", out)
-    assert "95 % interval of a single training over test examples and seeds" in out
+    assert "95 % interval of a single run over test examples and seeds" in out
     assert re.search(
         r"4 of 4 runs done, 0 running; best so far: .*, nll \d\.\d{4} \(2 seeds\)", err
     )
@@ -97,14 +100,28 @@ def test_overrides_and_a_dry_run_that_writes_nothing(run, spec, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_cell_that_diverges_is_shown_and_the_code_is_one(run, spec):
+def test_times_are_estimated_with_the_threads_of_a_worker(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        estimate, "_seconds", lambda cell: used.append(torch.get_num_threads()) or 1.0
+    )
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        estimate.estimates(parse(tomllib.loads(STUDY)), workers=2)
+        assert (set(used), torch.get_num_threads()) == ({2}, 4)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_that_diverges_is_shown_and_the_code_is_one(run, spec):
     code, out, _ = run("study", spec, "--set", "seeds=[0]", "--set", "recipe.lr=1e30", "-o", "wild")
     assert code == 1
     assert out.count("diverged: 2 runs, the first is blobs") == 1
     assert "lower the rate" in out
 
 
-def test_json_says_how_the_cells_ended(run, spec):
+def test_json_says_how_the_runs_ended(run, spec):
     code, out, _ = run("study", spec, "--set", "seeds=[0]", "--json")
     assert code == 0
     assert json.loads(out) == {"folder": "runs/tiny", "cells": {"done": 2}, "rows": 12}

@@ -65,7 +65,7 @@ def test_the_system_holds_many_clients_until_they_are_accepted(tmp_path):
 
 
 def test_a_client_that_sends_its_request_too_slowly_is_dropped(served, monkeypatch):
-    monkeypatch.setattr(serving, "PATIENCE", 0.3)
+    monkeypatch.setattr(serving, "TIMEOUT", 0.3)
     with connected(served) as slow:
         begun = time.monotonic()
         closed = b"not yet"
@@ -84,14 +84,14 @@ def test_a_client_that_sends_its_request_too_slowly_is_dropped(served, monkeypat
 
 
 def test_a_silent_client_is_dropped(served, monkeypatch):
-    monkeypatch.setattr(serving, "PATIENCE", 0.2)
+    monkeypatch.setattr(serving, "TIMEOUT", 0.2)
     with connected(served) as silent:
         assert silent.recv(1) == b""
 
 
 def test_slow_clients_do_not_keep_others_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(serving, "MOST", 4)
-    monkeypatch.setattr(serving, "PATIENCE", 1e6)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(serving, "TIMEOUT", 1e6)
     with serving_from(tmp_path, 0.5) as server:
         slow = [connected(server) for _ in range(20)]
         assert [status(server) for _ in range(5)] == [200] * 5
@@ -101,9 +101,9 @@ def test_slow_clients_do_not_keep_others_out(tmp_path, monkeypatch):
 
 
 def test_a_client_that_never_takes_its_answer_is_given_up(tmp_path, monkeypatch):
-    assert Handler.timeout == serving.PATIENCE
+    assert Handler.timeout == serving.TIMEOUT
     monkeypatch.setattr(Handler, "timeout", 0.2)
-    monkeypatch.setattr(serving, "MOST", 1)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 1)
     # More than the buffers of the system hold.
     monkeypatch.setattr(serving, "_index", lambda *_: "x" * 50_000_000)
     with serving_from(tmp_path, 0.5) as server, connected(server) as lazy:

@@ -102,7 +102,7 @@ def records_of(one, two):
     return [{"train_ece": a, "gauss_newton": b} for a, b in zip(one, two, strict=True)]
 
 
-def test_the_mean_over_trainings_has_the_interval_of_a_mean():
+def test_the_mean_over_runs_has_the_interval_of_a_mean():
     runs = {str(seed): records_of(*series(60, 0.5, seed)) for seed in range(5)}
     found = correlations(runs)
     values = [stats.pearsonr(*series(60, 0.5, seed)).statistic for seed in range(5)]
@@ -124,7 +124,7 @@ def test_the_interval_of_the_mean_covers():
     assert 0.88 <= hits / 100 <= 0.99
 
 
-def test_trainings_without_a_correlation_are_left_out_and_counted():
+def test_runs_without_a_correlation_are_left_out_and_counted():
     good = records_of([1, 2, 3, 5], [1, 2, 4, 3])
     flat = records_of([1, 2, 3], [7, 7, 7])
     short = records_of([1, 2], [1, 2])
@@ -133,7 +133,7 @@ def test_trainings_without_a_correlation_are_left_out_and_counted():
     found = correlations([good, flat, short, without, holes])
     assert found.left_out == 3
     assert found.values[4] == pytest.approx(found.values[0])
-    assert str(found).endswith("over 2 of 5 trainings")
+    assert str(found).endswith("over 2 of 5 runs")
     alone = correlations([good, flat]).mean
     assert alone.value == pytest.approx(found.values[0])
     assert math.isnan(alone.low)
@@ -147,7 +147,7 @@ def test_trainings_without_a_correlation_are_left_out_and_counted():
 
 
 def test_an_unknown_column_raises():
-    with pytest.raises(ValueError, match=r"no reading has 'hessian'; expected one of \['train_ece"):
+    with pytest.raises(ValueError, match=r"no record has 'hessian'; expected one of train_ece"):
         correlations([records_of([1, 2, 3], [1, 2, 3])], second="hessian")
-    with pytest.raises(ValueError, match="no reading has 'train_ece'"):
+    with pytest.raises(ValueError, match="no record has 'train_ece'"):
         correlations([])

@@ -102,7 +102,7 @@ def norms() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [AlwaysDrops, Counts, norms])
-def test_trainings_with_and_without_a_probe_end_with_the_same_bits(make):
+def test_runs_with_and_without_a_probe_end_with_the_same_bits(make):
     ends = []
     for probed in (False, True):
         torch.manual_seed(3)

@@ -115,7 +115,7 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-def hostile(tmp_path):
+def untrusted(tmp_path):
     """Untrusted contents, and a part of the error message."""
     large = b"\x80\x02cnumpy\nndarray\n(J\x00\x00\x00\x7ftR."
     changed = b"\x80\x02cnumpy\ndtype\nN}U\x0c__defaults__K\x01s\x86b."
@@ -150,10 +150,10 @@ def hostile(tmp_path):
     }
 
 
-@pytest.mark.parametrize("kind", hostile(Path("/nowhere")))
+@pytest.mark.parametrize("kind", untrusted(Path("/nowhere")))
 def test_untrusted_and_damaged_batches_raise_in_one_line(tmp_path, kind):
     folder = write_cifar10(tmp_path / "cifar-10-batches-py")
-    content, words = hostile(tmp_path)[kind]
+    content, words = untrusted(tmp_path)[kind]
     (folder / "data_batch_3").write_bytes(content)
     with pytest.raises(ValueError, match=words) as caught:
         load("cifar10", 0, root=tmp_path)
@@ -195,7 +195,7 @@ def npz(tmp_path):
 
 
 class TestHumanLabels:
-    def test_label_frequencies_are_the_posterior_of_test_even_beside_the_batches(self, npz):
+    def test_label_frequencies_are_the_posterior_of_test_even_next_to_the_batches(self, npz):
         folder, arrays, _ = npz
         splits = load("cifar10", 0, root=folder)
         assert np.array_equal(splits.test.inputs, arrays["x_test"].transpose(0, 3, 1, 2))

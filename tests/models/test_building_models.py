@@ -41,8 +41,8 @@ def factories(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("resnet19", IMAGES, r"unknown model 'resnet19'; did you mean resnet1\d\?"),
-        ("transformer_xxl", IMAGES, "unknown model 'transformer_xxl'; expected one of small_cnn, "),
+        ("resnet19", IMAGES, r"no model 'resnet19'; did you mean resnet1\d\?"),
+        ("transformer_xxl", IMAGES, "no model 'transformer_xxl'; expected one of small_cnn, "),
         ("resnet8", {**IMAGES, "widht": 2}, "resnet8 has no setting 'widht'; did you mean width"),
         ("resnet8", {**IMAGES, "depth": 20}, "resnet8 has no setting 'depth'; "),
         ("resnet8", {"classes": 2, "shape": (7,)}, r"images \(channels, .*\(7,\); models .*: mlp$"),

@@ -162,7 +162,9 @@ def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch
         claim = saved_runs(folder).claim("somebody")
         with claim.lock:
             assert made.page(folder) is first
-            monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: first.until + 1))
+            monkeypatch.setattr(
+                serving, "time", SimpleNamespace(monotonic=lambda: first.expires + 1)
+            )
             assert made.page(folder).version != first.version
 
 

@@ -40,7 +40,7 @@ def root(tmp_path_factory):
     return root
 
 
-def test_rows_of_test_data_and_what_one_chooses_by_are_kept(root):
+def test_test_rows_and_validation_rows_for_selection_are_kept(root):
     with (root / "studies" / "results" / "small.csv").open() as handle:
         rows = list(csv.DictReader(handle))
     assert {row["method"] for row in rows} == {"cross_entropy", "gamma_net start=1"}

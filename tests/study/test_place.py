@@ -69,7 +69,7 @@ def test_network_file_systems_are_refused_with_what_to_do(mounts, mounted):
         ("30 27 0:51 / %s rw shared:2 master:1 - tmpfs server:/looks/so rw", "", "nonsense"),
     ],
 )
-def test_local_file_systems_beside_below_or_above_a_network_are_fine(mounts, lines):
+def test_local_file_systems_next_to_below_or_above_a_network_are_fine(mounts, lines):
     check_place(mounts(*lines))
 
 

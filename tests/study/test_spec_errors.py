@@ -126,7 +126,7 @@ WRONG = [
     # The grid.
     (
         TABLES + METHOD.replace("2", "2.0") + "label = 'the same'",
-        "method[0] and method[1] mean the same training: blobs, mlp, sgd, focal gamma=2",
+        "method[0] and method[1] mean the same run: blobs, mlp, sgd, focal gamma=2",
     ),
     ("seeds = []\n" + TABLES, "seeds: the grid is empty; write at least one seed"),
     ("", "dataset: the grid is empty; write at least one [[dataset]]"),
@@ -211,7 +211,7 @@ def test_a_study_is_a_file_of_at_most_one_megabyte(tmp_path):
         read(path)
     with pytest.raises(FileNotFoundError, match=r"none.toml: no such file$"):
         read(tmp_path / "none.toml")
-    with pytest.raises(ValueError, match=r"a study must be a regular file$"):
+    with pytest.raises(ValueError, match=r"is a folder: pass the TOML file, or use"):
         read(tmp_path)
 
 

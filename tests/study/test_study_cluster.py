@@ -152,9 +152,9 @@ def test_the_command_that_is_ended_is_resumed_to_the_same_bytes(address, whole, 
     assert max(map(len, ends)) >= 2
 
 
-def test_a_worker_that_was_started_anew_under_its_address_does_not_run_a_task_again():
-    record = cluster_task.train_cell({"life": "of its predecessor"})
-    assert record == {"status": "lost", "reason": "its process was killed and started anew"}
+def test_a_worker_that_was_restarted_under_its_address_does_not_run_a_task_again():
+    record = cluster_task.train_cell({"incarnation": "before"})
+    assert record == {"status": "lost", "reason": "its process was killed and restarted"}
 
 
 def test_versions_that_differ_and_workers_without_calibrant_are_refused(
@@ -166,7 +166,7 @@ def test_versions_that_differ_and_workers_without_calibrant_are_refused(
             run_on_cluster(parse(STUDY), tmp_path, address=address)
 
     # Stands for a worker without calibrant; it must survive that.
-    monkeypatch.setattr(cluster, "ENTRY", "nobody_has_this:LIFE")
+    monkeypatch.setattr(cluster, "ENTRY", "nobody_has_this:INCARNATION")
     with pytest.raises(ValueError, match=r"cannot take part .*No module named 'nobody_has_this'"):
         run_on_cluster(parse(STUDY), tmp_path, address=address)
     assert outcomes(tmp_path) == [[]] * 4
@@ -180,7 +180,7 @@ def test_no_scheduler_and_no_workers_are_said_in_one_line(tmp_path, monkeypatch,
         with pytest.raises(ConnectionError, match=f"no Dask scheduler answers at {wrong}"):
             run_on_cluster(parse(STUDY), tmp_path, address=wrong)
     monkeypatch.setattr(cluster, "ANSWER", 10.0)
-    monkeypatch.setattr(cluster, "NOBODY", 0.3)
+    monkeypatch.setattr(cluster, "NO_WORKERS", 0.3)
     options = {"n_workers": 0, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with (
         distributed.LocalCluster(**options) as empty,

@@ -55,7 +55,7 @@ def test_even_classes_make_no_such_rows():
     assert {metric for _, _, metric in found} == {"accuracy", "nll"}
 
 
-def test_pixels_have_the_error_within_images_beside_that_of_all():
+def test_pixels_have_an_error_within_images_and_one_over_all():
     groups = torch.arange(400) // 40
     found = rows_of(drawn(400, 3, 0, groups=groups), drawn(400, 3, 1, groups=groups), [5, 5, 5])
     expected = metrics.group_ece(drawn(400, 3, 1, groups=groups))

@@ -71,20 +71,34 @@ class TestAKill:
             wait_for(steps_are_taken(tmp_path))
         return training
 
-    def test_of_the_first_process_ends_the_other(self, both):
+    def test_of_the_main_process_ends_the_child(self, both):
         first, other = both
         first.kill()
         wait_for(lambda: gone(other))
 
-    def test_of_another_process_ends_the_first_with_one_line(self, both, when):
+    def test_of_a_child_process_ends_the_main_process_with_one_line_of_error(self, both, when):
         first, other = both
         os.kill(other, signal.SIGKILL)
         out, err = first.communicate(timeout=NEVER)
         assert (first.returncode, out) == (2, "")
         lines = [line for line in err.splitlines() if not line.startswith("epoch ")]
         assert lines == [
-            "calibrant: process 1 of 2 was killed by SIGKILL; run the same command to resume"
+            "calibrant: process 1 of 2 was killed by SIGKILL; re-run the same command to resume"
         ]
+
+
+@pytest.mark.slow
+def test_the_error_of_a_child_process_is_reported_by_the_main_process(tmp_path):
+    code = (
+        "import sys\ndef make(**given):\n    print('noise')\n    assert '--rank=1' not in sys.argv"
+    )
+    code += ", 'only here'\n    return __import__('torch').nn.Linear(2, given['classes'])\n"
+    (tmp_path / "failing.py").write_text(code)
+    command = [*COMMAND, "--output", str(tmp_path / "run"), "--model", "failing:make"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=NEVER, env=environment)
+    assert ended.returncode == 2
+    assert ended.stderr == "calibrant: process 1 of 2 ended with exit code 70: only here\n"
 
 
 @pytest.mark.slow
@@ -103,7 +117,7 @@ def test_two_signals_end_both_processes(training, tmp_path):
 
 @pytest.mark.slow
 @LINUX
-def test_signals_end_a_process_that_waits_for_another_in_vain(training, tmp_path):
+def test_signals_end_a_process_that_waits_for_a_stopped_one(training, tmp_path):
     first, other = training
     wait_for(steps_are_taken(tmp_path))
     os.kill(other, signal.SIGSTOP)

@@ -91,6 +91,7 @@ def run(args: Sequence[str]) -> int:
 
 def _usage(error: Exception) -> str:
     message = one_line(ValueError(error.format_message()))  # type: ignore[attr-defined]
+    message = message.replace(": Value error, ", ": ", 1)
     context = error.ctx  # type: ignore[attr-defined]
     return message if context is None else f"{message} (see {context.command_path} --help)"
 

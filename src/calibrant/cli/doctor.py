@@ -28,7 +28,7 @@ EXTRAS = {
 
 
 def doctor() -> None:
-    """Say what is installed and what this machine can do."""
+    """Show what is installed and what this machine can do."""
     works, torch_line = torch_state()
     needed = {name: version_of(name) for name in ("numpy", "scipy", "jaxtyping", "threadpoolctl")}
     rows = [
@@ -43,7 +43,7 @@ def doctor() -> None:
     ]
     show_table(("what", "found"), rows)
     if not works or None in needed.values():
-        say("something calibrant cannot do without is missing or broken: pip install calibrant")
+        say("a required package is missing or broken: pip install calibrant")
         raise typer.Exit(1)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.screen import say, show_table
+from calibrant.setting_errors import did_you_mean
 
-FAMILIES = {
+KINDS = {
     "metrics": "calibrant.metrics:METRICS",
     "losses": "calibrant.losses:LOSSES",
     "calibrators": "calibrant.calibrators:CALIBRATORS",
@@ -20,7 +21,7 @@ FAMILIES = {
     "shifts": "calibrant.data.shifts:KINDS",
     "examples": "calibrant.data:SYNTHETIC",
 }
-# Columns between the name and the meaning.
+# A column after the meaning.
 COLUMNS = {
     "calibrators": "predicted class",
     "methods": "settings",
@@ -31,22 +32,22 @@ COLUMNS = {
 
 
 def listing(
-    family: Annotated[
-        str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; default: all.")
+    kind: Annotated[
+        str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; default: all.")
     ] = None,
 ) -> None:
-    """List metrics, losses, calibrators, methods, models, datasets, measures and shifts."""
-    if family is not None and family not in FAMILIES:
-        raise ValueError(f"no list {family!r}; expected one of {', '.join(FAMILIES)}")
-    for name in FAMILIES if family is None else [family]:
+    """List metrics, losses, calibrators, methods, models, datasets, measures, shifts, examples."""
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"no list {kind!r}; {did_you_mean(kind, KINDS)}")
+    for name in KINDS if kind is None else [kind]:
         say(name, style="bold")
-        module, _, registry = FAMILIES[name].partition(":")
+        module, _, registry = KINDS[name].partition(":")
         columns = [COLUMNS[name]] if name in COLUMNS else []
         rows = [
-            (_name(key), *(_value(column, member) for column in columns), _meaning(key, member))
+            (_name(key), _meaning(key, member), *(_value(column, member) for column in columns))
             for key, member in getattr(import_module(module), registry).items()
         ]
-        show_table(("name", *columns, "meaning"), rows)
+        show_table(("name", "meaning", *columns), rows)
 
 
 def _name(key: Any) -> str:
@@ -63,8 +64,8 @@ def _value(column: str, member: Any) -> str:
 
 
 def _meaning(key: Any, member: Any) -> str:
-    """What a member says of itself, or the first line of its docstring without marks of $maths$."""
-    if hasattr(member, "meaning"):
-        return str(member.meaning)
-    text = inspect.getdoc(member if isinstance(key, str) else key) or ""
-    return re.sub(r"[$\\]", "", text.partition("\n")[0])
+    """Meaning of a member, or the first line of its docstring without marks of $maths$."""
+    text = getattr(member, "meaning", "")
+    text = text or inspect.getdoc(member if isinstance(key, str) else key) or ""
+    line = re.sub(r"[$\\]", "", text.partition("\n")[0]).rstrip(".")
+    return line[:1].upper() + line[1:]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 UNLIMITED = 10_000
 # Seconds of silence after which a plain line says what is going on.
 PATIENCE = 2.0
-# Characters between two columns.
-GAP = 2
+# Characters between two columns, and the width up to which a column of text is not broken.
+GAP, NARROW = 2, 24
 SIGNS: dict[Mark, str] = {"best": "*", "equal": "=", "worse": " ", "unknown": "?"}
 LEGEND = "* best, = not significantly worse, ? no comparison possible"
 
@@ -50,7 +50,7 @@ def print_table(table: Table, *, keep: int = 0) -> list[str]:
     """Print a table; returns the titles of columns that were left out.
 
     A terminal that is too narrow leaves out the last columns, but for the first `keep`; without
-    `keep` the last column is broken into lines instead. A number is never cut.
+    `keep` wide columns of text are broken into lines instead. A number is never cut.
     """
     titles = [printable(column.title) for column in table.columns]
     texts = [[_text(cell) for cell in row] for row in table.rows]
@@ -62,17 +62,19 @@ def print_table(table: Table, *, keep: int = 0) -> list[str]:
     drawn = rich.table.Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False
     )
-    for title, column in zip(titles[:shown], table.columns, strict=False):
+    least = list(widths[:shown])
+    for index, column in enumerate(table.columns[:shown]):
+        breaks = not keep and not column.number and widths[index] > NARROW
+        least[index] = NARROW if breaks else widths[index]
         drawn.add_column(
-            Text(title),
+            Text(titles[index]),
             justify="right" if column.number else "left",
             overflow="fold",
-            no_wrap=bool(keep) or title != titles[-1],
+            no_wrap=not breaks,
         )
     for row in texts:
         drawn.add_row(*map(Text, row[:shown]))
-    last = widths[shown - 1] if keep else min(widths[-1], 24)
-    screen.width = max(screen.width, sum(widths[: shown - 1]) + GAP * shown + last)
+    screen.width = max(screen.width, sum(least) + GAP * shown)
     with screen.capture() as printed:
         screen.print(drawn)
     # Cells are padded to the width of their column; nobody wants that in a file.

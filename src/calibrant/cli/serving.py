@@ -1,4 +1,4 @@
-"""`calibrant report --serve`: the studies of a folder on a page of this machine, growing live."""
+"""`calibrant report --serve`: serves the studies of a folder on this machine, live."""
 
 import contextlib
 import hashlib
@@ -22,20 +22,20 @@ from calibrant.study.folder import STUDY, saved_runs
 
 ADDRESS = "127.0.0.1"
 # Seconds in which a client must send its request and take the answer.
-PATIENCE = 10.0
-# Connections at a time, and those that the system holds for us until then.
-MOST, QUEUE = 256, 1024
-# A page is made anew only after this many times what making it took: training needs the cores.
-REST = 20
+TIMEOUT = 10.0
+# Largest number of open connections, and of those that the system queues.
+MAX_CONNECTIONS, QUEUE = 256, 1024
+# A page is cached for this many times what rendering it took: training needs the cores.
+CACHE_FACTOR = 20
 
 
 @dataclass(frozen=True)
-class Made:
-    """A page, what it was made from, and until when it will do."""
+class CachedPage:
+    """A page, the version of the study that it shows, and when it expires."""
 
     version: str
     text: str
-    until: float
+    expires: float
 
 
 class Server(ThreadingHTTPServer):
@@ -51,18 +51,18 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
-        self.made: dict[Path, Made] = {}
+        self.pages: dict[Path, CachedPage] = {}
         self.lock = threading.Lock()
-        self.places = threading.Semaphore(MOST)
-        # Connections whose request has not come yet, the oldest first, and since when.
+        self.places = threading.Semaphore(MAX_CONNECTIONS)
+        # Connections without a request yet, the oldest first, and when each was opened.
         self.waiting: dict[Any, float] = {}
         self.lock_of_waiting = threading.Lock()
         super().__init__((ADDRESS, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; if too many are busy, the longest wait for a request is ended."""
+        """Answer in a thread; if all are busy, close the oldest connection without a request."""
         if not self.places.acquire(blocking=False):
-            self._drop(older_than=-math.inf, most=1)
+            self._drop(older_than=-math.inf, count=1)
             self.places.acquire()
         with self.lock_of_waiting:
             self.waiting[request] = time.monotonic()
@@ -73,61 +73,61 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, then let the next one in."""
+        """Answer, then free the place of this connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.came(request)
+            self.mark_received(request)
             self.places.release()
 
-    def came(self, request: Any) -> None:
-        """The request of a client has come: it is not waited for any longer."""
+    def mark_received(self, request: Any) -> None:
+        """Remove a connection whose request has arrived from those without one."""
         with self.lock_of_waiting:
             self.waiting.pop(request, None)
 
     def service_actions(self) -> None:
-        """Twice a second: drop those who take too long to say what they want."""
-        self._drop(older_than=PATIENCE)
+        """Close connections without a request after the timeout; called twice a second."""
+        self._drop(older_than=TIMEOUT)
 
-    def _drop(self, *, older_than: float, most: int = MOST) -> None:
+    def _drop(self, *, older_than: float, count: int = MAX_CONNECTIONS) -> None:
         with self.lock_of_waiting:
             begun = time.monotonic() - older_than
             late = [each for each, since in self.waiting.items() if since < begun]
-            for request in late[:most]:
+            for request in late[:count]:
                 # Its thread reads an end, and ends.
                 with contextlib.suppress(OSError):
                     request.shutdown(socket.SHUT_RDWR)
                 del self.waiting[request]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients go away as they like, and what we do wrong they are told."""
+        """Print nothing: clients may disconnect, and errors are sent to them."""
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Address of the server."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     @cached_property
     def hosts(self) -> tuple[str, str]:
-        """Names that requests must come by: a page elsewhere may have a name that leads here."""
+        """Accepted values of the Host header; others may be a DNS rebinding attack."""
         return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
 
     def studies(self) -> dict[str, Path]:
-        """Folders of studies by their names in addresses."""
+        """Folders of studies by their names in URLs."""
         return {path.name: path for path in _studies(self.folder)}
 
-    def page(self, folder: Path) -> Made:
-        """The page of a study: the last one as long as it will do and what it shows is there."""
+    def page(self, folder: Path) -> CachedPage:
+        """The page of a study, rendered again if it has expired and the study has changed."""
         with self.lock:
-            last, now = self.made.get(folder), time.monotonic()
-            if last is not None and now < last.until:
+            last, now = self.pages.get(folder), time.monotonic()
+            if last is not None and now < last.expires:
                 return last
             version = _version(folder)
             if last is None or last.version != version:
                 text = page(read_snapshot(folder), scripts=web_file("live.js"), connects=True)
                 done = time.monotonic()
-                last = Made(version, text, until=done + REST * (done - now))
-                self.made[folder] = last
+                last = CachedPage(version, text, expires=done + CACHE_FACTOR * (done - now))
+                self.pages[folder] = last
             return last
 
 
@@ -135,12 +135,12 @@ class Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD."""
 
     server: Server
-    timeout = PATIENCE
+    timeout = TIMEOUT
     server_version, sys_version = "calibrant", ""
 
     def do_GET(self) -> None:
-        """Answer with a page, or with what says whether it has changed."""
-        self.server.came(self.connection)
+        """Answer with a page, or with its version."""
+        self.server.mark_received(self.connection)
         if self.headers.get("Host", "") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", "only by 127.0.0.1 or localhost")
             return
@@ -152,15 +152,14 @@ class Handler(BaseHTTPRequestHandler):
             elif len(parts) == 1 and parts[0] in studies:
                 self._send(HTTPStatus.OK, "text/html", self.server.page(studies[parts[0]]).text)
             elif parts[1:] == ["version"] and parts[0] in studies:
-                made = self.server.page(studies[parts[0]])
-                self._send(HTTPStatus.OK, "text/plain", made.version)
+                self._send(HTTPStatus.OK, "text/plain", self.server.page(studies[parts[0]]).version)
             else:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is no such study")
         except ConnectionError:
-            # Whoever asked has gone.
+            # The client has disconnected.
             return
         except Exception as error:
-            # Whatever is wrong with one study, the others are still to be seen.
+            # One damaged study must not hide the others.
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
 
     def do_HEAD(self) -> None:
@@ -184,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the page is asked for every other second."""
+        """Print nothing: the page is requested every other second."""
 
 
 def _studies(folder: Path) -> Iterator[Path]:
@@ -195,7 +194,7 @@ def _studies(folder: Path) -> Iterator[Path]:
 
 
 def _version(folder: Path) -> str:
-    """Changes when the page would: a cell ends or begins, or an epoch does."""
+    """Changes with the page: when a run starts or ends, or an epoch ends."""
     digest = hashlib.sha256()
     runs = saved_runs(folder)
     for state in runs.states():

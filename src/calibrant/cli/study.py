@@ -1,4 +1,4 @@
-"""`calibrant study`: a grid of trainings that runs, resumes and reports."""
+"""`calibrant study`: a grid of training runs that runs, resumes and reports."""
 
 from contextlib import closing
 from functools import partial
@@ -14,6 +14,25 @@ if TYPE_CHECKING:
     from calibrant.study.grid import Study
 
 _what, _how = options.panel("What is run"), options.panel("How it is run")
+
+
+def _check_code(paths: list[str] | None) -> list[str] | None:
+    for path in paths or ():
+        module, _, factory = path.partition(":")
+        if not (module and factory):
+            raise ValueError(f"--allow-code takes package.module:factory, got {path!r}")
+    return paths
+
+
+AllowCode = Annotated[
+    list[str] | None,
+    _what(
+        "--allow-code",
+        metavar="MODULE:FACTORY",
+        help="Code of yours, found by PYTHONPATH, that the study may run; may be repeated.",
+        callback=_check_code,
+    ),
+]
 
 
 def study(
@@ -37,15 +56,7 @@ def study(
             help="Override a value of the file, such as recipe.epochs=5; may be repeated.",
         ),
     ] = None,
-    allow_code: Annotated[
-        list[str] | None,
-        _what(
-            "--allow-code",
-            metavar="MODULE:FACTORY",
-            help="Code of yours that the file names and may run, found by PYTHONPATH; may be "
-            "repeated.",
-        ),
-    ] = None,
+    allow_code: AllowCode = None,
     yes: Annotated[bool, _what("--yes", help="Allow more than 10,000 runs.")] = False,
     workers: Annotated[
         int | None,
@@ -58,15 +69,12 @@ def study(
         str | None,
         _how(
             metavar="ADDRESS",
-            help="Train on the workers of the Dask cluster whose scheduler is there.",
+            help="Address of a Dask scheduler; train on its workers.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        _how(
-            "--dry-run",
-            help="Show the runs and how long they will take, by a few steps of each kind.",
-        ),
+        _how("--dry-run", help="List the runs and estimate their time."),
     ] = False,
     retry: Annotated[bool, _how("--retry", help="Try runs that failed or diverged again.")] = False,
     as_json: options.Json = False,
@@ -136,7 +144,7 @@ def _dry_run(chosen: "Study", *, as_json: bool, workers: int) -> None:
 
     if not as_json:
         screen.say(f"{chosen.name}: {chosen.count} runs")
-    times: list[Any] = estimates(chosen)
+    times: list[Any] = estimates(chosen, workers=workers)
     if as_json:
         screen.show_json([{"cell": e.label, "seconds": e.seconds, "seeds": e.cells} for e in times])
     else:

@@ -176,7 +176,7 @@ def show_study(
     table = Table.of((*heads, *metrics), rows_shown, numbers=metrics)
     hidden = screen.print_table(table, keep=len(heads) + 2)
     seeds = len(study.seeds)
-    over = f"mean of {seeds} seeds, 95 % interval of a single training over test examples and seeds"
+    over = f"mean of {seeds} seeds, 95 % interval of a single run over test examples and seeds"
     screen.say(f"test split: {over if seeds > 1 else 'one seed, 95 % interval over test examples'}")
     if hidden:
         screen.say(f"hidden, terminal too narrow: {', '.join(hidden)}; see rows.csv")

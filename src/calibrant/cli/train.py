@@ -12,17 +12,27 @@ import typer
 
 from calibrant.cli import complain, options, screen
 from calibrant.cli.doctor import cores
-from calibrant.cli.processes import First, Other
+from calibrant.cli.processes import ChildProcess, MainProcess
 from calibrant.cli.train_output import View, show_result
 
 if TYPE_CHECKING:
     from calibrant.training import Recipe
 
-# Exit codes beside 0 and 2: the loss was not finite, the disk is full.
+# Exit codes in addition to 0 and 2: the loss was not finite, the disk is full.
 DIVERGED, FULL = 4, 5
 _what, _how, _where = (
     options.panel(title) for title in ("What is trained", "How it is trained", "Where it runs")
 )
+
+
+# Options that take `name=value`, each with an example.
+EXAMPLES = {
+    "--data-set": "limit=2000",
+    "--model-set": "width=2",
+    "--method-set": "gamma=3",
+    "--recipe-set": "warmup=1",
+    "--probe": "every=100",
+}
 
 
 def _pairs(panel: Callable[..., Any], option: str, what: str) -> Any:
@@ -47,7 +57,7 @@ def train(
     ] = None,
     root: Annotated[Path | None, _what(help="Folder of the dataset's files.")] = None,
     epochs: Annotated[int, _how(help="Passes over the data.")] = 20,
-    batch: Annotated[int, _how(help="Examples of a step.")] = 128,
+    batch: Annotated[int, _how(help="Batch size.")] = 128,
     optimizer: Annotated[str, _how(help="sgd, adamw, muon or gd.")] = "sgd",
     lr: Annotated[
         float,
@@ -70,8 +80,8 @@ def train(
         _pairs(
             _how,
             "--probe",
-            "Read calibration, margins and curvature on the way, into probe.jsonl: every=100, "
-            "examples=1000, ...; see `calibrant list measures`.",
+            "Measure calibration, margins and curvature during training, into probe.jsonl: "
+            "every=100, examples=1000, ...; see `calibrant list measures`.",
         ),
     ] = None,
     seed: Annotated[
@@ -174,8 +184,8 @@ def train(
                 complain(f"{what}{error}")
             raise typer.Exit(code) from error
         except ConnectionError as error:
-            lost = launched.lost() if launched else None
-            raise ConnectionError(lost or str(error)) from error
+            failed = launched.failed_process() if launched else None
+            raise ConnectionError(failed or str(error)) from error
         finally:
             runtime.close()
         if runtime.rank == 0:
@@ -186,7 +196,7 @@ def train(
 
 
 def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
-    """Read `name=value` pairs; a value is a number, true, false, a list, or else a word.
+    """Read `name=value` pairs; a value is a number, true, false, a list, or else a string.
 
     >>> settings("--method-set", ["gamma=3", "source=paper", "detach=true"])
     {'gamma': 3, 'source': 'paper', 'detach': True}
@@ -199,7 +209,7 @@ def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
         name, equals, text = each.partition("=")
         name = name.strip()
         if not equals or not name.isidentifier():
-            raise ValueError(f"{option} takes name=value, such as gamma=3; got {each!r}")
+            raise ValueError(f"{option} takes name=value, such as {EXAMPLES[option]}; got {each!r}")
         if name == "name":
             raise ValueError(f"{option} cannot set a name: it has an option of its own")
         if name in found:
@@ -208,13 +218,15 @@ def settings(option: str, given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _launch(asked: Mapping[str, Any]) -> AbstractContextManager[First | Other | None]:
+def _launch(asked: Mapping[str, Any]) -> AbstractContextManager[MainProcess | ChildProcess | None]:
     """Start the other processes, or follow the one that started this one; None if alone."""
     rank, devices = asked["rank"], asked["devices"]
     # Under torchrun all processes are there already.
     if devices == 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return nullcontext()
-    return Other(rank, devices) if rank else First(["train", *_words(asked)], devices)
+    if rank:
+        return ChildProcess(rank, devices)
+    return MainProcess(["train", *_words(asked)], devices)
 
 
 def _words(asked: Mapping[str, Any]) -> list[str]:

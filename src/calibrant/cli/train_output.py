@@ -69,9 +69,9 @@ def show_result(folder: Path, trained: "Trained", *, already: bool) -> None:
         for name in next(iter(parts.values()))
     ]
     screen.show_table(("metric", *parts), rows, numbers=tuple(parts))
-    for job, meaning in record["jobs"].items():
-        if record["examples"][job]:
-            screen.say(f"{job}: {record['examples'][job]:,} examples; {meaning}")
+    for role, meaning in record["roles"].items():
+        if record["examples"][role]:
+            screen.say(f"{role}: {record['examples'][role]:,} examples; {meaning}")
     for name, (before, now) in record["drift"].items():
         screen.say(f"note: {name} was {before} at first and is {now} now")
     if record["damaged_checkpoints"]:

@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli import complain, options
 from calibrant.cli.screen import say
+from calibrant.cli.study import AllowCode
 
 
 def worker(
@@ -20,14 +21,7 @@ def worker(
             callback=options.within("--threads", 0, 1024),
         ),
     ] = 1,
-    allow_code: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-code",
-            metavar="MODULE:FACTORY",
-            help="Code of yours that the study names and may run here; may be repeated.",
-        ),
-    ] = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Join a study: train run after run until none is left.
 

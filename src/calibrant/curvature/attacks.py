@@ -29,7 +29,7 @@ def pgd(
     is never longer than `steps * step_size`, so with too few steps it stays inside the ball.
 
     Args:
-        loss: of a perturbation, summed over the examples; `steps` gradients of it are taken.
+        loss: loss of a perturbation, summed over the examples; `steps` gradients of it are taken.
         start: initial perturbation, (n, ...); zero is the example itself.
         low: lower bound of each element, at most 0; None is no bound.
         high: upper bound of each element, at least 0.

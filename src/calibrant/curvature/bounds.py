@@ -78,13 +78,13 @@ def population_bounds(
     `predicted_margins`, which needs no labels; the calibration error is not.
 
     Args:
-        predictions: of the examples on which sharpness, trace and jacobian were measured.
+        predictions: predictions of the examples of sharpness, trace and jacobian.
         jacobian: $C_J$, or `jacobian_norms` of the examples, of which it is the largest.
         sharpness: largest eigenvalue of the Gauss-Newton matrix of the mean cross entropy (that
             of the Hessian is not bounded).
         trace: trace of the same matrix.
         margins: `robust_margins` of the examples, for additional bounds with their Q.
-        bins: of the calibration error.
+        bins: bins of the calibration error.
     """
     own = _Measured(predictions, jacobian, sharpness, trace, bins)
     tails = {"Q": own.tail(own.margins)}

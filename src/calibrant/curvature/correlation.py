@@ -1,4 +1,4 @@
-"""Correlation of two probe readings during a training, and over several trainings."""
+"""Correlation of two measurements of a probe during a training run, and over several runs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from scipy import stats
 from calibrant.checks import as_numbers
 from calibrant.losses.settings import at_least, one_of
 from calibrant.metrics import Interval
+from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Values
 
 Kind = Literal["pearson", "spearman"]
@@ -45,7 +46,7 @@ def correlation(
         level: nominal coverage.
         resamples: number of resamples.
         block: readings per block; by default the rounded square root of n.
-        seed: of the resamples.
+        seed: seed of the resamples.
 
     Returns:
         The correlation and its interval; NaN where one sequence is constant or fewer than 3 pairs
@@ -87,18 +88,18 @@ def correlation(
 
 @dataclass(frozen=True)
 class Correlations:
-    """The correlation in each of several trainings, NaN where there is none, and their mean."""
+    """The correlation in each of several runs, NaN where there is none, and their mean."""
 
     mean: Interval
     values: tuple[float, ...]
 
     @property
     def left_out(self) -> int:
-        """Number of trainings without a correlation, which are not in the mean."""
+        """Number of runs without a correlation, which are not in the mean."""
         return sum(math.isnan(value) for value in self.values)
 
     def __str__(self) -> str:
-        used = f"{len(self.values) - self.left_out} of {len(self.values)} trainings"
+        used = f"{len(self.values) - self.left_out} of {len(self.values)} runs"
         return f"{self.mean.value:.2f} [{self.mean.low:.2f}, {self.mean.high:.2f}] over {used}"
 
 
@@ -110,28 +111,28 @@ def correlations(
     kind: Kind = "pearson",
     level: float = 0.95,
 ) -> Correlations:
-    r"""Correlation of two columns in each of several trainings, and their mean.
+    r"""Correlation of two columns in each of several runs, and their mean.
 
     Trainings are independent, so this interval, unlike that of one `correlation`, needs no blocks:
     it is Student's t-interval of the mean, clipped to [-1, 1].
 
-    `runs` are the `Probe.records` of each training. The interval is NaN with fewer than two
-    trainings; a correlation is NaN where a column is constant or fewer than 3 readings have both.
+    `runs` are the `Probe.records` of each run. The interval is NaN with fewer than two
+    runs; a correlation is NaN where a column is constant or fewer than 3 records have both.
 
     Examples:
         >>> run = [{"train_ece": 0.3, "gauss_newton": 9.0}, {"train_ece": 0.2, "gauss_newton": 5.0}]
         >>> run += [{"train_ece": 0.1, "gauss_newton": 4.0}]
         >>> print(correlations([run, run, run[:2]]))
-        0.94 [0.94, 0.94] over 2 of 3 trainings
+        0.94 [0.94, 0.94] over 2 of 3 runs
     """
     one_of("kind", kind, KINDS)
-    trainings = [list(each) for each in (runs.values() if isinstance(runs, Mapping) else runs)]
-    known = list(dict.fromkeys(name for each in trainings for record in each for name in record))
+    each_run = [list(each) for each in (runs.values() if isinstance(runs, Mapping) else runs)]
+    known = list(dict.fromkeys(name for each in each_run for record in each for name in record))
     for name in (first, second):
         if name not in known:
-            raise ValueError(f"no reading has {name!r}; expected one of {known}")
+            raise ValueError(f"no record has {name!r}; {did_you_mean(name, known)}")
     found = []
-    for records in trainings:
+    for records in each_run:
         columns = [[record.get(name, math.nan) for record in records] for name in (first, second)]
         pairs = np.array(columns, dtype=np.float64)
         pairs = pairs[:, np.isfinite(pairs).all(0)]

@@ -84,8 +84,8 @@ class _Bilinear:
     """A map that is linear in its input and in its weight.
 
     Attributes:
-        product: of input and weight, plus a bias per channel or a tensor of the output's shape.
-        gradients: of grad . product(x, weight) with respect to x and weight, where needed.
+        product: input times weight, plus a bias per channel or a tensor of the output's shape.
+        gradients: derivatives of grad . product(x, weight) by x and by weight, where needed.
     """
 
     product: Callable[..., Tensor]

@@ -112,10 +112,10 @@ def robust_margins(
         inputs: (n, ...), floating point.
         labels: (n,).
         epsilon: radius, in units of the inputs.
-        norm: of the ball.
+        norm: norm of the ball.
         by: one of the two above.
-        steps: of the attack.
-        step_size: of the attack, by default 2.5 * epsilon / steps.
+        steps: number of steps of the attack.
+        step_size: step size of the attack, by default 2.5 * epsilon / steps.
         low: smallest value of a perturbed input, a number or an array that broadcasts.
         high: largest value.
         chunk: examples at a time.

@@ -32,7 +32,7 @@ def per_layer(
         measure: `top_eigenvalues`, `trace` or another with the same arguments.
         model: a layer is a module with weights of its own; its name is "" if it is the model.
         parameters: only these weights.
-        options: of the measure.
+        options: options of the measure.
     """
     network = bare(model)
     layers: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def per_class(
         measure: `top_eigenvalues`, `trace` or another with the same arguments.
         data: as for the measure; classes that do not occur are left out.
         ignore_index: label of ignored examples or pixels.
-        options: of the measure.
+        options: options of the measure.
     """
     with same_randomness():
         found = sorted(

@@ -1,4 +1,4 @@
-"""Calibration, margins and curvature, measured during any training."""
+"""Calibration, margins and curvature, measured while a network trains."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from calibrant.curvature.products import gradient
 from calibrant.curvature.sharpness import batch_sharpness
 from calibrant.curvature.spectrum import top_eigenvalues
 from calibrant.curvature.trace import trace
-from calibrant.deprecated import Renamed
+from calibrant.deprecated import Renamed, renamed_arguments
 from calibrant.losses import cross_entropy
 from calibrant.losses.settings import at_least, one_of, positive
 from calibrant.model_modes import bare, evaluating
@@ -39,27 +39,29 @@ QUANTILES = (0, 5, 25, 50, 75, 95)
 CHUNK = 512
 
 
+@renamed_arguments("test")
 @dataclass(eq=False, repr=False)
 class Probe:
     """Measures a network regularly during training, always on the same examples.
 
     It has no side effects: gradients, running statistics, modes and random states stay the same.
     Everything is measured in evaluation mode. The curvature is that of the probe's own loss, so
-    that trainings with different methods can be compared.
+    that runs with different methods can be compared.
 
     Args:
         model: the network in training.
         train: inputs and labels of training examples, or batches of them.
-        test: the same of test examples; None skips their measurements.
-        every: steps between two readings.
+        held_out: the same of validation or test examples; None skips their measurements.
+        split: name of the held-out examples in the records, such as "val".
+        every: steps between two measurements.
         examples: sample size of each of the two, drawn once; all if there are fewer.
         measures: names in `MEASURES`.
         tolerance: relative error of eigenvalues.
-        products: with random vectors, for the trace.
+        products: number of products with random vectors, for the trace.
         batch: examples of each batch of the batch sharpness.
         batches: number of these batches.
-        seed: of all random draws.
-        loss: of logits and labels, per example or the mean.
+        seed: seed of all random draws.
+        loss: loss of logits and labels, per example or the mean.
         ignore_index: label of ignored pixels.
 
     Examples:
@@ -81,11 +83,13 @@ class Probe:
     """
 
     rows = Renamed()
+    test = Renamed()
 
     model: nn.Module
     train: Data
-    test: Data | None = None
+    held_out: Data | None = None
     _: KW_ONLY
+    split: str = "test"
     every: int = 100
     examples: int = 1000
     measures: Sequence[str] = (
@@ -115,14 +119,15 @@ class Probe:
             raise ValueError("no weight of the model requires a gradient")
         self.measures = tuple(self.measures)
         self.train = _some(self.train, self.examples, self.seed)
-        self.test = None if self.test is None else _some(self.test, self.examples, self.seed)
+        if self.held_out is not None:
+            self.held_out = _some(self.held_out, self.examples, self.seed)
 
     def step(self, *, lr: float | None = None, number: int | None = None) -> None:
         """Count a step; call it before each. Measures at the first and every `every`-th step.
 
         Args:
             lr: learning rate, for the edge of stability of plain gradient descent.
-            number: of this step, for a resumed training.
+            number: number of this step, for a resumed run.
         """
         self._steps = self._steps if number is None else number
         if self._steps % self.every == 0:
@@ -140,8 +145,8 @@ class Probe:
         record: dict[str, float] = {}
         with evaluating(bare(self.model)), same_randomness():
             outputs = {"train": self._logits(self.train)}
-            if self.test is not None:
-                outputs["test"] = self._logits(self.test)
+            if self.held_out is not None:
+                outputs[self.split] = self._logits(self.held_out)
             if not all(logits.isfinite().all() for logits, _ in outputs.values()):
                 return record
             for name in self.measures:
@@ -200,7 +205,7 @@ def edge(lr: float, momentum: float = 0.0, *, nesterov: bool = False) -> float:
 
 
 def _calibration(probe: Probe, outputs: Mapping[str, LogitsAndLabels]) -> dict[str, float]:
-    """Accuracy, NLL and ECE, on training and test examples."""
+    """Accuracy, NLL and ECE, on training and held-out examples."""
     record = {}
     for name, each in outputs.items():
         predictions = Predictions(*each)

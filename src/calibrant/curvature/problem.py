@@ -54,7 +54,7 @@ class Problem:
 
     Attributes:
         model: called inside `measurement_mode`.
-        loss: of logits (m, k) and labels (m,), per example or their mean.
+        loss: loss of logits (m, k) and labels (m,), per example or their mean.
         data: batches, each weighted by its number of valid labels.
         weights: the point at which the loss is differentiated.
         ignore_index: label of ignored examples or pixels.

@@ -105,7 +105,7 @@ def operator(
 
     Args:
         model: returns logits (n, k) or (n, k, h, w), or an object with an attribute `.logits`.
-        loss: of logits (m, k) and labels (m,): one value per example, or their mean. A mean is
+        loss: loss of logits (m, k) and labels (m,): one value per example, or their mean. A mean is
             computed on whole batches, which takes more memory; a batch statistic, such as MMCE, is
             averaged over the batches of `data`, by size.
         data: a pair (inputs, labels), or batches of such pairs that can be iterated repeatedly.

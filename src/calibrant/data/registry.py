@@ -24,7 +24,7 @@ class Dataset:
     """A dataset that can be loaded.
 
     Attributes:
-        kind: of its inputs.
+        kind: kind of its inputs.
         meaning: one line for tables.
         load: reads it from the first folder that has it; `cut` makes splits of it.
         where: how to get it and where to put it, for the error message.
@@ -103,13 +103,13 @@ DATASETS: dict[str, Dataset] = {
     ),
     "20news": Dataset(
         "text",
-        "messages to 20 newsgroups, cut by date",
+        "messages to 20 newsgroups, split by date",
         newsgroups,
         "unpack 20news-bydate.tar.gz there, from qwone.com/~jason/20Newsgroups",
     ),
     "agnews": Dataset(
         "text",
-        "topic of news in brief, 4 classes",
+        "short news articles by topic, 4 classes",
         agnews,
         "put train.csv and test.csv of AG News in a folder ag_news_csv there",
     ),
@@ -139,7 +139,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "hf": Dataset(
         "images or text",
-        "hf:NAME: any set of labelled images or texts of Hugging Face, or a folder of theirs",
+        "labelled images or texts of Hugging Face (hf:NAME), or a local dataset folder",
         hugging_face,
         "needs the network, or the path of a folder: hf:./folder",
     ),

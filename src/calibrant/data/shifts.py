@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, pad
 
 from calibrant.data.splits import Split
+from calibrant.setting_errors import did_you_mean
 
 Images = Float[Tensor, "n c h w"]
 # Images per chunk.
@@ -69,7 +70,7 @@ def shifted(split: Split, name: str) -> Split:
         True
     """
     if name not in SHIFTS:
-        raise ValueError(f"no shift {name!r}; expected one of {', '.join(SHIFTS)}")
+        raise ValueError(f"no shift {name!r}; {did_you_mean(name, SHIFTS)}")
     if split.inputs.ndim != 4 or split.inputs.dtype != torch.uint8:
         raise ValueError(
             f"a shift needs uint8 images (n, c, h, w), got {tuple(split.inputs.shape)}"

@@ -55,7 +55,7 @@ class Source:
         ignore_index: for masks.
         noisy: (n,) noisy labels of train, if requested by name.
         length: text: default number of tokens of a document.
-        kind: of the inputs, for a reader of several kinds.
+        kind: kind of the inputs, for a reader of several kinds.
     """
 
     train: Part

@@ -115,7 +115,7 @@ class Splits:
 
     Attributes:
         name: as in `DATASETS`.
-        kind: of the inputs.
+        kind: kind of the inputs.
         train: for the weights; the only split that `long_tail` and `label_noise` affect.
         val: for choices.
         test: for the final evaluation.

@@ -45,7 +45,7 @@ def _first_line(documented: object) -> str:
 def _of_loss(name: str) -> Kind:
     settings = _settings_of(LOSSES[name])
     if name in TERMS:
-        meaning = f"a loss plus a batch statistic: {_first_line(LOSSES[name])}"
+        meaning = f"A loss plus a batch statistic: {_first_line(LOSSES[name])}"
         return Kind(partial(WithTerm, name), (*settings, "base", "weight", ADJUST), meaning)
     return Kind(partial(Plain, name), (*settings, ADJUST), _first_line(LOSSES[name]))
 

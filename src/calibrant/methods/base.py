@@ -28,7 +28,7 @@ class Ranks(Protocol):
 
 
 class SingleProcess:
-    """`Ranks` of a training in one process."""
+    """`Ranks` of a run in one process."""
 
     rank = 0
 
@@ -55,7 +55,7 @@ class Method(ABC):
         counts: training examples (or pixels) of each class, (k,); set by `prepare`.
         adjust: strength of logit adjustment for long-tailed data: this multiple of the log class
             frequency is added to the logits in training only; set by `build`.
-        ranks: the processes of the training; set by `prepare`.
+        ranks: the processes of the run; set by `prepare`.
     """
 
     rows = Renamed()

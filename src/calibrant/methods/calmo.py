@@ -74,8 +74,8 @@ class Calmo(Method):
         robust: $\lambda_r$.
         smooth: $\lambda_s$.
         epsilon: radius of the attack.
-        steps: of the attack.
-        step_size: of the attack.
+        steps: number of steps of the attack.
+        step_size: step size of the attack.
         attack_norm: "linf" or "l2".
         space: units of epsilon and of the gradient: "pixel", values in [0, 1], or "normalized",
             the network inputs. Vectors and embeddings have no other units.

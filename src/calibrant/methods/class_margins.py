@@ -114,7 +114,7 @@ class CalsHr(_Margins):
     Args:
         margin: distance from the largest logit without penalty.
         alpha: initial penalty weight of every class.
-        factor: of a change.
+        factor: factor of a change.
         tolerance: ratio of two scores above which the weight grows, below whose inverse it falls.
         step: epochs between two changes.
         least: smallest penalty weight.

@@ -64,18 +64,18 @@ class GammaNet(MetaLearner):
     Args:
         objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
             one of them ("sece+ce", "dece+ce").
-        weight: of the calibration error.
+        weight: weight of the calibration error.
         bandwidth: of SECE.
         estimator: form of SECE, "leave_one_out", "points" or "grid".
         positivity: map from the output u to gamma: "sigmoid" $\tau\sigma(u)$, "tanh"
             $\tau|\tanh u|$, "softplus" of $u/\tau$, "softplus_sharp"
             $\mathrm{softplus}(\tau u)/\tau$, "softplus_scaled" $\mathrm{softplus}(u)/\tau$.
-        tau: of that map.
+        tau: parameter of that map.
         most: largest gamma with any map.
         hidden: width of the hidden layer of the gamma network.
         attention: let examples of a batch attend to each other; gamma then depends on the batch.
-        inputs: of the gamma network: "features", or as controls "noise", "random_features" of the
-            inputs, or an "intermediate" layer.
+        inputs: inputs of the gamma network: "features", or as controls "noise", "random_features"
+            of the inputs, or an "intermediate" layer.
         layer: dotted name of that layer; by default the middle one of the layers with weights.
         derivative: "closed_form" or "double_backward", which give the same numbers.
         meta_batch: held-out examples per step; default 256, for masks the size of the batch.
@@ -83,7 +83,7 @@ class GammaNet(MetaLearner):
         start: epochs before its first update. While the network is under-confident, gamma is
             driven to zero, and may not return from there.
         meta_lr: learning rate of its Adam.
-        seed: of its initial weights.
+        seed: seed of its initial weights.
 
     References:
         Wang and Golebiowski, Meta-Calibration Regularized Neural Networks, arXiv:2303.15057

@@ -44,7 +44,7 @@ class MetaSmoothing(MetaLearner):
         form: "scalar", "class" or "matrix".
         objective: minimised on held-out data: "sece", "dece", or cross entropy plus `weight` times
             one of them ("sece+ce", "dece+ce").
-        weight: of the calibration error.
+        weight: weight of the calibration error.
         bandwidth: of SECE.
         estimator: form of SECE, "leave_one_out", "points" or "grid".
         derivative: "closed_form" or "double_backward", which give the same numbers.

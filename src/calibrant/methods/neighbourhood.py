@@ -25,7 +25,7 @@ class Neighbourhood:
     Token ids cannot be perturbed: for them a perturbation is added to the output of the embedding.
 
     Attributes:
-        inputs: of the network.
+        inputs: inputs of the network.
         zero: the zero perturbation.
         factor: change of an input per unit of perturbation.
         low: lower bound of each element of a perturbation, at most 0; None is no bound.

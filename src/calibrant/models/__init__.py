@@ -2,6 +2,6 @@
 
 from calibrant.models.building import build, from_path, settings_of
 from calibrant.models.network import Network
-from calibrant.models.registry import MODELS, Model
+from calibrant.models.registry import MODELS, Model, models_for
 
-__all__ = ["MODELS", "Model", "Network", "build", "from_path", "settings_of"]
+__all__ = ["MODELS", "Model", "Network", "build", "from_path", "models_for", "settings_of"]

@@ -45,10 +45,10 @@ def build(
 
     Args:
         classes: k, the number of logits.
-        shape: of one input, without the batch.
+        shape: shape of one input, without the batch.
         vocabulary: for text, the number of token ids.
-        seed: of the weights.
-        settings: of this network, such as `width`; `settings_of(name)` lists them.
+        seed: seed of the weights.
+        settings: settings of this network, such as `width`; `settings_of(name)` lists them.
 
     Examples:
         >>> network = build("resnet20", classes=10, shape=(3, 32, 32))
@@ -56,7 +56,7 @@ def build(
         269722
     """
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; {did_you_mean(name, MODELS)}")
+        raise ValueError(f"no model {name!r}; {did_you_mean(name, MODELS)}")
     model = MODELS[name]
     _check_task(classes, shape, vocabulary)
     if model.kind not in _kinds(shape, vocabulary):
@@ -96,7 +96,7 @@ def from_path(
     other arguments are those of `build`; torch's global generator is seeded.
 
     Args:
-        path: of the factory, `package.module:factory`. Importing runs the module's code.
+        path: path of the factory, `package.module:factory`. Importing runs the module's code.
         settings: passed to the factory.
     """
     _check_task(classes, shape, vocabulary)

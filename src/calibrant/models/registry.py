@@ -14,6 +14,13 @@ from calibrant.models.text import BagOfEmbeddings, TextCNN
 from calibrant.models.unet import UNet
 
 Kind = Literal["images", "masks", "text", "numbers"]
+# Kinds of datasets that a model can take, by its own kind.
+TAKES: dict[Kind, tuple[str, ...]] = {
+    "images": ("images", "images or text"),
+    "masks": ("masks",),
+    "text": ("text", "images or text"),
+    "numbers": ("vectors", "images", "images or text"),
+}
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,8 @@ class Model:
     """A network that can be built by name.
 
     Attributes:
-        kind: of the inputs: `images` (c, h, w); `masks`, images with a label per pixel; `text`,
-            token ids; `numbers`, vectors or images.
+        kind: kind of the inputs: `images` (c, h, w); `masks`, images with a label per pixel;
+            `text`, token ids; `numbers`, vectors or images.
         make: `make(classes, size, **settings)`, where size is, by kind, the number of channels, of
             token ids, or of elements of an input.
         meaning: one line for tables.
@@ -57,3 +64,12 @@ MODELS = {
     "text_cnn": Model("text", TextCNN, "1-d convolutions and a global maximum"),
     "bag_of_embeddings": Model("text", BagOfEmbeddings, "mean of the embeddings of the tokens"),
 }
+
+
+def models_for(kind: str) -> list[str]:
+    """Return the names of the models that take datasets of this kind.
+
+    >>> models_for("masks")
+    ['unet']
+    """
+    return [name for name, model in MODELS.items() if kind in TAKES[model.kind]]

@@ -21,11 +21,11 @@ class TextCNN(Network):
 
     Args:
         vocabulary: number of token ids.
-        dimension: of the embedding.
-        channels: of each convolution.
+        dimension: dimension of the embedding.
+        channels: number of channels of each convolution.
         kernels: width of each convolution, odd.
         pool: width of max pooling after each convolution but the last, odd; 1 is none.
-        stride: of the pooling; more than 1 saves most of the time for long texts.
+        stride: stride of the pooling; more than 1 saves most of the time for long texts.
         hidden: width of the linear layer before the head; 0 is none.
 
     References:
@@ -86,7 +86,7 @@ class BagOfEmbeddings(Network):
 
     Args:
         vocabulary: number of token ids.
-        dimension: of the embedding.
+        dimension: dimension of the embedding.
         hidden: width of a layer with ReLU before the head; 0 is none.
 
     References:

@@ -1,1 +1,1 @@
-"""Studies: a grid of trainings that runs, resumes and reports."""
+"""Studies: a grid of training runs, trained, resumed and reported."""

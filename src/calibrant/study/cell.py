@@ -42,7 +42,7 @@ def run_cell(
 ) -> Trained:
     """Train a run in its folder, resumed from its last checkpoint, and write its rows.
 
-    Changed calibrators, metrics or labels of the study change the rows, not the training.
+    Changed calibrators, metrics or labels of the study change the rows, not the run.
     `locked` says that the caller holds the lock of the folder.
     """
     config, parts = cell.config(), cell.parts()

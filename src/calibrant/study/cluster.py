@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.extras import need
-from calibrant.study.cluster_task import FILES, LIFE, greet, train_cell, versions
+from calibrant.study.cluster_task import FILES, INCARNATION, describe_worker, train_cell, versions
 from calibrant.study.grid import Study
 from calibrant.study.rows import Rows
 from calibrant.study.runner import Snapshot, run_by
 from calibrant.study.runs import Claim, Runs
 from calibrant.training.checkpoint import DiskFullError, write
 
-# Seconds for the scheduler to answer, for some worker to be there, and for files to come.
-ANSWER, NOBODY, TRANSFER = 10.0, 30.0, 60.0
+# Seconds for the scheduler to answer, to wait for a first worker, and for files to arrive.
+ANSWER, NO_WORKERS, TRANSFER = 10.0, 30.0, 60.0
 # Written by this process; a worker that reads the same there shares the folder.
 TOKEN = "cluster.token"  # noqa: S105, no secret
 # Asked for by a function of Python's own: a task with one of ours ends a worker that lacks it.
-ENTRY = "calibrant.study.cluster_task:LIFE"
+ENTRY = "calibrant.study.cluster_task:INCARNATION"
 
 
 def run_on_cluster(
@@ -50,7 +50,7 @@ def run_on_cluster(
     `runner.run`, except for these; workers must have the code of `allow_code`, too.
 
     Args:
-        address: of the scheduler, such as `tcp://host:8786`.
+        address: address of the scheduler, such as `tcp://host:8786`.
 
     Raises:
         ConnectionError: no scheduler answers, or it has no workers.
@@ -92,26 +92,28 @@ def _quiet() -> Iterator[None]:
 
 @dataclass
 class Worker:
-    """A worker of the cluster: what it said of itself, and what it does.
+    """A worker of the cluster: its description, and its run.
 
     Attributes:
-        id: of the run that it was given; empty while it has none.
-        claim: on that run, where the worker does not see the folder.
-        task: that trains the run; its key is the owner of the attempt.
+        description: task that returns the description.
+        incarnation: id of the process, which changes when the worker is restarted.
+        id: id of its run; empty while it has none.
+        claim: claim on that run, where the worker does not see the folder.
+        task: task that trains the run; its key is the owner of the attempt.
     """
 
-    greeting: Any
-    life: str = ""
+    description: Any
+    incarnation: str = ""
     facts: Mapping[str, Any] | None = None
     refused: str = ""
-    told: bool = False
+    warned: bool = False
     id: str = ""
     claim: Claim | None = None
     task: Any = None
 
 
 class Cluster:
-    """Gives the runs of a study to the workers of a cluster, one each, and records their ends."""
+    """Assigns the runs of a study to the workers of a cluster, one each, and collects results."""
 
     def __init__(
         self, client: Any, address: str, runs: Runs, study: Study, allow_code: Sequence[str]
@@ -122,33 +124,35 @@ class Cluster:
         self.known: dict[str, int] = {}
         self.seen = time.monotonic()
         self.token = runs.folder.resolve() / TOKEN
-        write(self.token, LIFE.encode())
+        write(self.token, INCARNATION.encode())
 
     def poll(self) -> bool:
-        """Meet new workers, record what has ended, distribute what is pending."""
+        """Check new workers, collect results, assign pending runs."""
         threads = self._threads()
         for address in self.workers.keys() - threads.keys():
-            self._lost(self.workers.pop(address), f"the worker {address} was killed or cut off")
+            self._worker_died(
+                self.workers.pop(address), f"the worker {address} was killed or cut off"
+            )
         for address in threads.keys() - self.workers.keys():
-            greeting = self._submit(pkgutil.resolve_name, ENTRY, address=address)
-            self.workers[address] = Worker(greeting)
+            description = self._submit(pkgutil.resolve_name, ENTRY, address=address)
+            self.workers[address] = Worker(description)
         for address, worker in list(self.workers.items()):
             if worker.id:
-                self._look(address, worker)
+                self._collect(address, worker)
             elif worker.facts is None:
-                self._meet(address, worker)
+                self._check_worker(address, worker)
         able = {a: w for a, w in self.workers.items() if w.facts is not None and not w.refused}
-        self._complain(alone=not able)
+        self._warn_refused(others=bool(able))
         states = self.runs.states()
         given = {worker.id for worker in self.workers.values()}
         pending = [s.id for s in states if s.status == "pending" and s.id not in given]
         for address, worker in able.items():
             if not worker.id and pending:
-                self._give(address, worker, pending.pop(0), threads[address])
+                self._assign(address, worker, pending.pop(0), threads[address])
         return any(state.status in ("pending", "running") for state in states)
 
     def shutdown(self) -> None:
-        """Release all runs; trainings end at their next step, since nobody wants them."""
+        """Release all runs; their attempts are cancelled and end at the next step."""
         for worker in self.workers.values():
             if worker.id:
                 worker.task.release()
@@ -165,9 +169,9 @@ class Cluster:
             late = time.monotonic() - self.seen
         else:
             late = 0.0 if self.known else time.monotonic() - self.seen
-        if late > NOBODY:
+        if late > NO_WORKERS:
             raise ConnectionError(
-                f"the Dask scheduler at {self.address} has had no workers for {NOBODY:.0f} s: "
+                f"the Dask scheduler at {self.address} has had no workers for {NO_WORKERS:.0f} s: "
                 f"start some with `dask worker {self.address}` and re-run the same command"
             )
         self.seen = time.monotonic() - late
@@ -177,15 +181,15 @@ class Cluster:
         settings = {"key": key or f"calibrant-{secrets.token_hex(8)}", "workers": [address]}
         return self.client.submit(function, *args, pure=False, retries=0, **settings)
 
-    def _meet(self, address: str, worker: Worker) -> None:
-        """See whether a worker can take part."""
-        if worker.greeting.status == "pending":
+    def _check_worker(self, address: str, worker: Worker) -> None:
+        """Check whether a worker can take part."""
+        if worker.description.status == "pending":
             return
         try:
-            said = worker.greeting.result(timeout=ANSWER)
-            if not worker.life:
-                worker.life = said
-                worker.greeting = self._submit(greet, str(self.token), address=address)
+            said = worker.description.result(timeout=ANSWER)
+            if not worker.incarnation:
+                worker.incarnation = said
+                worker.description = self._submit(describe_worker, str(self.token), address=address)
                 return
             worker.facts = said
             others = [(name, ours) for name, ours in versions().items() if said[name] != ours]
@@ -195,22 +199,28 @@ class Cluster:
         if why:
             worker.refused = f"the Dask worker {address} {why}: install the same everywhere"
 
-    def _complain(self, *, alone: bool) -> None:
-        """Tell once of workers that cannot take part; an error if there are no others."""
+    def _warn_refused(self, *, others: bool) -> None:
+        """Warn once of workers that cannot take part; an error if there are no others."""
         refused = [worker for worker in self.workers.values() if worker.refused]
         if refused and len(refused) == len(self.workers):
             raise ValueError(refused[0].refused)
         for worker in refused:
-            if not (alone or worker.told):
-                worker.told = True
+            if others and not worker.warned:
+                worker.warned = True
                 warnings.warn(f"{worker.refused}; it is not used", stacklevel=2)
 
-    def _give(self, address: str, worker: Worker, id: str, threads: int) -> None:
-        """Have a worker train a run, unless somebody else has taken it."""
-        # No other command, and no other attempt, has this name.
+    def _assign(self, address: str, worker: Worker, id: str, threads: int) -> None:
+        """Have a worker train a run, unless another process has claimed it."""
+        # Different for every attempt.
         key = f"calibrant-{id}-{secrets.token_hex(8)}"
-        job = {**self.given, "id": id, "key": key, "threads": threads, "life": worker.life}
-        shared = (worker.facts or {})["sees"] == LIFE
+        job = {
+            **self.given,
+            "id": id,
+            "key": key,
+            "threads": threads,
+            "incarnation": worker.incarnation,
+        }
+        shared = (worker.facts or {})["sees"] == INCARNATION
         job["folder"] = str(self.runs.folder.resolve()) if shared else None
         if not shared:
             worker.claim = self.runs.claim(key, [id])
@@ -218,7 +228,7 @@ class Cluster:
                 return
         worker.id, worker.task = id, self._submit(train_cell, job, address=address, key=key)
 
-    def _look(self, address: str, worker: Worker) -> None:
+    def _collect(self, address: str, worker: Worker) -> None:
         """Record the end of a run, if it has ended; after an error `shutdown` releases it."""
         if worker.task.status == "pending":
             return
@@ -229,8 +239,10 @@ class Cluster:
         if record["status"] == "full":
             raise DiskFullError(**{**record["error"], "host": f"the Dask worker {address}"})
         if record["status"] == "lost":
-            # It is met again, since it may be another process under the same address.
-            self._lost(self.workers.pop(address), f"the worker {address}: {record['reason']}")
+            # Checked again: it may be another process under the same address.
+            self._worker_died(
+                self.workers.pop(address), f"the worker {address}: {record['reason']}"
+            )
             return
         if worker.claim is not None:
             for name in FILES:
@@ -240,8 +252,8 @@ class Cluster:
             worker.claim.end(record["status"], reason=reason, seconds=seconds)
         worker.id, worker.claim, worker.task = "", None, None
 
-    def _lost(self, worker: Worker, why: str) -> None:
-        """A worker died: the attempt at its run is over, and the reason is kept."""
+    def _worker_died(self, worker: Worker, why: str) -> None:
+        """End the attempt of a worker that died, and keep the reason."""
         if not worker.id:
             return
         why = " ".join(why.split())[:500]

@@ -1,4 +1,4 @@
-"""What a worker of a Dask cluster does: say what it is, and train one run."""
+"""What a worker of a Dask cluster does: describe itself, and train one run."""
 
 import json
 import platform
@@ -20,18 +20,18 @@ from calibrant.study.grid import Study
 from calibrant.study.rows import MEASURED, ROWS, TABLE
 from calibrant.study.runs import Runs
 from calibrant.study.spec import parse
-from calibrant.study.worker import ERROR, LostError, outcome_of, run_claimed
+from calibrant.study.worker import ERROR, CancelledError, outcome_of, run_claimed
 from calibrant.training import DiskFullError
 from calibrant.training.folder import CONFIG, DIVERGED, HISTORY, RESULT, WEIGHTS, code_digest
 from calibrant.training.loop import Loop
 
-# What comes back from a machine that does not share the folder; each vouches for those before it.
+# What a machine that does not share the folder sends; each is written after those before it.
 TRAINED = (CONFIG, HISTORY, WEIGHTS, "val.npz", "test.npz", DIVERGED, ERROR, RESULT)
 FILES = (*TRAINED, ROWS, TABLE, MEASURED)
-# Of this process: a worker that was started anew under its old address has another.
-LIFE = secrets.token_hex(8)
-# Seeds and threads belong to the process, so that one training at a time may have it.
-ALONE = threading.Lock()
+# Id of this process: a worker that was restarted under its old address has another.
+INCARNATION = secrets.token_hex(8)
+# Seeds and threads belong to the process, so it trains one run at a time.
+TRAINING = threading.Lock()
 
 
 def versions() -> dict[str, str]:
@@ -40,8 +40,8 @@ def versions() -> dict[str, str]:
     return {"calibrant": f"{__version__}+{code_digest(('.',))}", "Python": python}
 
 
-def greet(token: str) -> dict[str, Any]:
-    """In a worker: say what it is, and what it reads in the folder of the study."""
+def describe_worker(token: str) -> dict[str, Any]:
+    """In a worker: return its versions, and what it reads in the folder of the study."""
     try:
         sees = Path(token).read_text()
     except OSError:
@@ -55,8 +55,8 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
     Errors are returned and never raised, so that nothing but plain values travels.
     """
     start = time.monotonic()
-    if job["life"] != LIFE:
-        return {"status": "lost", "reason": "its process was killed and started anew"}
+    if job["incarnation"] != INCARNATION:
+        return {"status": "lost", "reason": "its process was killed and restarted"}
     status, reason, files = "recorded", "", {}
     try:
         if job["folder"] is None:
@@ -67,8 +67,8 @@ def train_cell(job: Mapping[str, Any]) -> dict[str, Any]:
                 files = {path.name: path.read_bytes() for path in held if path.is_file()}
         else:
             _train(job, None)
-    except LostError:
-        status, reason = "lost", "it was asked to stop"
+    except CancelledError:
+        status, reason = "lost", "the attempt was cancelled"
     except DiskFullError as error:
         return {"status": "full", "error": error.as_dict()}
     seconds = time.monotonic() - start
@@ -79,30 +79,30 @@ def _train(job: Mapping[str, Any], folder: Path | None) -> None:
     """Train in a folder of this worker's own, or claim and record the run in the study's."""
     worker = need("distributed", extra="cluster", what="a study on a Dask cluster").get_worker()
 
-    def check_wanted() -> None:
+    def check_cancelled() -> None:
         # Dask cannot end a thread: it only marks the task, when it is cancelled or its client dies.
         task = worker.state.tasks.get(job["key"])
         if task is None or task.state != "executing":
-            raise LostError
+            raise CancelledError
 
     def on_step(loop: Loop) -> None:
-        check_wanted()
+        check_cancelled()
 
     study = _study(job["study"], job["allow_code"])
     cell = study.by_id[job["id"]]
-    while not ALONE.acquire(timeout=0.5):
-        check_wanted()
+    while not TRAINING.acquire(timeout=0.5):
+        check_cancelled()
     try:
         torch.set_num_threads(job["threads"])
         if folder is not None:
             run_cell(cell, study, folder, on_step=on_step)
             return
-        # An earlier attempt that nobody wants may be about to leave: then the run is given again.
+        # An earlier, cancelled attempt may still hold the run: then the run is assigned again.
         claim = Runs(job["folder"], study.by_id).claim(job["key"], [job["id"]])
         if claim is not None:
             run_claimed(claim, cell, study, on_step=on_step)
     finally:
-        ALONE.release()
+        TRAINING.release()
 
 
 @lru_cache(maxsize=1)

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from calibrant.study.grid import Cell, Study
+from calibrant.study.runner import threads_of
 from calibrant.training import Loop, Runtime
 from calibrant.training.building import built
 
-# Steps that are timed, after one that is not.
-STEPS = 2
+# Steps that are not timed: the first ones allocate memory and start threads.
+WARM_UP = 5
+# Steps are timed for this many seconds, and at least so many of them.
+SECONDS, STEPS = 1.0, 2
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,19 @@ class Estimate:
     cells: int
 
 
-def estimates(study: Study) -> list[Estimate]:
-    """Time a few steps of every combination; evaluation and start are not counted."""
+def estimates(study: Study, *, workers: int = 1) -> list[Estimate]:
+    """Time a few steps of every combination, with the threads that one of the workers has.
+
+    Evaluation and start are not counted.
+    """
     seeds = len(study.seeds)
     first = study.cells()[::seeds]
-    return [Estimate(", ".join(cell.labels.values()), _seconds(cell), seeds) for cell in first]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads_of(workers))
+    try:
+        return [Estimate(", ".join(cell.labels.values()), _seconds(cell), seeds) for cell in first]
+    finally:
+        torch.set_num_threads(before)
 
 
 def _seconds(cell: Cell) -> float:
@@ -36,9 +47,10 @@ def _seconds(cell: Cell) -> float:
     loop = Loop(model, method, splits, cell.recipe, seed=cell.seed, runtime=Runtime())
     loop.model.train()
     index = torch.arange(loop.batch)
-    loop.take_step(index)
-    start = time.perf_counter()
-    for _ in range(STEPS):
+    for _ in range(WARM_UP):
         loop.take_step(index)
-    each = (time.perf_counter() - start) / STEPS
-    return each * loop.steps * cell.recipe.epochs
+    start, taken, passed = time.perf_counter(), 0, 0.0
+    while taken < STEPS or passed < SECONDS:
+        loop.take_step(index)
+        taken, passed = taken + 1, time.perf_counter() - start
+    return passed / taken * loop.steps * cell.recipe.epochs

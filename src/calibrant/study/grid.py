@@ -1,6 +1,6 @@
 """A study and its grid: every dataset with every model, optimizer, method and seed.
 
-A cell of the grid is one run, a single training with its own folder.
+A cell of the grid is one run of training with its own folder.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Choice:
     place: str = field(default="", compare=False)
 
     def config(self, part: Part) -> dict[str, Any]:
-        """What it means for the training, its recipe aside."""
+        """What it means for a run, its recipe aside."""
         settings = filled(part, self.name, self.settings)
         return {"name": self.name, **{key: plain(each) for key, each in settings.items()}}
 
@@ -52,7 +52,7 @@ Choices = tuple[Choice, Choice, Choice, Choice]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study: a training, and what is measured of it."""
+    """One run of a study: what is trained, and what is measured."""
 
     dataset: Choice
     model: Choice
@@ -73,12 +73,12 @@ class Cell:
         return f"{', '.join(self.labels.values())}, seed {self.seed}"
 
     def parts(self) -> dict[str, Any]:
-        """What `built` makes the training of."""
+        """Arguments of `built`."""
         names: tuple[Part, ...] = ("dataset", "model", "method")
         return {part: getattr(self, part).config(part) for part in names}
 
     def config(self) -> dict[str, Any]:
-        """All that decides about the training, and nothing else, as plain values for JSON.
+        """All that decides about the run, and nothing else, as plain values for JSON.
 
         Settings that are not given stand there with their defaults, so that writing one out
         changes nothing. What an optimizer sets is part of the recipe.
@@ -93,7 +93,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """16 hex digits, the start of the SHA-256 of `config`: the same training has the same id.
+        """16 hex digits, the start of the SHA-256 of `config`: the same run has the same id.
 
         It is the name of the run's folder, so that no text of a user becomes a path.
         """
@@ -111,13 +111,13 @@ class Study:
     The axes of the grid are `dataset`, `model`, `optimizer`, `method` and, innermost, `seeds`.
 
     Attributes:
-        name: of the study, and of its folder.
+        name: name of the study, and of its folder.
         calibrators: names in `CALIBRATORS`; the predictions as they are come first in any case.
         metrics: names in `METRICS`.
-        resamples: of the intervals.
+        resamples: resamples of the intervals.
         about: free text.
-        recipe: settings of every training, before those of its choices.
-        probe: settings of a probe of every training; None is no probe.
+        recipe: settings of every run, before those of its choices.
+        probe: settings of a probe of every run; None is no probe.
         shifts: changes of the test images, each measured as well; names in `data.SHIFTS`.
     """
 
@@ -141,7 +141,7 @@ class Study:
         return len(self.seeds) * math.prod(len(getattr(self, part)) for part in PARTS)
 
     def combinations(self) -> Iterator[Choices]:
-        """The choices of each training, without its seed, in the order of the grid."""
+        """The choices of each run, without its seed, in the order of the grid."""
         return product(self.dataset, self.model, self.optimizer, self.method)
 
     def settings_of(self, choices: Choices) -> dict[str, Any]:

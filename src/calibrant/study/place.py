@@ -54,7 +54,7 @@ def network_file_system(folder: Path) -> str | None:
         if not after:
             continue
         kind, source = after.split(" ")[:2]
-        # Spaces and the like are written in octal.
+        # Spaces and tabs are written in octal.
         point = PurePosixPath(re.sub(r"\\([0-7]{3})", _character, before.split(" ")[4]))
         # Of two mounts at one point, the later one covers the earlier.
         if real.is_relative_to(point) and len(point.parts) >= depth:

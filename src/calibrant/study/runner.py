@@ -65,7 +65,7 @@ def run(
 
     Args:
         study: from `read`.
-        folder: of the study, on a local disk of this machine.
+        folder: folder of the study, on a local disk of this machine.
         workers: processes that train side by side; they share the cores.
         allow_code: factories of models that the study may run.
         retry: try runs that failed or diverged once more.
@@ -98,7 +98,7 @@ def run_by(
             runs.interrupt()
         if retry:
             runs.retry(s.id for s in runs.states() if s.status in ("failed", "diverged"))
-        _mend(runs)
+        _requeue_damaged(runs)
         executor = executor_of(runs)
         try:
             while executor.poll():
@@ -133,8 +133,8 @@ def _check_ours(folder: Path) -> None:
             )
 
 
-def _mend(runs: Runs) -> None:
-    """Put finished runs back whose files have changed or gone; their checkpoints may be there."""
+def _requeue_damaged(runs: Runs) -> None:
+    """Requeue finished runs whose files have changed or gone; checkpoints may still exist."""
     damaged = []
     for state in runs.states():
         ended = state.attempts[-1:] and state.attempts[-1].outcome == "done"
@@ -155,12 +155,17 @@ def _mend(runs: Runs) -> None:
         )
 
 
+def threads_of(workers: int) -> int:
+    """Threads of each of several workers, which share the cores."""
+    return max(1, torch.get_num_threads() // workers)
+
+
 class LocalExecutor:
     """Worker processes on this machine, which are replaced when they die."""
 
     def __init__(self, runs: Runs, size: int, allow_code: Sequence[str] = ()) -> None:
         self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
-        self.threads = max(1, torch.get_num_threads() // size)
+        self.threads = threads_of(size)
         self.log = runs.folder / LOG
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.useless = 0
@@ -201,7 +206,7 @@ class LocalExecutor:
             "allow_code": self.allow_code,
             "threads": self.threads,
         }
-        # Their prints would tear the view apart; what matters is in the folder.
+        # Worker output would disturb the progress view.
         with open_regular(self.log, append=True) as log:
             self.workers[name] = subprocess.Popen(  # noqa: S603, our own program
                 command("calibrant.study.worker", [json.dumps(job)]),

@@ -85,8 +85,8 @@ class Runs:
     """The runs of a study, shared by all processes of a machine that see its folder.
 
     Args:
-        folder: of the study, on a local disk.
-        ids: of the runs, in the order in which they are trained.
+        folder: folder of the study, on a local disk.
+        ids: ids of the runs, in the order in which they are trained.
 
     Examples:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""Read a study from a TOML file; whatever can be checked before a training is checked here."""
+"""Read a study from a TOML file; whatever can be checked before training is checked here."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from calibrant.data import DATASETS
 from calibrant.extras import need
 from calibrant.files.checks import one_line
-from calibrant.models import MODELS
+from calibrant.models import MODELS, models_for
 from calibrant.setting_errors import SettingError
 from calibrant.study.grid import Cell, Choice, Choices, Study
 from calibrant.study.spec_settings import LONGEST_LABEL, PARTS, family_name, is_code, plain
@@ -17,13 +17,6 @@ from calibrant.training.recipe import Recipe, recipe_from
 # Of a study that names none.
 OPTIMIZER = [{"name": "sgd"}]
 MOST_RUNS = 10_000
-# Kinds of data that a model can take, by what it is made for.
-TAKES = {
-    "images": ("images", "images or text"),
-    "masks": ("masks",),
-    "text": ("text", "images or text"),
-    "numbers": ("vectors", "images", "images or text"),
-}
 # Changes of the training inputs, and the inputs for which they mean nothing.
 NOT_FOR = {
     "crop": ("text", "vectors"),
@@ -144,19 +137,19 @@ def _check_kinds(study: Study) -> None:
     """Every model must be able to take the inputs of every dataset, and every shift as well."""
     for dataset in study.dataset:
         has = f"and {dataset.place} {dataset.name} has {_kind(dataset)}"
+        fitting = models_for(_kind(dataset))
         for model in study.model:
-            made_for = MODELS[model.name].kind if model.name in MODELS else None
-            if made_for is not None and _kind(dataset) not in TAKES[made_for]:
+            if model.name in MODELS and model.name not in fitting:
                 raise ValueError(
-                    f"{model.place}.name: {model.name} is for {made_for}, {has}; put them in two "
-                    "studies"
+                    f"{model.place}.name: {model.name} is for {MODELS[model.name].kind}, {has}; "
+                    "put them in two studies"
                 )
         if study.shifts and _kind(dataset) not in ("images", "masks", "images or text"):
             raise ValueError(f"shifts: they change images, {has}")
 
 
 def _check_runs(study: Study) -> None:
-    """Make every recipe, and refuse two trainings that are one."""
+    """Make every recipe, and refuse duplicate runs."""
     first: dict[str, Cell] = {}
     for choices in study.combinations():
         recipe = _recipe(study, choices)
@@ -167,7 +160,7 @@ def _check_runs(study: Study) -> None:
             pairs = [(getattr(before, part).place, getattr(cell, part).place) for part in PARTS]
             same = " and ".join(f"{one} and {two}" for one, two in pairs if one != two)
             label = ", ".join(before.labels.values())
-            raise ValueError(f"{same} mean the same training: {label}")
+            raise ValueError(f"{same} mean the same run: {label}")
 
 
 def _recipe(study: Study, choices: Choices) -> Recipe:

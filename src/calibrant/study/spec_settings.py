@@ -31,7 +31,7 @@ NAMES: dict[Part, Mapping[str, Any]] = {
     "method": METHODS,
 }
 LONGEST_LABEL = 80
-# What an optimizer may say beside its name, each a setting of the recipe.
+# Settings of an optimizer in addition to its name, each a setting of the recipe.
 OF_OPTIMIZER = ("lr", "momentum", "nesterov", "weight_decay", "sam", "epochs", "batch")
 # Datasets that are the user's own files, in a folder of their own.
 OWN_FILES = ("image_folder", "mask_folder")

@@ -129,7 +129,7 @@ RECIPE: tuple[Any, Any] = (RecipeTable, {})
 
 
 def _keys(part: Part, name: str) -> Fields:
-    """Keys of one dataset, model, optimizer or method, beside its name."""
+    """Keys of one dataset, model, optimizer or method, in addition to its name."""
     frame = {"label": LABEL} if part == "optimizer" else {"label": LABEL, "recipe": RECIPE}
     return {**fields_of(part, name), **frame}
 
@@ -155,8 +155,8 @@ def _members(part: Part) -> Any:
     return list[Annotated[reduce(or_, tables), Discriminator(tag)]]  # type: ignore[misc]
 
 
-class Head(BaseModel):
-    """What a study says beside the tables of its grid."""
+class StudyOptions(BaseModel):
+    """Options of a study in addition to the tables of its grid."""
 
     model_config = {**CONFIG, "frozen": True}
 
@@ -176,7 +176,7 @@ class Head(BaseModel):
 
 StudyTable: Any = create_model(  # type: ignore[call-overload]
     "StudyTable",
-    __base__=Head,
+    __base__=StudyOptions,
     recipe=(RecipeTable, {}),
     probe=(Annotated[ProbeTable, AfterValidator(check_probe)] | None, None),
     **{part: (_members(part), []) for part in PARTS},

@@ -28,6 +28,10 @@ def load(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder: pass the TOML file, or use `calibrant worker {path}`"
+        )
     if not path.is_file():
         raise ValueError(f"{path}: a study must be a regular file")
     with path.open("rb") as handle:

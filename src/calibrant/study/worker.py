@@ -26,13 +26,13 @@ from calibrant.training.checkpoint import write
 from calibrant.training.interrupts import raising
 from calibrant.training.loop import Loop
 
-# Seconds between two looks for a run that is free again, and between two for the parent.
+# Seconds between two checks for a free run, and between two for the parent process.
 PAUSE, LOOK = 0.5, 1.0
 ERROR = "error.txt"
 
 
-class LostError(Exception):
-    """Nobody wants this attempt any more."""
+class CancelledError(Exception):
+    """The attempt was cancelled."""
 
 
 def work(
@@ -44,7 +44,7 @@ def work(
     waits: their runs may become free.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
         owner: name of this worker, different from all others.
         allow_code: factories of models that the study may run; what its folder says does not count.
         with_parent: end as soon as the process that started this one has ended.
@@ -95,16 +95,16 @@ def run_claimed(
 def outcome_of(train: Callable[[], object], folder: Path) -> tuple[str, str]:
     """Train; returns the status and, if it did not succeed, why.
 
-    A run that nobody wants, a signal and a full disk are raised.
+    A cancelled attempt, a signal and a full disk are raised.
     """
     try:
         train()
-    except (LostError, InterruptedTrainingError, DiskFullError):
+    except (CancelledError, InterruptedTrainingError, DiskFullError):
         raise
     except DivergedError as error:
         status, reason = "diverged", str(error)
     except Exception as error:
-        # Whatever is wrong with one run, the others continue; the report shows it.
+        # After any error of one run the others continue; the report shows it.
         status, reason = "failed", f"{type(error).__name__}: {error}"
         write(folder / ERROR, traceback.format_exc().encode())
     else:

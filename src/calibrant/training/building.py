@@ -1,4 +1,4 @@
-"""Data, network and method of a training from plain values: a name each, and settings."""
+"""Data, network and method of a training run from plain values: a name each, and settings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ Named = Mapping[str, Any]
 
 
 class Built(NamedTuple):
-    """What `train` needs."""
+    """Data, network and method, the first arguments of `train`."""
 
     splits: Splits
     model: nn.Module
@@ -24,7 +24,7 @@ class Built(NamedTuple):
 def built(
     dataset: Named, model: Named, method: Named, *, seed: int, root: str | Path | None = None
 ) -> Built:
-    """Load the data and make network and method; each is a `name` with its settings beside it.
+    """Load the data, make network and method, and return them; each is a `name` with settings.
 
     A model's name with a colon in it is a user's own factory, whose code this runs: whoever calls
     has to know that the user wants that. A `root` in the settings of the dataset precedes `root`.
@@ -32,7 +32,7 @@ def built(
     settings = {"root": root, **_but_name(dataset)}
     splits = data.load(dataset["name"], seed, **settings)
     make = models.from_path if ":" in model["name"] else models.build
-    _check_masks(model["name"], splits)
+    _check_kind(model["name"], splits)
     network = make(
         model["name"],
         classes=splits.classes,
@@ -49,13 +49,11 @@ def _but_name(given: Named) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key != "name"}
 
 
-def _check_masks(name: str, splits: Splits) -> None:
-    """Refuse a network for masks on labels of whole images, and the other way round."""
-    known = models.MODELS.get(name)
-    masks = splits.kind == "masks"
-    if known is not None and (known.kind == "masks") != masks:
-        fitting = [key for key, each in models.MODELS.items() if (each.kind == "masks") == masks]
+def _check_kind(name: str, splits: Splits) -> None:
+    """Refuse a network that is made for inputs or labels of another kind."""
+    fitting = models.models_for(splits.kind)
+    if name in models.MODELS and name not in fitting:
         raise ValueError(
-            f"model {name} is for {known.kind}, dataset {splits.name} has {splits.kind}; "
-            f"choose one of {', '.join(fitting)}"
+            f"model {name} is for {models.MODELS[name].kind}, dataset {splits.name} has "
+            f"{splits.kind}; choose one of {', '.join(fitting)}"
         )

@@ -28,7 +28,7 @@ class DiskFullError(OSError):
     """There is no room for a file; what was on the disk before is still good.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         needed: its size in bytes.
         free: bytes that the disk has left.
         reason: what the system says.
@@ -110,7 +110,7 @@ def load(path: Path) -> dict[str, Any]:
     except (RuntimeError, EOFError, UnpicklingError) as error:
         raise ValueError(f"{path} holds more than tensors and plain values, or none") from error
     if not isinstance(state, dict):
-        raise ValueError(f"{path} holds no state of a training")
+        raise ValueError(f"{path} holds no state of a training run")
     return state
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from calibrant.training.runtime import Runtime, resolve_device
 
-# Numbers that are sent together: few messages, and little memory beside the gradients.
+# Numbers that are sent together: few messages, and little memory in addition to the gradients.
 BUCKET = 1 << 23
 # Seconds that a process waits for the others to arrive.
 LIMIT = 60.0
@@ -38,8 +38,8 @@ class Launched(Protocol):
     rank: int
     world_size: int
 
-    def meet(self, port: int) -> int:
-        """Tell the others the port of the first process; they ignore their own and return it."""
+    def exchange_port(self, port: int) -> int:
+        """Send the port of the first process to the others; they ignore theirs and return it."""
 
 
 class FirstProcessError(Exception):
@@ -191,12 +191,12 @@ def _store(launched: Launched | None) -> tuple[Store, int, int]:
         return found
     rank, size = launched.rank, launched.world_size
     # Any free port: it is known only once the first process has it, so nobody else can take it.
-    port = 0 if rank == 0 else launched.meet(0)
+    port = 0 if rank == 0 else launched.exchange_port(0)
     store = dist.TCPStore(  # type: ignore[attr-defined]
         "127.0.0.1", port, size, is_master=rank == 0, timeout=limit, wait_for_workers=False
     )
     if rank == 0:
-        launched.meet(store.port)
+        launched.exchange_port(store.port)
     return store, rank, size
 
 
@@ -210,7 +210,7 @@ def _wait_for_all(store: Store, rank: int, world_size: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{len(missing)} of {world_size} processes did not arrive within {LIMIT:.0f} s; "
-                "run the same command again"
+                "re-run the same command to resume"
             )
         time.sleep(0.01)
 
@@ -232,7 +232,7 @@ def _peers_answer() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ConnectionError(f"another process of this training ended early: {error}") from error
+        raise ConnectionError(f"another process of this run ended early: {error}") from error
 
 
 def _buckets(tensors: Iterable[AnyTensor]) -> list[list[AnyTensor]]:

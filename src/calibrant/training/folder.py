@@ -31,7 +31,7 @@ SUM, HEX = "sha256", re.compile("[0-9a-f]{64}")
 
 Identity = dict[str, Any]
 ROOT = Path(__file__).parents[1]
-# Folders and modules whose code decides about the numbers of a training.
+# Folders and modules whose code decides about the numbers of a run.
 DECISIVE = (
     *("training", "methods", "curvature", "data", "models", "metrics", "losses", "predictions"),
     *("score_array", "example_stats", "checks", "shapes", "model_modes", "amx_workaround"),
@@ -100,7 +100,7 @@ class DriftError(ValueError):
     """An unfinished run in the folder was made with other settings, data or code.
 
     Attributes:
-        folder: of the run.
+        folder: folder of the run.
         changes: what differs, as pairs of the value before and the value now.
     """
 
@@ -183,7 +183,7 @@ def damaged(path: Path | str) -> ValueError:
 
 
 def read_history(folder: Path, *, name: str = HISTORY) -> list[dict[str, Any]]:
-    """Metrics of each epoch, or readings of a probe; nothing if there is no such file."""
+    """Metrics of each epoch, or records of a probe; nothing if there is no such file."""
     return read_lines(folder / name)
 
 
@@ -222,6 +222,9 @@ def read_result(folder: Path) -> dict[str, Any] | None:
             f"{folder / changed[0]} has changed or gone since the run ended: remove {RESULT} to "
             "resume from the last checkpoint"
         )
+    if "jobs" in record:
+        # The name in runs of older versions.
+        record["roles"] = record.pop("jobs")
     return record
 
 

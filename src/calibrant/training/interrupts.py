@@ -13,7 +13,7 @@ class InterruptedTrainingError(Exception):
     """A training was asked to end; what it has done is saved.
 
     Attributes:
-        number: of the signal; programs that were ended so exit with 128 + number.
+        number: number of the signal; programs that were ended so exit with 128 + number.
     """
 
     def __init__(self, number: int, saved: str) -> None:

@@ -59,7 +59,7 @@ class Loop:
             raise ValueError("this method needs a meta split: cut it with splits.with_meta")
         if method.needs_meta and method.meta_start >= recipe.epochs:
             raise ValueError(
-                f"the method would start to learn after {method.meta_start} epochs, the training "
+                f"the method would start to learn after {method.meta_start} epochs, the run "
                 f"has {recipe.epochs}: lower start, or train longer"
             )
         self.dtype = torch.float64 if recipe.precision == "float64" else torch.float32
@@ -299,7 +299,7 @@ class Loop:
             progress.stopped = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the rest of the training depends on."""
+        """Everything that the rest of the run depends on."""
         randoms, losses = zip(
             *self.runtime.states((random_state(), self.progress.loss)), strict=True
         )
@@ -325,5 +325,9 @@ class Loop:
                 self.average.load_state_dict(state["average"])
         self.method.load_state_dict(state["method"])
         rank = self.runtime.rank
-        self.progress = Progress(**{**state["progress"], "loss": state["losses"][rank]})
+        progress = {**state["progress"], "loss": state["losses"][rank]}
+        if "probed" in progress:
+            # The name in checkpoints of older versions.
+            progress["records"] = progress.pop("probed")
+        self.progress = Progress(**progress)
         restore(state["random"][rank])

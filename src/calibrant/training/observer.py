@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 class Observer:
     """What a loop tells while it trains; nothing happens unless a method is overridden.
 
-    What a method raises ends the training.
+    What a method raises ends the run.
     """
 
     def before_step(self, loop: "Loop") -> None:

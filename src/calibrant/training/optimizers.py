@@ -28,7 +28,7 @@ class Optimizer:
             part.step()
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Set the gradients of all weights to None."""
         for part in self.parts:
             part.zero_grad()
 

@@ -1,4 +1,4 @@
-"""A probe within the training loop: when it reads, and of what."""
+"""A probe within the training loop: when it measures, and on which data."""
 
 from collections.abc import Mapping
 from inspect import Parameter, signature
@@ -14,7 +14,7 @@ from calibrant.setting_errors import did_you_mean
 from calibrant.training.loop import Loop
 from calibrant.training.predict import placed_batch
 
-# Data that are read beside the training data.
+# Data that are measured in addition to the training data.
 SPLITS = ("val", "test")
 # Settings that a file can give; the others are for own loops.
 DEFAULTS = {
@@ -28,13 +28,12 @@ DESCENT = ("gd", "sgd")
 
 
 class Probing:
-    """Reads the network before every so many steps and after the last, into the progress.
+    """Measures the network before every so many steps and after the last, into the progress.
 
-    A training that is resumed from a checkpoint keeps the readings in it.
+    A run that is resumed from a checkpoint keeps the records in it.
 
     Args:
-        settings: of a `Probe`, and `split`: the data that are read beside the training data, "val"
-            or "test".
+        settings: settings of a `Probe`; `split` are the held-out data, "val" or "test".
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -54,15 +53,15 @@ class Probing:
         return {"probe": {**plain, "split": self.split}}
 
     @property
-    def jobs(self) -> dict[str, str]:
+    def roles(self) -> dict[str, str]:
         """What the splits were used for, where that is another use than without a probe."""
         said = "read by the probe during training and measured at the end; nothing is chosen by it"
         return {"test": said} if self.split == "test" else {}
 
     def __call__(self, loop: Loop) -> None:
-        """Read if it is time; one process of several is enough."""
-        readings = loop.progress.probed
-        if loop.runtime.rank != 0 or (readings and readings[-1]["step"] == loop.step):
+        """Measure if it is time; one process of several is enough."""
+        records = loop.progress.records
+        if loop.runtime.rank != 0 or (records and records[-1]["step"] == loop.step):
             return
         if self.probe is None:
             self.probe = self._made(loop)
@@ -74,11 +73,7 @@ class Probing:
             if recipe.optimizer in DESCENT and not recipe.sam and loop.lr > 0:
                 momentum = recipe.momentum if recipe.optimizer == "sgd" else 0.0
                 found["edge"] = edge(loop.lr, momentum, nesterov=recipe.nesterov)
-            for key, value in self.probe.read().items():
-                # The probe calls its second data test data, whatever they are.
-                other = key.removeprefix("test_")
-                found[key if other == key else f"{self.split}_{other}"] = value
-            readings.append(found)
+            records.append({**found, **self.probe.read()})
 
     def _made(self, loop: Loop) -> Probe:
         splits = loop.splits
@@ -94,6 +89,7 @@ class Probing:
             loop.model,
             pair(splits.train),
             pair(getattr(splits, self.split)),
+            split=self.split,
             ignore_index=splits.ignore_index,
             **self.settings,
         )

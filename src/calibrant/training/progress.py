@@ -1,4 +1,4 @@
-"""Progress of a training, what it measures on the way, and how it can fail."""
+"""Progress of a training run, what it measures, and how it can fail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
     stopped: bool = False
-    probed: list[dict[str, float]] = field(default_factory=list)
+    records: list[dict[str, float]] = field(default_factory=list)
 
     def end_epoch(self, metrics: dict[str, Any]) -> None:
         """Begin the next epoch."""

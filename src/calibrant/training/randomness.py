@@ -1,4 +1,4 @@
-"""Random states: seeded for a training, kept in its checkpoints, and restored afterwards."""
+"""Random states: seeded for a training run, kept in its checkpoints, and restored afterwards."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ def restore(state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed everything inside; outside, nothing has happened."""
+    """Seed everything inside, and restore the state afterwards."""
     before = random_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002

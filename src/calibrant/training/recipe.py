@@ -15,13 +15,13 @@ from calibrant.training.schedules import SCHEDULES
 
 RATES = {"sgd": 0.1, "gd": 0.1, "adamw": 3e-3, "muon": 3e-3}
 PRECISIONS = ("float32", "bfloat16", "float64")
-# Largest integer: no training has as many epochs, or examples in a step.
+# Largest integer: no run has as many epochs, or examples in a step.
 MOST = 10**9
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a training, checked when made.
+    """Settings of a training run, checked when made.
 
     Attributes:
         epochs: passes over the training data.
@@ -29,12 +29,12 @@ class Recipe:
             another part in each epoch.
         optimizer: a name in `OPTIMIZERS`; "gd" takes all training data as one batch.
         lr: highest learning rate; 0 is the usual one of the optimizer, in `RATES`.
-        momentum: of sgd, and of muon.
+        momentum: momentum of sgd, and of muon.
         nesterov: look ahead, for sgd with momentum.
         weight_decay: not on norms and biases.
         schedule: a name in `SCHEDULES`, of the learning rate over the steps.
         warmup: epochs in which the learning rate rises from zero.
-        milestones: parts of the training after which "multi_step" lowers the rate.
+        milestones: fractions of the run after which "multi_step" lowers the rate.
         decay: factor of "multi_step".
         clip: largest norm of the gradient; none if 0.
         sam: radius of sharpness-aware minimisation around the optimizer; none if 0.
@@ -42,7 +42,7 @@ class Recipe:
         stop_on: metric of the validation data by which the best epoch is kept; none if empty.
         patience: epochs without a better value of `stop_on` after which training ends.
         precision: "float32", "bfloat16" (mixed, where the device has it) or "float64".
-        augmentation: of the training images.
+        augmentation: augmentation of the training images.
         meta: part of the training data set aside, for methods that ask for it.
     """
 
@@ -95,7 +95,7 @@ class Recipe:
         return {**plain, **{f"augmentation.{name}": value for name, value in inner.items()}}
 
 
-# What each setting is, by its default; those of the augmentation stand beside the others.
+# What each setting is, by its default; those of the augmentation stand next to the others.
 KINDS = {each.name: type(each.default) for each in fields(Recipe) if each.name != "augmentation"}
 INNER = {each.name: type(each.default) for each in fields(Augmentation)}
 CHOICES: dict[str, Collection[str]] = {
@@ -106,7 +106,7 @@ CHOICES: dict[str, Collection[str]] = {
 
 
 def recipe_from(given: Mapping[str, Any]) -> Recipe:
-    """Make a recipe of plain values; those of the augmentation stand beside the others."""
+    """Make a recipe of plain values; those of the augmentation stand next to the others."""
     known = {**KINDS, **INNER}
     for name, value in given.items():
         if name not in known:
@@ -123,7 +123,7 @@ WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a st
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:
-    """Refuse a value of another type, and an integer that no training can have."""
+    """Refuse a value of another type, and an integer that no run can have."""
     allowed = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         must = WORDS.get(kind, "a list of numbers")

@@ -1,4 +1,4 @@
-"""The result of a training, in memory and in its folder."""
+"""The result of a training run, in memory and in its folder."""
 
 import json
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from torch import nn
 
 from calibrant.data import Split, with_soft_labels
 from calibrant.data.splits import ROLES
+from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
@@ -33,23 +34,25 @@ MAPPED = 2
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training.
+    """The result of a training run.
 
     Attributes:
         model: with its final weights, in evaluation mode.
         history: metrics of each epoch.
         val: final predictions of the validation data, for choices and calibrators.
         test: final predictions of the test data.
-        record: metrics of both, what each split was used for, and what happened on the way.
-        readings: of the probe, if there was one.
+        record: metrics of both, what each split was used for, and what happened during training.
+        records: measurements of the probe, if there was one.
     """
+
+    readings = Renamed()
 
     model: nn.Module
     history: list[dict[str, Any]]
     val: Predictions
     test: Predictions
     record: dict[str, Any]
-    readings: list[dict[str, float]]
+    records: list[dict[str, float]]
 
 
 def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "class_counts": splits.class_counts.tolist(),
         "class_names": list(splits.class_names) or None,
         "examples": {role: len(getattr(splits, role) or ()) for role in ROLES},
-        "jobs": ROLES,
+        "roles": ROLES,
         "metrics": metrics,
     }
 
@@ -84,8 +87,8 @@ def pixel_runs(split: Split, ignore_index: int | None) -> dict[str, Any]:
 
 
 def write_histories(folder: Path, loop: Loop) -> None:
-    """Write the metrics of the epochs and the readings of the probe so far."""
-    for name, history in ((HISTORY, loop.progress.history), (PROBED, loop.progress.probed)):
+    """Write the metrics of the epochs and the records of the probe so far."""
+    for name, history in ((HISTORY, loop.progress.history), (PROBED, loop.progress.records)):
         if history:
             checkpoint.write(
                 folder / name, "".join(f"{json.dumps(each)}\n" for each in history).encode()
@@ -95,7 +98,7 @@ def write_histories(folder: Path, loop: Loop) -> None:
 def write_finished(
     folder: Path, loop: Loop, val: Predictions, test: Predictions, record: dict[str, Any]
 ) -> None:
-    """Write all files of a finished training; the record, with checksums of the rest, is last."""
+    """Write all files of a finished run; the record, with checksums of the rest, is last."""
     write_histories(folder, loop)
     checkpoint.write(folder / WEIGHTS, checkpoint.encoded(loop.model.state_dict()))
     for name, predictions in (("val.npz", val), ("test.npz", test)):
@@ -103,7 +106,7 @@ def write_finished(
         with checkpoint.room_for(folder / name, needed):
             predictions.save(folder / name)
     names = [HISTORY, WEIGHTS, "val.npz", "test.npz"]
-    files = sums(folder, names + [PROBED] * bool(loop.progress.probed))
+    files = sums(folder, names + [PROBED] * bool(loop.progress.records))
     write_json(folder / RESULT, {**record, "files": files})
 
 
@@ -118,5 +121,5 @@ def read_finished(folder: Path, result: dict[str, Any], loop: Loop) -> Trained:
         torch.load(folder / WEIGHTS, weights_only=True, map_location=loop.runtime.device)
     )
     val, test = (saved_predictions(folder, split, result) for split in ("val", "test"))
-    readings = read_history(folder, name=PROBED)
-    return Trained(loop.model.eval(), read_history(folder), val, test, result, readings)
+    records = read_history(folder, name=PROBED)
+    return Trained(loop.model.eval(), read_history(folder), val, test, result, records)

@@ -1,4 +1,4 @@
-"""Train to the end, whatever happens on the way: the same call resumes, or reads the result."""
+"""Train, save checkpoints and resume: the same call resumes, or reads the result."""
 
 import signal
 import time
@@ -75,7 +75,7 @@ def train(
         method: from `methods.build`, or your own.
         splits: from `data.load`, or your own.
         recipe: how; the defaults are those of `Recipe`.
-        seed: of the order of examples, augmentation and dropout. The weights to start from are the
+        seed: seed of the order of examples, augmentation and dropout. The initial weights are the
             model's own.
         folder: where checkpoints and results go. With one, the same call after a kill resumes
             and ends with the same bytes; after the end it only reads.
@@ -84,7 +84,7 @@ def train(
         runtime: processes that train together; one if not given.
         save_every: seconds between two checkpoints within an epoch.
         locked: whether the caller holds the lock of the folder.
-        probe: settings of a `curvature.Probe` that reads training and validation data on the way,
+        probe: settings of a `curvature.Probe` that measures training and validation data,
             or test data with `{"split": "test"}`; {} are its defaults, None is no probe. The
             weights are the same with it and without.
         on_step: called after every step.
@@ -129,7 +129,7 @@ class _LeaveError(Exception):
 
 @dataclass
 class _Run(Observer):
-    """Saves a training in its folder and watches for signals; without a folder, only the latter."""
+    """Saves a run in its folder and watches for signals; without a folder, only the latter."""
 
     folder: Path | None
     identity: Identity
@@ -255,10 +255,10 @@ class _Run(Observer):
         record = record_of(loop, val, test)
         record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
         if self.probing is not None:
-            record["jobs"] = record["jobs"] | self.probing.jobs
+            record["roles"] = record["roles"] | self.probing.roles
         if self.folder is not None:
             folder, whole = self.folder, {**record, "identity": self.identity}
             with self.interrupts.held_off():
                 loop.runtime.first(lambda: write_finished(folder, loop, val, test, whole))
         progress = loop.progress
-        return Trained(loop.model.eval(), progress.history, val, test, record, progress.probed)
+        return Trained(loop.model.eval(), progress.history, val, test, record, progress.records)

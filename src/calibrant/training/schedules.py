@@ -1,4 +1,4 @@
-"""Learning rates over a training: pure functions of the step, without state."""
+"""Learning rates over a training run: pure functions of the step, without state."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ RISE, START, END = 0.3, 25.0, 1e4
 
 
 def constant(step: int, steps: int, **others: Any) -> float:
-    """Always 1."""
+    """Return 1 for every step."""
     return 1.0
 
 
 def linear(step: int, steps: int, **others: Any) -> float:
-    """Straight from 1 down to 0, which would be reached after the last step."""
+    """Return a straight line from 1 down to 0, which would be reached after the last step."""
     return 1 - step / steps
 
 

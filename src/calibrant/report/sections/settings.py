@@ -55,7 +55,7 @@ def _splits(cells: Sequence[SavedCell]) -> str:
     sizes: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
         record = cell.record or {}
-        roles |= record.get("jobs") or {}
+        roles |= record.get("roles") or {}
         own = sizes.setdefault(cell.labels["dataset"], {})
         for split, count in (record.get("examples") or {}).items():
             own.setdefault(split, []).append(count)
@@ -68,7 +68,7 @@ def _splits(cells: Sequence[SavedCell]) -> str:
         for split, role in roles.items()
     )
     examples = table(["dataset", *splits], lines, caption="Examples in each split")
-    return examples + (f'<dl class="jobs">{terms}</dl>' if terms else "")
+    return examples + (f'<dl class="roles">{terms}</dl>' if terms else "")
 
 
 def _range(counts: Sequence[int]) -> str:
