@@ -63,7 +63,7 @@ class Scores:
 
     def estimated_floor(self, labels: Labels, weights: np.ndarray) -> float | None:
         """Estimate the probability of a class that was given 0; see `Predictions`."""
-        if self.kind == "logits" or self.zero_floor is not None:
+        if self.kind != "probs" or self.zero_floor is not None:
             return self.zero_floor
         zero = self.values == 0
         hit = zero.gather(1, labels[:, None])[:, 0].numpy()

@@ -210,7 +210,7 @@ def test_gamma_is_learnt_from_its_start_epoch_on():
         assert history[-1]["gamma_weights"] == 8 * 128 + 128 + 128 + 1
     assert steps == {0: [True] * 3, 2: [False, False, True]}
     late = methods.build("gamma_net", classes=splits.classes, start=3)
-    with pytest.raises(ValueError, match="start to learn after 3 epochs, the training has 3"):
+    with pytest.raises(ValueError, match="start to learn after 3 epochs, the run has 3"):
         train(model, late, splits, Recipe(epochs=3, batch=50, lr=0.1))
 
 

@@ -96,7 +96,7 @@ def write_cell(place: Path, method: str, seed: int, val: Predictions, test: Pred
     record = {
         "class_counts": COUNTS,
         "examples": {"train": sum(COUNTS), "meta": 0, "val": len(val), "test": len(test)},
-        "jobs": {"train": "fits the weights", "test": "measured once, at the end"},
+        "roles": {"train": "fits the weights", "test": "measured once, at the end"},
         "identity": {
             "dataset.name": "blobs",
             "method": METHODS[method][0],

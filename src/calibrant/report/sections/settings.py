@@ -55,7 +55,7 @@ def _splits(cells: Sequence[SavedCell]) -> str:
     sizes: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
         record = cell.record or {}
-        roles |= record.get("roles") or {}
+        roles |= record.get("roles") or record.get("jobs") or {}
         own = sizes.setdefault(cell.labels["dataset"], {})
         for split, count in (record.get("examples") or {}).items():
             own.setdefault(split, []).append(count)
