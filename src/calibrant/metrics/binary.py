@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
-from scipy import special
 
 from calibrant.metrics.binned import tie_starts
 from calibrant.metrics.bins import (
@@ -26,6 +25,8 @@ from calibrant.shapes import Values
 STEPS, SMALL = 50, 1e-7
 # More examples than this are fitted in two stages.
 MANY = 200_000
+# Examples of one chunk, which stay in cache.
+ROWS = 1 << 15
 
 Pair = Float64[np.ndarray, "2"]  # intercept and slope
 PerScore = Float64[np.ndarray, " d"]  # of each distinct score
@@ -134,18 +135,12 @@ def _recalibrated(
         if _limit(odds[part], positive[part], weights[part], slope=slope) is None:
             at = _recalibrated(odds[part], positive[part], weights[part], start, slope=slope)
     for _ in range(STEPS):
-        linear = at[0] + at[1] * odds
-        loss = float(weights @ (np.logaddexp(0, linear) - positive * linear))
+        loss, gradient, matrix = _derivatives(odds, positive, weights, at)
         if loss > best + 1e-9 * abs(best):
             step = step / 2
             at = at - step
             continue
         best = loss
-        probs = special.expit(linear)
-        error, curvature = weights * (positive - probs), weights * probs * (1 - probs)
-        gradient = np.array([error.sum(), error @ odds])
-        cross = curvature @ odds
-        matrix = np.array([[curvature.sum(), cross], [cross, curvature @ odds**2]])
         size = 1 + int(slope)
         step = np.zeros(2)
         step[:size] = np.linalg.lstsq(matrix[:size, :size], gradient[:size])[0]
@@ -153,6 +148,33 @@ def _recalibrated(
         if np.abs(step).max() < SMALL * max(1.0, float(np.abs(at).max())):
             break
     return at
+
+
+def _derivatives(
+    odds: Values, positive: Values, weights: Values, at: Pair
+) -> tuple[float, Pair, Float64[np.ndarray, "2 2"]]:
+    """Log loss of the recalibrated odds, its negative gradient and its Hessian, in one pass."""
+    total = np.zeros(6)
+    for start in range(0, len(odds), ROWS):
+        part = slice(start, start + ROWS)
+        own, happened, weight = odds[part], positive[part], weights[part]
+        linear = at[0] + at[1] * own
+        # One exponential for the loss and the probability; it cannot overflow.
+        small = np.exp(-np.abs(linear))
+        probs = np.where(linear >= 0, 1.0, small) / (1 + small)
+        loss = np.maximum(linear, 0) + np.log1p(small) - happened * linear
+        error, curvature = weight * (happened - probs), weight * probs * (1 - probs)
+        cross = curvature * own
+        total += [
+            weight @ loss,
+            error.sum(),
+            error @ own,
+            curvature.sum(),
+            cross.sum(),
+            cross @ own,
+        ]
+    matrix = np.array([[total[3], total[4]], [total[4], total[5]]])
+    return float(total[0]), total[1:3], matrix
 
 
 def binary_ece(predictions: Predictions, *, bins: int = 15) -> float:
@@ -321,11 +343,17 @@ def at_thresholds(predictions: Predictions, thresholds: Sequence[float]) -> list
             raise ValueError(f"thresholds must lie in [0, 1], got {each}")
     probs, positive = positive_values(predictions)
     weights = predictions.example_weights
-    total = float(weights @ positive)
-    found = []
+    levels = np.unique(np.asarray(thresholds, dtype=np.float64))
+    # Interval of each probability; the sums from an interval upwards are those of a threshold.
+    index = np.searchsorted(levels, probs, side="right")
+    sums = [
+        segment_sum(index, each, len(levels) + 1)[::-1].cumsum()[::-1]
+        for each in (weights, weights * probs, weights * positive)
+    ]
+    total, found = float(sums[2][0]), []
     for threshold in thresholds:
-        own = np.where(probs >= threshold, weights, 0.0)
-        observed = float(own @ positive)
+        at = int(np.searchsorted(levels, threshold)) + 1
+        flagged, expected, observed = (float(each[at]) for each in sums)
         recall = observed / total if total else math.nan
-        found.append(AtThreshold(threshold, float(own.sum()), float(own @ probs), observed, recall))
+        found.append(AtThreshold(threshold, flagged, expected, observed, recall))
     return found

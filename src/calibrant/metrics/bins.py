@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float64
@@ -45,12 +46,16 @@ class BinSums:
     @classmethod
     def of(cls, predictions: Predictions, bins: Bins = 15) -> "BinSums":
         """Sums of the top label over bins of equal width, or over the edges given."""
-        return cls.of_confidence(
-            predictions.confidence.numpy(),
-            predictions.correct.numpy(),
-            bins=bins,
-            weights=None if predictions.weights is None else predictions.weights.numpy(),
-        )
+        # Several metrics are functions of the same sums.
+        known, key = _KNOWN.setdefault(predictions, {}), repr(bins)
+        if key not in known:
+            known[key] = cls.of_confidence(
+                predictions.confidence.numpy(),
+                predictions.correct.numpy(),
+                bins=bins,
+                weights=None if predictions.weights is None else predictions.weights.numpy(),
+            )
+        return known[key]
 
     @classmethod
     def of_confidence(
@@ -159,6 +164,10 @@ class BinSums:
     def rmsce(self) -> float:
         """Root mean square calibration error."""
         return float(self.error(2))
+
+
+# Sums of predictions that are still in use, by their bins.
+_KNOWN: WeakKeyDictionary[Predictions, dict[str, BinSums]] = WeakKeyDictionary()
 
 
 def check_count(bins: object) -> int:
