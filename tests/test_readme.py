@@ -64,6 +64,28 @@ def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
         assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*are exactly 0")
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_every_how_to_guide_works_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names, commands = {}, 0
+    for language, text in blocks((ROOT / "docs" / "howto.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+            continue
+        for line in text.splitlines():
+            program, *command = shlex.split(line)
+            assert program == "calibrant", line
+            quick = ["--resamples=100"] if command[0] in ("audit", "compare") else []
+            assert main([*command, *quick]) == 0, (line, capsys.readouterr().err)
+            commands += 1
+    assert commands >= 10
+    assert {"models.html", "models.csv", "spam_after.csv"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
 def test_every_make_target_is_in_the_makefile():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)", SHOWN))
