@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from calibrant import metrics, progress
+from calibrant import data, methods, metrics, models, progress
 from calibrant.data import SYNTHETIC
+from calibrant.training import Recipe, train
 
 
 @pytest.fixture
@@ -46,3 +47,16 @@ def test_short_work_shows_nothing(capsys, monkeypatch):
     with progress.steps(None, 10, "resampling") as step:
         step()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_training_run_shows_progress_unless_the_caller_does(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    splits = data.load("blobs", 0, limit=200)
+    network = models.build("mlp", classes=splits.classes, shape=splits.shape)
+    method = methods.build("cross_entropy", classes=splits.classes)
+    recipe = Recipe(epochs=2, batch=20)
+    train(network, method, splits, recipe, on_step=lambda loop: None)
+    assert "training" not in capsys.readouterr().err
+    train(network, method, splits, recipe)
+    assert "training: 100 %, 0 s left" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from torch import nn
 
 from calibrant.data import Splits
 from calibrant.methods import Method
+from calibrant.progress import steps
 from calibrant.setting_errors import did_you_mean
 from calibrant.training import checkpoint
 from calibrant.training.folder import (
@@ -65,7 +66,7 @@ def train(
     save_every: float = SAVE_EVERY,
     locked: bool = False,
     probe: Mapping[str, Any] | None = None,
-    on_step: Callable[[Loop], None] = lambda loop: None,
+    on_step: Callable[[Loop], None] | None = None,
     on_epoch: Callable[[Mapping[str, Any]], None] = lambda metrics: None,
 ) -> Trained:
     """Train a network by a method.
@@ -87,7 +88,7 @@ def train(
         probe: settings of a `curvature.Probe` that measures training and validation data,
             or test data with `{"split": "test"}`; {} are its defaults, None is no probe. The
             weights are the same with it and without.
-        on_step: called after every step.
+        on_step: called after every step; by default a terminal or notebook shows the progress.
         on_epoch: called with the metrics of every epoch.
 
     Raises:
@@ -118,9 +119,16 @@ def train(
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
-        run = _Run(where, identity, interrupts, save_every, on_step, on_epoch, allow_drift, probing)
+        call = on_step or (lambda loop: None)
+        run = _Run(where, identity, interrupts, save_every, call, on_epoch, allow_drift, probing)
         loop = Loop(model, method, splits, recipe, seed=seed, runtime=runtime, observer=run)
-        return run.resume(loop) or run.to_the_end(loop)
+        if (finished := run.resume(loop)) is not None:
+            return finished
+        if on_step is None:
+            left = recipe.epochs * loop.steps - loop.step
+            step = mine.enter_context(steps(None, left, "training"))
+            run.on_step = lambda loop: step()
+        return run.to_the_end(loop)
 
 
 class _LeaveError(Exception):
