@@ -33,7 +33,8 @@ def test_json_is_alone_on_stdout(run, file):
     assert (code, err) == (0, "")
     record = json.loads(out)
     p = Predictions.load(file)
-    assert record["method"] == "temperature"
+    assert record["calibrator_name"] == "temperature"
+    assert record["parameters"] == {"temperature": TemperatureScaling.fit(p).temperature}
     assert record["measured_on"] == "the examples of the fit"
     assert record["before"]["nll"] == pytest.approx(metrics.nll(p), rel=1e-9)
     assert record["after"]["nll"] < record["before"]["nll"]
@@ -59,7 +60,7 @@ def test_every_calibrator_goes_from_fit_to_apply(run, method, tmp_path):
     assert metrics.nll(found) == pytest.approx(metrics.nll(expected))
 
 
-SELECTION = ("--folds", 2, "--criterion", "brier", "--seed", 7, "--keep-class")
+SELECTION = ("--folds", 2, "--criterion", "brier", "--seed", 7, "--preserve-class")
 
 
 def selected(file):
@@ -67,7 +68,7 @@ def selected(file):
     p = Predictions.load(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return p, calibrators.select(p, folds=2, criterion="brier", seed=7, keep_argmax=True)
+        return p, calibrators.select(p, folds=2, criterion="brier", seed=7, preserve_class=True)
 
 
 def test_auto_shows_the_comparison_and_saves_the_choice(run, file, tmp_path):
@@ -114,8 +115,8 @@ def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
     assert (code, "examples that cal.json was fitted to" in err) == (2, True)
     _, out, _ = run("fit", file, "-o", "cal.json", "--json", *given)
     record = json.loads(out)
-    assert (record["method"], record["converged"]) == ("blend", blend.origin.converged)
-    assert record["parameters"] == {"parts": ", ".join(expected.ties)}
+    assert (record["calibrator_name"], record["converged"]) == ("blend", blend.origin.converged)
+    assert record["parameters"] == {"parts": list(expected.ties)}
     assert record["selection"]["ties"] == list(expected.ties)
     assert record["selection"]["chosen"] == expected.name
 

@@ -97,7 +97,9 @@ def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(fol
         read_saved("nowhere")
     for name in ("rows.jsonl", "cells.json"):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=f"has no {name}: run the same command again"):
+        with pytest.raises(
+            FileNotFoundError, match=f"has no {name}: re-run the same command to resume"
+        ):
             read_saved(folder)
 
 

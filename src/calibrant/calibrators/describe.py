@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-# Longest tensor whose entries are shown one by one.
-SHOWN = 3
+# Longest tensor whose entries are shown one by one, and largest that is plain numbers.
+SHOWN, LISTED = 3, 1000
 
 
 def short(value: Any, names: Sequence[str] = ()) -> str:
@@ -59,6 +59,26 @@ def shown_parameters(
         return entry_names.get(key, labels if by_class else ())
 
     return {key: short(value, names(key, value)) for key, value in parameters.items()}
+
+
+def plain_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert parameters to numbers and nested lists, for JSON; of large tensors shape and range.
+
+    Examples:
+        >>> import torch
+        >>> plain_values({"t": 1.23456789, "bias": torch.tensor([0.5, -2.0]), "w": torch.eye(50)})
+        {'t': 1.23456789, 'bias': [0.5, -2.0], 'w': {'shape': [50, 50], 'min': 0.0, 'max': 1.0}}
+    """
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if value.numel() <= LISTED:
+            return value.tolist()
+        low, high = value.min().item(), value.max().item()
+        return {"shape": list(value.shape), "min": low, "max": high}
+
+    return {name: plain(value) for name, value in parameters.items()}
 
 
 def plain_html(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:

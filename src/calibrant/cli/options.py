@@ -47,6 +47,7 @@ def panel(title: str) -> Callable[..., Any]:
 output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
 reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
 
+UNPAIRED = "The files hold different examples; use unpaired tests."
 # Bytes of a file of class names.
 MOST_NAMES = 16 * 2**20
 # More bins would mostly be empty, and the sums of bins or the values of resamples fill the memory.
@@ -54,7 +55,7 @@ MOST_BINS, MOST_RESAMPLES = 10_000, 1_000_000
 Bins = Annotated[
     int,
     measuring(
-        help=f"Bins of the confidence, at most {MOST_BINS:,}.",
+        help=f"Number of confidence bins, at most {MOST_BINS:,}.",
         callback=within("--bins", 1, MOST_BINS),
     ),
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from calibrant import metrics
 from calibrant.metrics import Interval, Summary, TestResult
-from calibrant.metrics.resampling.intervals import Method
+from calibrant.metrics.resampling.intervals import IntervalType
 from calibrant.metrics.verdict import State, class_label, judge, percent
 from calibrant.predictions import Predictions
 from calibrant.report.next_step import NextStep, next_step
@@ -43,7 +43,7 @@ class Audit(SavedPage):
     name: str
     bins: int
     level: float
-    interval_type: Method
+    interval_type: IntervalType
     resamples: int
     seed: int
     summary: Summary
@@ -169,7 +169,8 @@ class Audit(SavedPage):
         """Plain values, as `calibrant audit --json` prints them."""
         record: dict[str, Any] = {"source": self.name, "bins": self.bins, "level": self.level}
         if self.resamples:
-            record |= {"method": self.interval_type, "resamples": self.resamples, "seed": self.seed}
+            record |= {"interval_type": self.interval_type, "resamples": self.resamples}
+            record["seed"] = self.seed
             record |= asdict(self.summary) | {"verdict": self.verdict}
             record["next_step"] = asdict(self.next_step) if self.next_step else None
         else:
@@ -209,7 +210,7 @@ def audit(  # type: ignore[misc]
     name: str = "predictions",
     bins: int = 15,
     level: float = 0.95,
-    interval_type: Method = "basic",
+    interval_type: IntervalType = "basic",
     resamples: int = 1000,
     seed: int = 0,
     positive: int | str | None = None,
@@ -262,7 +263,7 @@ def audit(  # type: ignore[misc]
         level=level,
         resamples=resamples,
         seed=seed,
-        method=interval_type,
+        interval_type=interval_type,
         progress=progress,
     )
     options = (bins, level, interval_type, resamples, seed)

@@ -97,8 +97,8 @@ def multipliers(group: Group) -> Panel | None:
         return None
     about = (
         "First seed. Left: the multiplier of each class along training, rare classes dark. Right: "
-        "in the last epoch, against the number of training examples of the class. On a level line "
-        "all classes would need the same smoothing."
+        "in the last epoch, against the number of training examples of the class. A flat line "
+        "means that all classes need the same smoothing."
     )
     return Panel("multipliers", "Multipliers of the classes", about, plots(figures, free=True))
 
