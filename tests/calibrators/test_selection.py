@@ -348,7 +348,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("scores", "lows", "sizes", "expected"), CHOICES.values(), ids=CHOICES)
-def test_the_selected_one_and_its_ties(scores, lows, sizes, expected):
+def test_selection_rules_for_ties_and_nonparametric_calibrators(scores, lows, sizes, expected):
     chosen, *others = expected.split()
     name, ties = choose(scores, lows, sizes)
     assert name == chosen
@@ -386,7 +386,9 @@ UNCONVERGED = {
 @pytest.mark.parametrize(
     ("scores", "lows", "unconverged", "expected"), UNCONVERGED.values(), ids=UNCONVERGED
 )
-def test_one_that_did_not_converge_is_no_clean_winner(scores, lows, unconverged, expected):
+def test_an_unconverged_calibrator_is_selected_only_without_a_converged_tie(
+    scores, lows, unconverged, expected
+):
     chosen, *others = expected.split()
     sizes = {"vector": 8, "platt": 9}
     name, ties = choose(scores, lows, sizes, unconverged)

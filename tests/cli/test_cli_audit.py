@@ -76,7 +76,7 @@ def test_options_reach_the_summary(run, file):
     assert (record["interval_type"], record["resamples"]) == ("percentile", 20)
 
 
-def test_methods_are_those_of_the_library():
+def test_interval_types_are_those_of_the_library():
     assert set(options.IntervalType) == set(INTERVAL_TYPES)
 
 

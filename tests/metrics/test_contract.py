@@ -136,6 +136,10 @@ def test_every_metric_can_be_resampled_with_its_own_options():
         assert own <= prepared, name
 
 
+def test_every_metric_is_exported():
+    assert set(METRICS) <= set(metrics.__all__)
+
+
 def test_descriptors_say_what_is_known_of_each_metric():
     def names(condition):
         return {name for name, metric in METRICS.items() if condition(metric)}

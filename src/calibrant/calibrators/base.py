@@ -27,9 +27,9 @@ class Fit:
 
     Attributes:
         examples: number of examples.
-        sha256: of their scores and labels, see `Predictions.sha256`.
+        sha256: digest of their scores and labels, see `Predictions.sha256`.
         converged: whether the optimum was found, rather than a bound or a limit of steps.
-        gradient_norm: of the criterion at the end of the search; 0 without a search.
+        gradient_norm: norm of the gradient at the end of the search; 0 without a search.
         remark: why it did not converge.
         zero_floor: what replaced probabilities of exactly 0, in the fit and when the calibrator is
             applied by `Predictions.map`; None after a fit to logits.

@@ -15,7 +15,7 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
 
     Args:
         value: a number, a string or a tensor.
-        names: of the entries along its last axis, if they have names.
+        names: names of the entries along its last axis, if they have any.
 
     Examples:
         >>> import torch

@@ -27,13 +27,13 @@ class Summary:
     Attributes:
         examples: number of examples.
         classes: number of classes; 1 if only the confidence is known.
-        mean_confidence: of the predicted class.
+        mean_confidence: mean probability of the predicted class.
         metrics: name to value and interval.
         tests: name to result, of two tests of calibration; empty without resamples, and with
             weights or groups, because the tests need independent examples.
         class_biases: mean probability and frequency of each class; of two, the second is the
             positive class.
-        interval_notes: where intervals are not those of a full bootstrap.
+        interval_notes: notes on intervals that are not those of a full bootstrap.
     """
 
     examples: int

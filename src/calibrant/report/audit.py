@@ -218,21 +218,28 @@ def audit(  # type: ignore[misc]
     paired: bool | None = None,
     progress: Callable[[], None] | None = None,
 ) -> "Audit | ModelAudits":
-    """Measure how well confidence matches accuracy; of two classes, P(positive) its frequency.
+    """Measure all metrics with intervals, test calibration, and recommend a next step.
+
+    With two classes, the audit is about the probability of the positive class.
 
     Args:
-        predictions: to be audited; several models by name are compared.
-        name: of the predictions, for the page.
-        bins: of binned metrics and of the reliability diagram.
-        level: of the intervals.
-        interval_type: of the bootstrap: "percentile", "basic" or "bca".
-        resamples: of the bootstrap; 0 gives values without intervals, tests and verdict.
-        seed: of the bootstrap.
-        positive: of two classes, the one that is audited: its index or name; class 1 by default.
-        thresholds: of two classes, where expected and observed positives are counted.
-        paired: of several models, whether rows are the same examples; by default, if their labels
-            are equal.
+        predictions: predictions to audit; several models by name are compared.
+        name: name of the predictions, the title of the page.
+        bins: number of bins of binned metrics and of the reliability diagram.
+        level: confidence level of the intervals.
+        interval_type: bootstrap interval type, "percentile", "basic" or "bca".
+        resamples: number of bootstrap resamples; 0 gives values without intervals, tests and
+            verdict.
+        seed: seed of the bootstrap.
+        positive: index or name of the positive class, if there are two classes; class 1 by default.
+        thresholds: probabilities at which expected and observed positives are counted, if there are
+            two classes.
+        paired: whether several models have the same examples in the same order; by default, if
+            their labels are equal.
         progress: called once for each resample.
+
+    Returns:
+        The audit; a `ModelAudits` if several models are given.
 
     Examples:
         >>> import calibrant

@@ -180,12 +180,12 @@ def audit_models(
     Args:
         models: name to predictions.
         paired: whether rows are the same examples; by default, if the labels are equal.
-        resamples: of the bootstrap; 0 gives values without intervals and tests.
-        seed: of the bootstrap.
-        level: of the intervals.
-        bins: of binned metrics and of the reliability diagrams.
+        resamples: number of bootstrap resamples; 0 gives values without intervals and tests.
+        seed: seed of the bootstrap.
+        level: confidence level of the intervals.
+        bins: number of bins of binned metrics and of the reliability diagrams.
         progress: called once for each resample.
-        options: as in `audit`.
+        options: further options of `audit`.
     """
     if not models:
         raise ValueError("need at least one model to audit, got none")

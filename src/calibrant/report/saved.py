@@ -92,8 +92,8 @@ class Group:
     Attributes:
         labels: what all runs share: dataset, model, and optimizer unless that is compared.
         axis: what is compared: "method", or "optimizer" where a study has one method only.
-        cells: in the order of the study, finished or not.
-        rows: of all splits, of the finished runs.
+        cells: all runs in the order of the study, finished or not.
+        rows: rows of the finished runs, of all splits.
     """
 
     labels: dict[str, str]

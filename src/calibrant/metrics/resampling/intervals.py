@@ -56,7 +56,7 @@ def interval(
     millions; metrics of all of three or more classes are resampled on a subset, see `Samples`.
 
     Args:
-        metric: of `METRICS`, `functools.partial(ece, bins=20)`, or any function of Predictions.
+        metric: a metric, `functools.partial(ece, bins=20)`, or any function of Predictions.
         predictions: what to measure.
         level: nominal coverage.
         resamples: number of resamples.
