@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant import Predictions
+from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import METRICS, calibration_error, classwise_ece, sece
 from calibrant.metrics.registry import UNLISTED, descriptor
