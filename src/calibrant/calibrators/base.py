@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.describe import plain_html, shown_parameters
+from calibrant.calibrators.describe import shown_parameters
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
+from calibrant.tables import Table, plain_html
 
 # Classes named in a message; the rest is counted.
 SHOWN = 8
@@ -137,7 +138,7 @@ class Calibrator(ABC):
         if self.origin is not None:
             rows.append(("fitted to", f"{self.origin.examples:,} examples"))
             rows.append(("converged", self.origin.remark or "yes"))
-        return plain_html(("parameter", "value"), rows, type(self).__name__)
+        return plain_html(Table.of(("parameter", "value"), rows, caption=type(self).__name__))
 
     @property
     def zero_floor(self) -> float | None:

@@ -1,7 +1,6 @@
 """How parameters are shown: a few labelled numbers, or the shape and range of many."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -79,14 +78,3 @@ def plain_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
         return {"shape": list(value.shape), "min": low, "max": high}
 
     return {name: plain(value) for name, value in parameters.items()}
-
-
-def plain_html(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """Draw a small table for a notebook."""
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"

@@ -11,7 +11,6 @@ import torch
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.blend import blended
-from calibrant.calibrators.describe import plain_html
 from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.deprecated import Renamed, with_old_arguments
@@ -21,6 +20,7 @@ from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
+from calibrant.tables import Table, plain_html
 
 if TYPE_CHECKING:
     import pandas
@@ -123,7 +123,8 @@ class Selection:
             )
             for each in self.candidates
         ]
-        return plain_html(heads, rows, ". ".join([self._caption, self.verdict, *self.remarks]))
+        caption = ". ".join([self._caption, self.verdict, *self.remarks])
+        return plain_html(Table.of(heads, rows, caption=caption))
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The candidates as a data frame, best score first."""

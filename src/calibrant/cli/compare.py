@@ -126,8 +126,8 @@ def _load_all(
     paths: list[str], reads: options.TopLabelReading
 ) -> "list[calibrant.predictions.Predictions]":
     """Read each file by the options, or by its own names if it lacks those that another has."""
-    named = [reads.holds(path) for path in paths]
-    found = {path: reads.load(path) for path in paths if reads.holds(path) or not any(named)}
+    named = [path for path in paths if reads.holds(path)]
+    found = {path: reads.load(path) for path in named or paths}
     classes = next(iter(found.values())).class_names
     for path in paths:
         if path not in found:

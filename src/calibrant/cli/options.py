@@ -147,13 +147,6 @@ class Reading:
         with working(f"reading {source}"):
             return Predictions.load(source, **given)
 
-    def holds(self, source: str) -> bool:
-        """Whether a file has the scores that the options name, if they name any."""
-        from calibrant.array_names import holds
-        from calibrant.files import expand
-
-        return holds(expand(source)[0], self.named_scores)
-
     @property
     def given(self) -> list[str]:
         """The options that were given, as arguments of a command."""
@@ -167,15 +160,6 @@ class Reading:
                     [option] if value is True else [x for v in values for x in (option, str(v))]
                 )
         return found
-
-    @property
-    def named_scores(self) -> list[str]:
-        """Names of the scores, of any kind."""
-        return [*(self.logits or ()), *(self.probs or ())]
-
-    def without_names(self) -> "Reading":
-        """The same options, with the usual names of arrays."""
-        return replace(self, logits=None, probs=None, labels=None)
 
 
 @dataclass(frozen=True)
@@ -190,24 +174,18 @@ class TopLabelReading(Reading):
         reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
     ] = None
 
-    @property
-    def given(self) -> list[str]:
-        """The options that were given, as arguments of a command."""
-        found = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value != each.default:
-                option = f"--{each.name.replace('_', '-')}"
-                values = value if isinstance(value, list) else [value]
-                found += (
-                    [option] if value is True else [x for v in values for x in (option, str(v))]
-                )
-        return found
+    def holds(self, source: str) -> bool:
+        """Whether a file has the scores that the options name, if they name any."""
+        from calibrant.array_names import holds
+        from calibrant.files import expand
+
+        return holds(expand(source)[0], self.named_scores)
 
     @property
     def named_scores(self) -> list[str]:
         """Names of the scores, of any kind."""
-        return super().named_scores + ([self.confidence] if self.confidence else [])
+        confidence = [self.confidence] if self.confidence else []
+        return [*(self.logits or ()), *(self.probs or ()), *confidence]
 
     def without_names(self) -> "TopLabelReading":
         """The same options, with the usual names of arrays."""

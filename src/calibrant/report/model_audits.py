@@ -63,8 +63,9 @@ class ModelAudits(SavedPage):
         """Number of models, and whether they share their examples."""
         sizes = sorted({each.summary.examples for each in self.audits.values()})
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-        how = "the same examples, paired tests" if self.paired else "other examples, unpaired tests"
-        return f"{len(self.audits)} models, {n} examples each: {how}"
+        how = "the same" if self.paired else "different"
+        tests = "paired" if self.paired else "unpaired"
+        return f"{len(self.audits)} models, {n} examples each: {how} examples, {tests} tests"
 
     def mark(self, metric: str, model: str) -> Mark:
         """How a model compares with the best in a metric."""
