@@ -63,7 +63,7 @@ def readings() -> dict[tuple[str, str, int], tuple[float, float]]:
 
 
 def coverage() -> dict[tuple[str, str, str, int], float]:
-    """How often a 95 % interval holds the truth, by (distribution, metric, method, n)."""
+    """How often a 95 % interval holds the truth, by (distribution, metric, interval type, n)."""
     found = {}
     cells = [(name, n) for name in NAMES for n in COVERAGE_SIZES]
     for name, n in track(cells, description="coverage"):
@@ -75,12 +75,12 @@ def coverage() -> dict[tuple[str, str, str, int], float]:
             truth = SYNTHETIC[name].true_binned_error(15)
             if title == "smece" and name != "calibrated":
                 truth = metric(many)
-            for method in metrics.METHODS:
+            for kind in metrics.INTERVAL_TYPES:
                 hits = 0
                 for seed, p in enumerate(samples):
-                    bar = metrics.interval(metric, p, resamples=200, seed=seed, method=method)
+                    bar = metrics.interval(metric, p, resamples=200, seed=seed, interval_type=kind)
                     hits += bar.low <= truth <= bar.high
-                found[name, title, method, n] = hits / COVERAGE_REPEATS
+                found[name, title, kind, n] = hits / COVERAGE_REPEATS
     return found
 
 
@@ -97,15 +97,15 @@ def bias_table(name: str, found: dict[tuple[str, str, int], tuple[float, float]]
 
 
 def coverage_table(found: dict[tuple[str, str, str, int], float]) -> str:
-    """Coverage of each method, one row for each distribution, metric and n."""
+    """Coverage of each interval type, one row for each distribution, metric and n."""
     lines = [
-        "| predictions | metric | n | " + " | ".join(metrics.METHODS) + " |",
-        "|---|---|---|" + "---|" * len(metrics.METHODS),
+        "| predictions | metric | n | " + " | ".join(metrics.INTERVAL_TYPES) + " |",
+        "|---|---|---|" + "---|" * len(metrics.INTERVAL_TYPES),
     ]
     for name in NAMES:
         for title in COVERED:
             for n in COVERAGE_SIZES:
-                cells = [f"{100 * found[name, title, m, n]:.0f} %" for m in metrics.METHODS]
+                cells = [f"{100 * found[name, title, m, n]:.0f} %" for m in metrics.INTERVAL_TYPES]
                 lines.append(f"| {name} | {title} | {n:,} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -117,7 +117,7 @@ def _save_calibrator(folder: Path, seed: int, *, tensors: bool = False) -> Path:
 def _read_calibrator(path: Path) -> dict[str, Any]:
     fitted = storage.load(path.with_name("calibrator.json"))
     return {
-        "method": storage.method_of(fitted),
+        "method": storage.calibrator_name(fitted),
         "classes": fitted.classes,
         **fitted.parameters,
         "origin": repr(fitted.origin),

@@ -1,40 +1,55 @@
-"""A new metric is one function with its resampling form, and one entry: everything knows it."""
+"""A new metric is one file in `metrics` and one entry in `METRICS`: everything knows it."""
 
 import json
+import sys
 from functools import partial
+from importlib import import_module
 
-import numpy as np
 import pytest
 import torch
 
 from calibrant import audit, methods, metrics
 from calibrant.cli import main
 from calibrant.data import SYNTHETIC, load
-from calibrant.metrics import METRICS, Metric
-from calibrant.metrics.metric import at_own_weights
-from calibrant.metrics.scores import mean_statistic
+from calibrant.metrics import METRICS
 from calibrant.models import build
 from calibrant.report.comparison import compare
 from calibrant.training import Recipe, train
 
+FILE = """
+import numpy as np
 
-def doubt(predictions):
-    """One minus the mean confidence: here, more is said to be better."""
+from calibrant.metrics.metric import Metric, Statistic, at_own_weights
+from calibrant.metrics.scores import mean_statistic
+from calibrant.predictions import Predictions
+
+
+def doubt(predictions: Predictions) -> float:
     return at_own_weights(predictions, doubt_statistic(predictions))
 
 
-def doubt_statistic(predictions):
-    """Prepare `doubt` for resampling."""
+def doubt_statistic(predictions: Predictions) -> Statistic:
     return mean_statistic(predictions, of_example=lambda p: 1 - np.asarray(p.confidence))
 
 
+# Higher is said to be better, to test that direction.
+DOUBT = Metric(doubt, doubt_statistic, "doubt", "one minus mean confidence", best="higher")
+"""
+
+
 @pytest.fixture(autouse=True)
-def _one_line(monkeypatch):
-    entry = Metric(doubt, doubt_statistic, "doubt", "one minus mean confidence", best="higher")
-    monkeypatch.setitem(METRICS, "doubt", entry)
+def doubt(monkeypatch, tmp_path_factory):
+    """A file in the folder of metrics, and one entry; the new function."""
+    folder = tmp_path_factory.mktemp("metrics")
+    (folder / "doubts.py").write_text(FILE)
+    monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(folder)])
+    added = import_module("calibrant.metrics.doubts")
+    monkeypatch.setitem(METRICS, "doubt", added.DOUBT)
+    yield added.doubt
+    del sys.modules["calibrant.metrics.doubts"]
 
 
-def test_the_command_line_lists_audits_and_compares_it(tmp_path, capsys):
+def test_the_command_line_lists_audits_and_compares_it(tmp_path, capsys, doubt):
     p = SYNTHETIC["overconfident"].sample(300, seed=0).predictions
     p.save(tmp_path / "a.npz")
     p.map(lambda logits: logits / 3).save(tmp_path / "b.npz")
@@ -48,7 +63,7 @@ def test_the_command_line_lists_audits_and_compares_it(tmp_path, capsys):
     assert "doubt" in found.to_html()
 
 
-def test_its_interval_is_resampled_by_weights_and_stays_in_its_range():
+def test_its_interval_is_resampled_by_weights_and_stays_in_its_range(doubt):
     p = SYNTHETIC["overconfident"].sample(300, seed=0).predictions
     fast = metrics.interval(doubt, p, resamples=50)
     slow = metrics.interval(lambda q: doubt(q), p, resamples=50)
@@ -73,5 +88,5 @@ def test_a_report_marks_the_highest_value_as_best():
         for method, values in {"timid": (0.6, 0.61, 0.59), "bold": (0.1, 0.12, 0.13)}.items()
         for seed, value in enumerate(values)
     ]
-    timid, bold = (line.readings["doubt"].mark for line in compare(rows).lines)
+    timid, bold = (line.readings["doubt"].mark for line in compare(rows).combinations)
     assert (timid, bold) == ("best", "worse")

@@ -30,10 +30,21 @@ def as_array(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"{name} is a masked array: fill or drop the masked rows first")
     try:
         return np.asarray(value)
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
+    except ValueError:
+        if not _is_ragged(value):
             raise
         raise ValueError(f"{name}: rows differ in length, all must have the same") from None
+
+
+def _is_ragged(value: Any) -> bool:
+    """Whether nested sequences have items of different lengths, or both numbers and lists."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    shapes = {
+        tuple(getattr(item, "shape", (len(item),) if isinstance(item, Sequence) else ()))
+        for item in value
+    }
+    return len(shapes) > 1 or any(map(_is_ragged, value))
 
 
 def as_numbers(name: str, value: Any) -> np.ndarray:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 # Old name -> new name. A module finds its old names by `__getattr__ = renamed_in(__name__)`, a
 # class by `old_name = Renamed()`.
@@ -23,11 +23,21 @@ RENAMED = {
     "Probe.test": "Probe.held_out",
     "Trained.readings": "Trained.records",
     "calibrant.methods.Alone": "calibrant.methods.SingleProcess",
+    "calibrant.metrics.METHODS": "calibrant.metrics.INTERVAL_TYPES",
+    "Summary.as_dict": "Summary.to_dict",
+    "Selection.as_dict": "Selection.to_dict",
+}
+# Function and argument, and the argument that replaces it.
+ARGUMENTS = {
+    ("interval", "method"): "interval_type",
+    ("summary", "method"): "interval_type",
+    ("select", "keep_argmax"): "preserve_class",
 }
 # Command and option, and the option that replaces it.
 OPTIONS = {
     ("fit", "--method"): "--calibrator",
     ("audit", "--method"): "--interval-type",
+    ("fit", "--keep-class"): "--preserve-class",
 }
 
 
@@ -79,6 +89,25 @@ def renamed_arguments(*names: str) -> Callable[[AnyClass], AnyClass]:
         return cls
 
     return decorate
+
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+
+def with_old_arguments(function: AnyFunction) -> AnyFunction:
+    """Let a function take its old arguments of `ARGUMENTS`, too."""
+    name = function.__name__
+    replaced = {old: new for (owner, old), new in ARGUMENTS.items() if owner == name}
+
+    @wraps(function)
+    def with_old_names(*args: Any, **given: Any) -> Any:
+        for old in replaced.keys() & given.keys():
+            warning = f"{old} of {name} is deprecated, use {replaced[old]}"
+            warnings.warn(warning, DeprecationWarning, stacklevel=2)
+            given[replaced[old]] = given.pop(old)
+        return function(*args, **given)
+
+    return cast("AnyFunction", with_old_names)
 
 
 def replace_options(args: Sequence[str]) -> list[str]:

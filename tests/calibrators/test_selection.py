@@ -104,7 +104,7 @@ def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():
 
 
 def test_only_those_that_preserve_the_class_on_request():
-    found = select(tempered(400), keep_argmax=True, folds=2)
+    found = select(tempered(400), preserve_class=True, folds=2)
     keeping = {name for name, kind in CALIBRATORS.items() if kind.keeps_argmax}
     assert {row.name for row in found.candidates} == keeping
     assert len(found.ties) > 1
@@ -124,7 +124,7 @@ def test_invalid_settings_of_a_selection_are_refused():
     with pytest.raises(ValueError, match="no calibrator 'temprature'; did you mean temperature"):
         select(tempered(100), candidates=["temprature"])
     with pytest.raises(ValueError, match="no candidates are left"):
-        select(tempered(100), candidates=["vector"], keep_argmax=True)
+        select(tempered(100), candidates=["vector"], preserve_class=True)
     with pytest.raises(ValueError, match="cannot fit: labels hold a single class, 1"):
         select(Predictions(torch.randn(50, 3), torch.ones(50).long()))
     assert select(tempered(100), candidates="temperature", folds=2).name == "temperature"
@@ -166,7 +166,7 @@ def test_prints_as_a_table_and_as_plain_values():
     lines = str(found).splitlines()
     assert lines[0] == "2 folds, ranked by nll on held-out examples"
     assert lines[-1] == f"selected: {found.name}, the best nll"
-    plain = found.as_dict()
+    plain = found.to_dict()
     assert plain["chosen"] == found.name
     assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]
     assert plain["ties"] == list(found.ties)
@@ -348,7 +348,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("scores", "lows", "sizes", "expected"), CHOICES.values(), ids=CHOICES)
-def test_the_selected_one_and_its_ties(scores, lows, sizes, expected):
+def test_selection_rules_for_ties_and_nonparametric_calibrators(scores, lows, sizes, expected):
     chosen, *others = expected.split()
     name, ties = choose(scores, lows, sizes)
     assert name == chosen
@@ -386,7 +386,9 @@ UNCONVERGED = {
 @pytest.mark.parametrize(
     ("scores", "lows", "unconverged", "expected"), UNCONVERGED.values(), ids=UNCONVERGED
 )
-def test_one_that_did_not_converge_is_no_clean_winner(scores, lows, unconverged, expected):
+def test_an_unconverged_calibrator_is_selected_only_without_a_converged_tie(
+    scores, lows, unconverged, expected
+):
     chosen, *others = expected.split()
     sizes = {"vector": 8, "platt": 9}
     name, ties = choose(scores, lows, sizes, unconverged)
@@ -407,8 +409,8 @@ def test_a_winner_at_its_bound_is_marked_everywhere():
     assert found.verdict == "selected: temperature, the best nll, although it did not converge"
     assert [each.converged for each in found.candidates] == [False, True]
     assert "did not converge" in str(found).splitlines()[2]
-    assert found.as_dict()["candidates"][0]["converged"] is False
-    assert found.as_dict()["remarks"] == [remark]
+    assert found.to_dict()["candidates"][0]["converged"] is False
+    assert found.to_dict()["remarks"] == [remark]
     assert "<td>no</td>" in found._repr_html_()
     assert repr(found.best).endswith("classes=3, converged=False)")
 

@@ -30,7 +30,7 @@ from calibrant.calibrators.blend import MOST_PARTS, blended
 from calibrant.calibrators.masks import log_softmax, mask_of
 from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.storage import load, method_of, save
+from calibrant.calibrators.storage import calibrator_name, load, save
 
 # A float that loses its last digit if it is rounded.
 ODD = 1.1000000000000003
@@ -81,7 +81,7 @@ class TestEveryCalibrator:
         assert os.listdir(tmp_path) == ["cal.json"]
         found = load(tmp_path / "cal.json")
         same(found, fitted(name, classes))
-        assert method_of(found) == name
+        assert calibrator_name(found) == name
         monkeypatch.setattr(storage, "INLINE_NUMBERS", 0)
         save(fitted(name, classes), tmp_path / "cal.json")
         same(load(tmp_path / "cal.json"), fitted(name, classes))
@@ -184,7 +184,7 @@ BAD = {
         "the file has no 'fit'",
     ),
     "close method": (text(method="temprature"), "'temprature'; did you mean temperature"),
-    "unknown method": (text(method="os.system"), "no method 'os.system'; expected one of"),
+    "unknown method": (text(method="os.system"), "no calibrator 'os.system'; expected one of"),
     "method list": (text(method=["temperature"]), "method must be a string, got a list"),
     "no classes": (text(classes=0), r"classes must lie in \[2, 1,000,000\], got 0"),
     "classes float": (text(classes=3.0), "classes must be an integer, got 3.0"),
@@ -202,7 +202,7 @@ BAD = {
     "fit extra": (text(fit=FIT | {"x": 1}), "unknown key 'x' in fit"),
     "fit count": (text(fit=FIT | {"examples": 1.5}), "fit.examples must be an integer"),
     "fit flag": (text(fit=FIT | {"converged": 1}), "fit.converged must be true or false"),
-    "terminal codes": (text(method="\x1b[31m" * 50), "no method"),
+    "terminal codes": (text(method="\x1b[31m" * 50), "no calibrator"),
     "too long": (text() + " " * storage.MAX_BYTES, "more than 4.0 MB"),
     "nested blend": (blend(PART, NESTED), "part 1: no method 'blend'"),
     "no parts": (blend(), f"a blend has 1 to {MOST_PARTS} parts, got 0"),
@@ -216,7 +216,7 @@ BAD = {
         "part 1: parameters.temperature must be a number, got '1'",
     ),
     "tensors of other classes": (blend(NOTHING, VECTOR), "invalid parameters: scale must"),
-    "close to blend": (text(method="blnd"), "no method 'blnd'; did you mean blend"),
+    "close to blend": (text(method="blnd"), "no calibrator 'blnd'; did you mean blend"),
 }
 
 
@@ -229,7 +229,7 @@ def test_an_invalid_file_is_refused_in_one_line(tmp_path, content, words):
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_other_encodings_and_special_files_are_refused(tmp_path):
     (tmp_path / "bad.json").write_bytes(text().encode("utf-16"))
-    with pytest.raises(ValueError, match="not text in UTF-8"):
+    with pytest.raises(ValueError, match="not a calibrator file: not UTF-8 text; pass a file that"):
         load(tmp_path / "bad.json")
     with pytest.raises(FileNotFoundError, match="no such file"):
         load(tmp_path / "none.json")

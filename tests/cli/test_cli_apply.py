@@ -101,7 +101,7 @@ def test_json_is_alone_on_stdout(run, file, fitted):
     _, out, err = run("apply", "cal.json", file, "-o", "out.npz", "--json")
     assert err == ""
     record = json.loads(out)
-    assert record["method"] == "temperature"
+    assert record["calibrator_name"] == "temperature"
     assert record["after"]["nll"] < record["before"]["nll"]
     assert (record["examples"], record["same"]) == (400, False)
     assert record["predictions"] == "out.npz"

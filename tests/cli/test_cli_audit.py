@@ -10,7 +10,7 @@ from calibrant import Predictions, metrics
 from calibrant.cli import options
 from calibrant.cli.audit import default_output, truth_line
 from calibrant.data import SYNTHETIC
-from calibrant.metrics import METHODS, Interval
+from calibrant.metrics import INTERVAL_TYPES, Interval
 
 NO_FILES = ("--no-figure", "--no-page")
 QUICK = ("--resamples", 20, *NO_FILES)
@@ -66,18 +66,18 @@ def test_options_reach_the_summary(run, file):
     given = ("--bins", 7, "--level", 0.8, "--interval-type", "percentile", "--seed", 3)
     _, out, _ = run("audit", file, *QUICK, "--json", *given)
     expected = metrics.summary(
-        Predictions.load(file), bins=7, level=0.8, method="percentile", seed=3, resamples=20
+        Predictions.load(file), bins=7, level=0.8, interval_type="percentile", seed=3, resamples=20
     )
     record = json.loads(out)
-    assert record["metrics"] == expected.as_dict()["metrics"]
-    assert record["tests"] == expected.as_dict()["tests"]
+    assert record["metrics"] == expected.to_dict()["metrics"]
+    assert record["tests"] == expected.to_dict()["tests"]
     assert record["verdict"] == expected.verdict
     assert (record["bins"], record["level"], record["seed"]) == (7, 0.8, 3)
-    assert (record["method"], record["resamples"]) == ("percentile", 20)
+    assert (record["interval_type"], record["resamples"]) == ("percentile", 20)
 
 
-def test_methods_are_those_of_the_library():
-    assert set(options.IntervalType) == set(METHODS)
+def test_interval_types_are_those_of_the_library():
+    assert set(options.IntervalType) == set(INTERVAL_TYPES)
 
 
 def test_without_intervals_there_are_values_only(run, file):

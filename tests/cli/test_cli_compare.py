@@ -34,7 +34,7 @@ def test_the_better_calibrated_model_is_named(run, pair):
     assert max(map(len, table)) <= 80
 
 
-def test_order_of_the_models_turns_the_signs(run, pair):
+def test_swapping_the_models_changes_the_signs(run, pair):
     tail = (*QUICK, "--json", "--metric", "debiased_ece", "--metric", "ece")
     _, one, _ = run("compare", *pair, *tail)
     _, two, _ = run("compare", *reversed(pair), *tail)
@@ -65,7 +65,7 @@ def test_a_sharper_model_is_not_called_better_calibrated(run, calibrated):
     )
 
 
-def test_readings_with_noise_read_lower_and_say_so(run, calibrated):
+def test_biased_metrics_say_lower_instead_of_better(run, calibrated):
     tail = (*QUICK, "--metric", "adaptive_ece", "--metric", "nll")
     _, out, _ = run("compare", *calibrated, *tail)
     assert "better calibrated" not in out

@@ -46,20 +46,24 @@ ERRORS = {
     "compare test.npz three.npz --baseline test": "--baseline is for more than two files",
     "compare test.npz three.npz odd.npz --baseline x": "--baseline must be one of test.npz, three",
     "compare test.npz three.npz test.npz": "test.npz is given twice",
-    "compare a.npz b.npz --metric eca": "no metric 'eca'; expected one of",
-    "compare test.npz three.npz": "same examples in the same order, but their labels, weights or "
-    "groups differ; add --unpaired",
+    "compare a.npz b.npz --metric eec": "no metric 'eec'; did you mean ece?",
+    "audit --example overconfidnt": "no example 'overconfidnt'; did you mean overconfident?",
+    "compare test.npz three.npz": (
+        "same examples in the same order, but the labels, weights or groups of test.npz and "
+        "three.npz differ; add --unpaired for different examples"
+    ),
     "compare odd.npz odd.npz --probs x --ignore p": "probs",
     "fit test.npz --calibrator temprature -o c.json": (
         "no calibrator 'temprature'; did you mean temperature?"
     ),
     "fit test.npz --calibrator zzz -o c.json": "no calibrator 'zzz'; expected one of auto, ",
-    "fit test.npz --calibrator vector --keep-class -o c.json": (
-        "vector may change the predicted class: leave out --keep-class"
+    "fit test.npz --calibrator vector --preserve-class -o c.json": (
+        "vector may change the predicted class: leave out --preserve-class"
     ),
     "fit test.npz -o c.pkl": "c.pkl: calibrators are saved as .json",
     "fit test.npz --calibrator temperature -o no/c.json": "no folder no; create it first",
     "fit test.npz -o c.json --criterion mce": "no criterion 'mce'; expected one of nll, brier",
+    "fit test.npz -o c.json --criterion brir": "no criterion 'brir'; did you mean brier?",
     "fit test.npz -o c.json --folds 1": "--folds must be at least 2, got 1",
     "fit test.npz --calibrator temperature": "Missing option",
     f"{FIT} --labels y": "test.npz has ['probs', 'labels']; need 'y'",
@@ -70,7 +74,10 @@ ERRORS = {
     "apply cal.json bare.npz -o out.npz": f"bare.npz: {CLASSES}",
     "apply none.json test.npz -o out.npz": "no such file: none.json",
     "apply cal.json none.npz -o out.npz": "no such file: none.npz",
-    "apply test.npz test.npz -o out.npz": "test.npz: not valid JSON",
+    "apply test.npz test.npz -o out.npz": (
+        "test.npz: not a calibrator file: not UTF-8 text; the file of `calibrant fit` comes first: "
+        "calibrant apply CALIBRATOR FILE"
+    ),
     "apply broken.json test.npz -o out.npz": "broken.json: unknown key 'evil' in the file",
     "apply cal.json cal.json -o out.npz": "unknown file type '.json'",
     "apply cal.json odd.npz -o out.npz": "odd.npz has ['x', 'p', 'labels']",

@@ -28,7 +28,7 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_member_is_listed_with_its_meaning(run, kind):
+def test_every_entry_of_a_registry_is_listed_with_its_meaning(run, kind):
     code, out, err = run("list", kind)
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == kind

@@ -58,7 +58,7 @@ def test_version(run):
 
 
 @pytest.mark.parametrize("error", [KeyError("ours"), RecursionError("ours"), OverflowError("ours")])
-def test_a_mistake_of_ours_is_one_line_and_has_a_code_of_its_own(run, file, monkeypatch, error):
+def test_an_internal_error_is_one_line_and_has_its_own_exit_code(run, file, monkeypatch, error):
     def broken(*_):
         raise error
 
@@ -81,7 +81,7 @@ def test_the_help_lists_the_exit_codes(run):
 
 
 @pytest.mark.parametrize("command", [["list", "shifts"], ["--help"]])
-def test_a_closed_pipe_is_no_exceeded_limit(command):
+def test_a_closed_pipe_has_another_exit_code_than_an_exceeded_limit(command):
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "calibrant", *command]

@@ -42,7 +42,7 @@ def test_it_trains_writes_everything_and_says_what_each_split_did(run, tmp_path)
     assert code == 0
 
 
-def test_the_same_command_again_says_that_it_is_done(run, tmp_path):
+def test_running_the_same_command_again_says_that_it_is_done(run, tmp_path):
     run("train", *QUICK)
     (folder,) = (tmp_path / "runs").iterdir()
     before = files(folder)
@@ -91,7 +91,7 @@ def test_another_run_in_the_folder_is_refused(run):
     assert "--allow-drift" in err
 
 
-def test_a_loss_that_is_not_finite_ends_with_four_also_the_next_time(run, tmp_path):
+def test_a_loss_that_is_not_finite_has_exit_code_four_also_when_run_again(run, tmp_path):
     args = (*QUICK[:-2], "--lr", "1e30", "-o", "r")
     code, _, err = run("train", *args)
     assert code == 4
@@ -104,7 +104,7 @@ def test_a_loss_that_is_not_finite_ends_with_four_also_the_next_time(run, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_with_five_and_the_same_command_goes_on(tmp_path):
+def test_a_full_disk_has_exit_code_five_and_the_same_command_resumes(tmp_path):
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 

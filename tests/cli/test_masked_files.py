@@ -20,7 +20,7 @@ def save_masked(path, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet", "safetensors"])
-def test_masked_logits_come_back_from_every_format(tmp_path, suffix):
+def test_masked_logits_are_restored_from_every_format(tmp_path, suffix):
     masked = save_masked(tmp_path / f"test.{suffix}")
     read = Predictions.load(tmp_path / f"test.{suffix}").logits.numpy()
     np.testing.assert_array_equal(read == -np.inf, masked)

@@ -11,7 +11,7 @@ from calibrant.cli.report import show_report
 from calibrant.report.saved import read_saved
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from saved_studies import DATASET, HOSTILE, MODEL, OPTIMIZER, REASON, small_study
+from saved_studies import DATASET, MODEL, OPTIMIZER, REASON, UNTRUSTED, small_study
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_verdict_table_weak_spots_and_failed_cells_are_printed_in_this_order(fol
         "* best, = not significantly worse, ? no comparison possible.",
         "\nWeak spots\n- ",
         "for rare classes",
-        f"- diverged: {DATASET}, {MODEL}, {OPTIMIZER}, {HOSTILE}, seed 1: {REASON}",
+        f"- diverged: {DATASET}, {MODEL}, {OPTIMIZER}, {UNTRUSTED}, seed 1: {REASON}",
     )
     places = [out.find(part) for part in parts]
     assert -1 not in places

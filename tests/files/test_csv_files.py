@@ -57,7 +57,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.items(), ids=range(len(REFUSED)))
-def test_what_is_no_table_of_numbers_is_refused(path, refused, text, words):
+def test_a_csv_file_that_is_no_table_of_numbers_is_refused(path, refused, text, words):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(path, words, ["logits", "labels"])
 

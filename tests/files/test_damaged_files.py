@@ -68,7 +68,7 @@ def test_a_damaged_parquet_footer_does_not_crash_the_process(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", files.FORMATS)
-def test_noise_is_refused(tmp_path, suffix):
+def test_random_bytes_are_refused(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     for size in range(0, 200, 7):
         path.write_bytes(RNG.bytes(size))

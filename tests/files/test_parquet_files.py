@@ -129,7 +129,7 @@ def test_the_damaged_row_group_is_named(path, refused):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    refused(path, "page checksum failed in row group 1: file is damaged")
+    refused(path, "row group 1 cannot be read .*: file is damaged")
 
 
 @pytest.mark.parametrize("data", [b"", b"PA", b"PAR1 and more", b"PK\x03\x04" * 9])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant import Predictions
+from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
 from calibrant.metrics import METRICS, calibration_error, classwise_ece, sece
 from calibrant.metrics.registry import UNLISTED, descriptor
@@ -134,6 +134,10 @@ def test_every_metric_can_be_resampled_with_its_own_options():
         own = set(inspect.signature(metric.function).parameters) - {"predictions"}
         prepared = set(inspect.signature(metric.statistic).parameters)
         assert own <= prepared, name
+
+
+def test_every_metric_is_exported():
+    assert set(METRICS) <= set(metrics.__all__)
 
 
 def test_descriptors_say_what_is_known_of_each_metric():

@@ -24,18 +24,18 @@ def test_the_seed_repeats_and_another_differs():
     assert (other.low, other.high) != pytest.approx((one.low, one.high), rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["percentile", "basic", "bca"])
-def test_width_of_a_mean_is_that_of_the_normal(method):
+@pytest.mark.parametrize("interval_type", metrics.INTERVAL_TYPES)
+def test_width_of_a_mean_is_that_of_the_normal(interval_type):
     p = SYNTHETIC["overconfident"].sample(4000, seed=0).predictions
-    found = metrics.interval(metrics.accuracy, p, resamples=2000, method=method)
+    found = metrics.interval(metrics.accuracy, p, resamples=2000, interval_type=interval_type)
     half = 1.96 * np.sqrt(found.value * (1 - found.value) / 4000)
     assert found.low == pytest.approx(found.value - half, abs=0.15 * half)
     assert found.high == pytest.approx(found.value + half, abs=0.15 * half)
 
 
 def test_percentile_and_basic_are_mirror_images():
-    percentile = metrics.interval(metrics.nll, WAVY, resamples=200, method="percentile")
-    basic = metrics.interval(metrics.nll, WAVY, resamples=200, method="basic")
+    percentile = metrics.interval(metrics.nll, WAVY, resamples=200, interval_type="percentile")
+    basic = metrics.interval(metrics.nll, WAVY, resamples=200, interval_type="basic")
     assert basic.low == pytest.approx(2 * percentile.value - percentile.high)
     assert basic.high == pytest.approx(2 * percentile.value - percentile.low)
 
@@ -43,7 +43,7 @@ def test_percentile_and_basic_are_mirror_images():
 def test_bca_of_a_rate_counts_half_of_the_ties():
     # Values and draws of one half, symmetric: without a bias, the interval is symmetric as well.
     even = Predictions([[1.0, 0.0]] * 10, [0, 1] * 5)
-    found = metrics.interval(metrics.accuracy, even, resamples=4000, method="bca")
+    found = metrics.interval(metrics.accuracy, even, resamples=4000, interval_type="bca")
     assert found.low + found.high == pytest.approx(1, abs=1e-9)
 
 
@@ -82,10 +82,10 @@ def test_the_interval_of_a_real_error_excludes_zero():
 
 def test_the_interval_is_extended_to_zero_where_calibrated_examples_err_as_much():
     p = SYNTHETIC["calibrated"].sample(500, seed=1).predictions
-    found = metrics.interval(metrics.ece, p, resamples=30, method="percentile")
+    found = metrics.interval(metrics.ece, p, resamples=30, interval_type="percentile")
     assert found.low == 0
     weighted = p.reweighted(np.ones(500))
-    assert metrics.interval(metrics.ece, weighted, resamples=30, method="percentile").low > 0
+    assert metrics.interval(metrics.ece, weighted, resamples=30, interval_type="percentile").low > 0
 
 
 def test_an_interval_is_not_clipped_to_a_point():
@@ -100,7 +100,7 @@ def test_bca_corrects_for_skewness():
     chance = 1 - generator.lognormal(-3, 1.5, 60).clip(0.001, 0.97)
     p = Predictions.from_binary(chance, np.ones(60, dtype=int), kind="probs")
     values = -np.log(chance)
-    ours = metrics.interval(metrics.nll, p, resamples=20_000, method="bca")
+    ours = metrics.interval(metrics.nll, p, resamples=20_000, interval_type="bca")
     theirs = stats.bootstrap(
         (values,), np.mean, n_resamples=20_000, method="BCa", rng=np.random.default_rng(0)
     ).confidence_interval
@@ -130,11 +130,11 @@ def test_dependent_examples_need_wider_intervals():
 
 def test_weights_are_kept_while_resampling():
     weighted = WAVY.reweighted(np.where(WAVY.correct.numpy() == 1, 1.0, 0.0))
-    found = metrics.interval(metrics.accuracy, weighted, resamples=50, method="percentile")
+    found = metrics.interval(metrics.accuracy, weighted, resamples=50, interval_type="percentile")
     assert (found.value, found.low, found.high) == (1, 1, 1)
     other = WAVY.reweighted(np.where(WAVY.correct.numpy() == 1, 1.0, 3.0))
-    plain = metrics.interval(metrics.nll, WAVY, resamples=50, method="percentile")
-    heavy = metrics.interval(metrics.nll, other, resamples=50, method="percentile")
+    plain = metrics.interval(metrics.nll, WAVY, resamples=50, interval_type="percentile")
+    heavy = metrics.interval(metrics.nll, other, resamples=50, interval_type="percentile")
     assert heavy.low > plain.high
 
 
@@ -150,7 +150,7 @@ def test_intervals_stay_inside_the_range_of_the_metric():
 
 def test_an_infinite_score_does_not_break_the_interval():
     p = Predictions.from_probs([[0.5, 0.5]] * 20 + [[1.0, 0.0]], [0] * 20 + [1])
-    found = metrics.interval(metrics.nll, p, resamples=100, method="percentile")
+    found = metrics.interval(metrics.nll, p, resamples=100, interval_type="percentile")
     assert found.value == found.high == np.inf
     assert np.isfinite(found.low)
 
@@ -234,7 +234,7 @@ def test_several_comparisons_are_corrected():
     [
         ({"level": 1.0}, "level must lie strictly between 0 and 1"),
         ({"resamples": 0}, "resamples must be an int >= 1"),
-        ({"method": "normal"}, "method must be one of"),
+        ({"interval_type": "normal"}, "interval_type must be one of"),
         ({"predictions": WAVY.take([0])}, "at least 2 examples, got 1"),
         ({"predictions": in_groups(400)}, "at least 2, got 1"),
     ],

@@ -81,8 +81,8 @@ def test_the_interval_of_calibrated_predictions_contains_zero():
 
 def test_every_interval_type_works_on_many_examples():
     p = two_classes()
-    for kind in metrics.METHODS:
-        found = metrics.interval(metrics.ece, p, resamples=100, method=kind)
+    for kind in metrics.INTERVAL_TYPES:
+        found = metrics.interval(metrics.ece, p, resamples=100, interval_type=kind)
         assert found.low < found.value < found.high, kind
 
 

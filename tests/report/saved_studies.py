@@ -16,13 +16,13 @@ from calibrant.study.rows import measured_rows, write_rows
 DATASET = 'blobs, "long" & <b>tailed</b>'
 MODEL, OPTIMIZER = "small net", "SGD, rate 0.05"
 PLAIN, FOCAL = "cross entropy", "focal 3"
-HOSTILE = "<script>alert(\"x\")</script> 'quoted' | 50 % _a_ $b$"
+UNTRUSTED = "<script>alert(\"x\")</script> 'quoted' | 50 % _a_ $b$"
 REASON = 'the loss is <b>nan</b> at step 7: lower the rate of "sgd"'
 # Name of the method, how much too sharp it makes the logits, and how much it disturbs them.
 METHODS = {
     PLAIN: ("cross_entropy", 2.5, 0.6),
     FOCAL: ("focal", 1.1, 0.0),
-    HOSTILE: ("cals_alm", 1.6, 1.5),
+    UNTRUSTED: ("cals_alm", 1.6, 1.5),
 }
 # Of the training examples: two classes each are frequent, middling and rare.
 COUNTS = [400, 200, 60, 40, 15, 10]
@@ -33,9 +33,9 @@ EPOCHS = 4
 def small_study(
     folder: Path,
     *,
-    methods: tuple[str, ...] = (PLAIN, FOCAL, HOSTILE),
+    methods: tuple[str, ...] = (PLAIN, FOCAL, UNTRUSTED),
     seeds: tuple[int, ...] = (0, 1),
-    failed: tuple[tuple[str, int], ...] = ((HOSTILE, 1),),
+    failed: tuple[tuple[str, int], ...] = ((UNTRUSTED, 1),),
     calibrators: tuple[str, ...] = ("temperature",),
     metrics: list[str] = METRICS,
     examples: int = 240,

@@ -58,6 +58,8 @@ def test_the_page_shows_the_positive_class_first():
     page = calibrant.audit(rare(400), resamples=20).to_html()
     first = page.index("Reliability of the probability of class 1")
     assert first < page.index("Reliability and confidence of the predicted class")
+    assert "ROC AUC, average precision, accuracy: higher is better." in page
+    assert "Calibration slope: best at 1." in page
     assert "Expected and observed" in page
     assert "Tests of calibration" in page
 

@@ -37,10 +37,10 @@ def corners(shape):
     return tuple(map(float, numbers))
 
 
-def test_no_name_can_leave_its_place():
-    hostile = "\"><script>alert('x')</script>&\u202e\x00"
+def test_names_are_escaped_in_markup():
+    untrusted = "\"><script>alert('x')</script>&\u202e\x00"
     held = svg.chart(
-        svg.mark(svg.text(0, 0, hostile), tip=hostile), width=9, height=9, title=hostile
+        svg.mark(svg.text(0, 0, untrusted), tip=untrusted), width=9, height=9, title=untrusted
     )
     root = parsed(held)
     seen = "\"><script>alert('x')</script>&  "
@@ -62,7 +62,7 @@ def test_coordinates_take_few_characters_and_numbers_four_digits(write, texts):
     assert {value: write(value) for value in texts} == texts
 
 
-def test_a_scale_puts_numbers_at_their_places_and_others_at_its_ends():
+def test_a_scale_maps_numbers_to_positions_and_clips_others_to_its_bounds():
     scale = Scale(0, 10, 100, 0)
     assert [scale(each) for each in (0, 5, 10, -3, 12)] == [100, 50, 0, 100, 0]
     powers = Scale(1, 100, 0, 10, log=True)
@@ -104,7 +104,7 @@ def test_a_fitted_scale_shows_all_that_is_finite(values, options, expected):
     assert (scale.low, scale.high, scale.log) == pytest.approx(expected)
 
 
-def test_a_long_curve_keeps_its_ends_and_its_extremes():
+def test_a_thinned_curve_keeps_its_first_and_last_points_and_its_extremes():
     values = [math.sin(at / 300) for at in range(10_000)]
     values[1234], values[8765], values[5000] = 5.0, -5.0, NAN
     kept = thin(values)
@@ -128,7 +128,7 @@ def test_a_band_lies_between_its_two_curves():
     assert band(AXES, [0, 1], [NAN, 1], [1, 1], role="band") == ""
 
 
-def test_a_line_chart_says_all_numbers_of_a_place_and_keeps_the_last():
+def test_tips_of_a_line_chart_hold_all_values_at_a_position_and_keep_the_last_position():
     two = [
         Series("a", [1, 2, 3], [0.1, 0.2, NAN], [0.05, 0.2, NAN], [0.15, 0.2, NAN]),
         Series("b", [2, 3], [0.4, 0.5]),
@@ -149,7 +149,7 @@ def test_a_line_chart_says_all_numbers_of_a_place_and_keeps_the_last():
 
 
 @pytest.mark.parametrize("values", [[], [NAN, NAN, NAN], [math.inf, NAN, 1.0], [2.0]])
-def test_a_line_chart_of_almost_nothing_is_still_a_chart(values):
+def test_a_line_chart_of_few_or_missing_values_has_no_nan(values):
     places = [float(at) for at in range(len(values))]
     one = Series("a", places, values, values, values)
     drawn = line_chart([one], "t", "x", guides=[0.0])
@@ -162,7 +162,7 @@ def test_series_beyond_eight_are_dashed():
     assert [svg.hue(at) for at in (0, 7, 8, 16)] == ["s1 d0", "s8 d0", "s1 d1", "s1 d2"]
 
 
-def test_a_table_says_what_its_fields_belong_to():
+def test_table_cells_have_row_and_column_headers():
     root = parsed(table(["a", "b"], [["<x>", 1]], caption="c", folded=True))
     assert root.tag == "details"
     assert [each.get("scope") for each in root.iter("th")] == ["col", "col", "row"]
@@ -190,7 +190,7 @@ def test_a_diagram_shades_the_gap_between_accuracy_and_confidence():
     assert "none" in [each.text for each in parsed(drawn).iter("text")]
 
 
-def test_diagrams_over_one_another_keep_the_colours_of_their_places():
+def test_overlaid_diagrams_keep_the_colours_of_their_positions():
     drawn = overlay({"a": SUMS, "b": BinSums.zero(), "c": SUMS}, title="t")
     groups = [g.get("data-series") for g in parsed(drawn).iter("g") if g.get("data-series")]
     assert groups == ["0", "2", "0", "2"]
@@ -218,7 +218,7 @@ def test_of_many_diagrams_only_the_chosen_one_shows_its_band():
     assert [g.get("class") for g in shades] == [None if at == 2 else "spare" for at in range(6)]
 
 
-def test_right_answers_stand_on_wrong_ones():
+def test_histograms_stack_correct_predictions_on_wrong_ones():
     sums = BinSums.of_confidence([0.2] * 10 + [0.8] * 90, [0.0] * 70 + [1.0] * 30, bins=2)
     drawn = histogram(sums, highest=1.0, title="t", height=160)
     first, second = marks(drawn)
@@ -277,7 +277,7 @@ def test_a_dot_has_its_interval_and_what_has_no_number_is_left_out():
     assert [each.find("circle").get("fill-opacity") for each in marks(drawn)] == ["0.20", "1.00"]
 
 
-def test_a_picture_holds_its_pixels():
+def test_an_embedded_png_has_the_given_pixels():
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     kind, held = grey_png(pixels).split(",")
     assert kind == "data:image/png;base64"

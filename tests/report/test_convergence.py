@@ -27,7 +27,7 @@ def test_rows_say_that_a_temperature_is_at_its_bound():
     assert remarks["temperature"].startswith("T hit the lower bound")
 
 
-def test_a_line_at_its_bound_has_a_dagger_no_mark_and_no_recommendation(tmp_path):
+def test_an_unconverged_calibrator_has_a_dagger_no_mark_and_no_recommendation(tmp_path):
     folder = small_study(tmp_path, methods=(PLAIN,), failed=())
     (before,) = findings(read_saved(folder))
     best = before.verdict.line
@@ -40,7 +40,7 @@ def test_a_line_at_its_bound_has_a_dagger_no_mark_and_no_recommendation(tmp_path
     saved = read_saved(folder)
     (found,) = findings(saved)
     assert (found.verdict.line.name, found.verdict.line.calibrator) != (best.name, "temperature")
-    line = next(each for each in found.comparison.lines if each.remarks)
+    line = next(each for each in found.comparison.combinations if each.remarks)
     assert {reading.mark for reading in line.readings.values()} == {"unknown"}
     assert any(REMARK in spot for spot in found.weak_spots)
     text = page(saved)

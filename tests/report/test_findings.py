@@ -40,7 +40,9 @@ def rows(values, *, half=0.01, **place):
 
 def lines_of(metric, half=0.01, **values):
     """Lines without calibrator, by name, of one metric."""
-    return compare(rows({(k, "none"): {metric: v} for k, v in values.items()}, half=half)).lines
+    return compare(
+        rows({(k, "none"): {metric: v} for k, v in values.items()}, half=half)
+    ).combinations
 
 
 def marks(lines, metric):
@@ -81,7 +83,7 @@ def test_differences_are_paired_by_seed_with_a_t_interval():
     # Seeds are matched by their number, not by their place.
     values = {("a", "none"): {"nll": [1.0, 2.0, 3.0]}, ("b", "none"): {"nll": [9, 2.11, 3.12]}}
     found = [row for row in rows(values) if (row["method"], row["seed"]) != ("b", 0)]
-    gap = compare(found[::-1]).lines[0].readings["nll"].difference
+    gap = compare(found[::-1]).combinations[0].readings["nll"].difference
     assert (gap.value, gap.seeds) == (pytest.approx(0.115), 2)
 
 
@@ -104,11 +106,13 @@ def test_with_one_seed_the_intervals_over_examples_decide_and_the_note_says_so()
     values = {"a": [1.0], "b": [1.013], "c": [1.015], "d": [end]}
     comparison = compare(rows({(k, "none"): {"nll": v} for k, v in values.items()}))
     # Two halves of 0.01 at right angles are 0.01414.
-    assert marks(comparison.lines, "nll")[:3] == ["best", "equal", "worse"]
-    gap = comparison.lines[1].readings["nll"].difference
+    assert marks(comparison.combinations, "nll")[:3] == ["best", "equal", "worse"]
+    gap = comparison.combinations[1].readings["nll"].difference
     assert (gap.how, gap.seeds) == ("examples", 1)
     assert (gap.low, gap.high) == pytest.approx((0.013 - 0.01 * 2**0.5, 0.013 + 0.01 * 2**0.5))
-    assert comparison.lines[3].readings["nll"].difference.p_value == pytest.approx(0.05, abs=1e-6)
+    assert comparison.combinations[3].readings["nll"].difference.p_value == pytest.approx(
+        0.05, abs=1e-6
+    )
     assert "over test examples" in comparison.note
 
 
@@ -120,7 +124,7 @@ def test_without_a_spread_a_common_seed_or_an_interval_nothing_is_claimed():
     assert marks(lines_of("accuracy", **same, half=None), "accuracy") == ["best", "unknown"]
     values = {("a", "none"): {"nll": [1.0, 1.1]}, ("b", "none"): {"nll": [2.0, 2.1]}}
     apart = [row for row in rows(values) if (row["method"] == "a") == (row["seed"] == 0)]
-    assert marks(compare(apart).lines, "nll") == ["best", "unknown"]
+    assert marks(compare(apart).combinations, "nll") == ["best", "unknown"]
     lines = lines_of("nll", a=[1.0], b=[2.0], half=None)
     assert marks(lines, "nll") == ["best", "unknown"]
     assert math.isnan(lines[0].readings["nll"].interval.low)
@@ -128,7 +132,7 @@ def test_without_a_spread_a_common_seed_or_an_interval_nothing_is_claimed():
     assert marks(lines_of("accuracy", a=[0.5, 0.6], b=[0.5, 0.6]), "accuracy") == ["best"] * 2
 
 
-def test_p_values_are_corrected_for_the_number_of_lines():
+def test_p_values_are_corrected_for_the_number_of_combinations():
     noise = np.random.default_rng(0).normal(0, 0.01, (5, 4))
     lines = lines_of("nll", **{f"m{i}": list(1 + 0.02 * i + noise[i]) for i in range(5)})
     found = [line.readings["nll"].difference for line in lines]
@@ -140,13 +144,13 @@ def test_p_values_are_corrected_for_the_number_of_lines():
 
 
 @pytest.mark.parametrize("none", [None, math.nan])
-def test_a_line_without_a_finite_value_in_a_seed_is_not_the_best(none):
+def test_a_combination_without_a_finite_value_in_a_seed_is_not_the_best(none):
     values = {("a", "none"): {"nll": [0.1, none, none], "ece": [none] * 3}}
     values["b", "none"] = {"nll": [1.0, 1.1, 1.3], "ece": [0.1, 0.2, 0.3]}
     comparison = compare(rows(values))
-    assert marks(comparison.lines, "nll") == ["unknown", "best"]
-    assert comparison.lines[0].readings["nll"].missing == 2
-    assert "ece" not in comparison.lines[0].readings
+    assert marks(comparison.combinations, "nll") == ["unknown", "best"]
+    assert comparison.combinations[0].readings["nll"].missing == 2
+    assert "ece" not in comparison.combinations[0].readings
     found = verdict(comparison)
     assert str(found.line) == "b without calibrator"
     assert "No comparison is possible with a without calibrator" in " ".join(found.sentences)
@@ -156,7 +160,7 @@ def test_columns_are_ordered_and_classes_are_no_columns():
     own = {"smece": [0.1], "classwise_ece: 3": [0.2], "nll": [1.0], "my own": [1.0]}
     comparison = compare(rows({("a", "temperature"): own, ("a", "none"): own}))
     assert comparison.metrics == ("nll", "smece", "my own")
-    assert [line.calibrator for line in comparison.lines] == ["none", "temperature"]
+    assert [line.calibrator for line in comparison.combinations] == ["none", "temperature"]
 
 
 def test_rows_of_two_groups_are_refused():
@@ -164,7 +168,7 @@ def test_rows_of_two_groups_are_refused():
     both = rows(values) + rows(values, optimizer="another")
     with pytest.raises(ValueError, match="rows must be of one dataset and model, but a, none, s"):
         compare(both)
-    assert [line.name for line in compare(both, axis="optimizer").lines] == ["o", "another"]
+    assert [line.name for line in compare(both, axis="optimizer").combinations] == ["o", "another"]
 
 
 def study_of(nll, accuracy=None, **options):
@@ -211,7 +215,7 @@ def test_the_verdict_is_the_best_proper_score_without_a_loss_of_accuracy():
         ([0.5, 0.5001], 0.01, ", significantly below the highest, 86.0 % [85.0, 87.0] of b"),
     ],
 )
-def test_accuracy_is_set_beside_the_highest(accuracy, half, words):
+def test_accuracy_is_compared_with_the_highest(accuracy, half, words):
     # Where all others are more accurate, they have no finite score.
     other = [None, None] if half == 0.01 else [2.0, 2.1]
     values = {("a", "none"): {"nll": [1.0, 1.2], "accuracy": accuracy}}
@@ -274,7 +278,7 @@ def test_one_seed_is_never_certain():
     assert "(one seed)" in text
 
 
-def test_a_difference_that_many_lines_explain_is_only_likely():
+def test_a_difference_that_the_correction_removes_is_only_likely():
     noise = np.random.default_rng(1).normal(0, 0.05, (30, 3))
     nll = {f"m{i}+none": list(1.5 + noise[i]) for i in range(30)}
     nll |= {"cross_entropy+temperature": [1.2, 1.21, 1.19], "best+none": [1.1, 1.12, 1.08]}
@@ -314,7 +318,7 @@ def test_the_simplest_of_the_ties_is_near_the_winner():
 )
 def test_the_baseline_is_the_nearest_to_cross_entropy_with_temperature(names, baseline, kind):
     found = study_of({name: [1.0 + place] for place, name in enumerate(names)})
-    assert found.baseline is found.comparison.lines[baseline]
+    assert found.baseline is found.comparison.combinations[baseline]
     assert found.kind == kind
 
 
@@ -335,7 +339,7 @@ def test_brier_decides_without_nll_and_nothing_without_either():
     assert none.headline == "No recommendation: neither NLL nor Brier score was measured"
 
 
-def test_one_line_and_no_line_have_words_too():
+def test_one_combination_and_none_have_a_verdict():
     found = study_of({"a+none": [1.0, 1.1]})
     assert found.baseline is None
     assert found.sentences == ("NLL of a without calibrator: 1.05 [0.91, 1.19] (mean of 2 seeds).",)
@@ -366,7 +370,7 @@ def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
         found += rows({("x", "none"): {"accuracy": [value]}}, split=f"test: {part}")
     group = Group({}, "method", (cell("x", 0), cell("y", 0, "diverged", "lower the rate")), found)
     comparison = compare(found)
-    text = weak_spots(group, comparison, comparison.lines[0])
+    text = weak_spots(group, comparison, comparison.combinations[0])
     assert text == (
         "Largest calibration error of a class: c (900.0 %). The mean over classes is 300.0 %.",
         "Accuracy by class frequency: 90.0 % [89.0, 91.0] for frequent classes, "
@@ -379,7 +383,7 @@ def test_weak_spots_name_classes_rare_ones_confidence_and_what_is_missing():
     assert weak_spots(group, comparison, None) == text[3:]
 
 
-def test_runs_that_ended_alike_are_told_once():
+def test_runs_that_failed_for_the_same_reason_are_listed_once():
     cells = [cell("a", seed, "failed", "why") for seed in range(3)] + [cell("b", 0, "pending")]
     assert unfinished(cells) == [
         "failed: d, m, o, a, seed 0 and 2 more: why",

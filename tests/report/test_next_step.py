@@ -45,7 +45,7 @@ def test_two_classes_with_a_wrong_base_rate_need_more_than_a_temperature():
     assert found.line == "calibrant fit day 1.npz --calibrator platt -o cal.json"
 
 
-def test_what_is_calibrated_needs_no_repair_and_what_is_unclear_needs_data():
+def test_calibrated_predictions_need_no_repair_and_unclear_ones_need_more_data():
     assert str(next_step(drawn(), "calibrated")) == "next step: no repair needed"
     assert "collect more examples" in next_step(drawn(), "unclear").advice
     assert calibrant.audit(drawn(), resamples=0).next_step is None

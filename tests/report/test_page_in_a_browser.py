@@ -1,10 +1,14 @@
 """The page of a study in a real browser: it loads alone, sorts, filters, and nothing in it runs."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 from saved_studies import read_lines, small_study, write_lines
 
+from calibrant import audit
+from calibrant.data import SYNTHETIC
 from calibrant.report.findings import findings
 from calibrant.report.saved import read_saved
 from calibrant.report.study_page import DOWNLOADS, study_page
@@ -38,7 +42,7 @@ def opened(browser, address):
     return browser
 
 
-def test_the_page_asks_for_nothing_and_complains_about_nothing(opened):
+def test_the_page_makes_no_request_and_logs_no_error(opened):
     assert len(opened.requests) == 1
     assert opened.run("document.title") == 'small <i>study</i> & "friends"'
     assert opened.complaints == []
@@ -64,9 +68,9 @@ def test_the_table_equals_the_rows(opened, folder):
     (found,) = findings(read_saved(folder))
     code = ROWS + ".map((row) => [...row.cells].map((cell) => cell.dataset.value))"
     shown = {tuple(row[:2]): row[2:] for row in opened.run(code)}
-    assert len(shown) == len(found.comparison.lines)
+    assert len(shown) == len(found.comparison.combinations)
     rows = read_lines(folder / "rows.jsonl")
-    for line in found.comparison.lines:
+    for line in found.comparison.combinations:
         for text, metric in zip(
             shown[line.name, line.calibrator], found.comparison.metrics, strict=True
         ):
@@ -102,7 +106,7 @@ def enter(opened, selector, value):
     opened.run("{" + box + "box.dispatchEvent(new Event('input', {bubbles: true}))}")
 
 
-def test_words_and_calibrators_filter_the_lines(opened):
+def test_words_and_calibrators_filter_the_rows(opened):
     shown = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.dataset.words)"
     whole = opened.run(shown)
     enter(opened, "[data-filter]", "focal temp")
@@ -129,7 +133,7 @@ def test_downloads_hold_the_table(opened, folder):
     assert made == ["group-1.csv", "blob:"]
 
 
-def test_what_is_shown_is_copied_and_a_row_is_pasted_as_one_line(opened):
+def test_visible_rows_are_copied_and_a_selected_row_is_pasted_as_one_line(opened):
     enter(opened, "[data-filter]", "focal")
     copied = opened.run(
         "new Promise((done) => {"
@@ -145,7 +149,7 @@ def test_what_is_shown_is_copied_and_a_row_is_pasted_as_one_line(opened):
     assert selected.strip().split("\t") == lines[0]
 
 
-def test_arrow_keys_walk_over_the_table_and_values_are_said(opened):
+def test_arrow_keys_move_in_the_table_and_screen_readers_get_the_values(opened):
     assert opened.run("document.getElementById('said').getAttribute('aria-live')") == "polite"
     cells = "document.querySelectorAll('td[tabindex=\"0\"]')"
     assert opened.run(f"{cells}.length") == 1
@@ -182,7 +186,7 @@ def test_hover_and_arrow_keys_show_exact_values(opened):
     opened.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
 
 
-def test_light_dark_and_paper_differ_and_the_switch_works(opened, tmp_path):
+def test_light_dark_and_print_colours_differ_and_the_switch_works(opened, tmp_path):
     ground = "getComputedStyle(document.body).backgroundColor"
     assert opened.run(ground) == "rgb(255, 255, 255)"
     opened.picture(tmp_path / "light.png")
@@ -200,7 +204,7 @@ def test_light_dark_and_paper_differ_and_the_switch_works(opened, tmp_path):
 
 # Pixels between the margins of A4 and of Letter.
 @pytest.mark.parametrize("width", [703, 725])
-def test_paper_has_the_whole_table_and_no_buttons(opened, width):
+def test_a_printed_page_has_the_whole_table_and_no_buttons(opened, width):
     opened.resize(width, 900)
     opened.look(media="print")
     display = "getComputedStyle(document.querySelector('%s')).display"
@@ -211,9 +215,24 @@ def test_paper_has_the_whole_table_and_no_buttons(opened, width):
     assert opened.run(display % ".compare th button") == "contents"
     edge = "Math.max(...[...document.querySelectorAll('.compare, .numbers, figure')]"
     assert opened.run(edge + ".map((each) => each.getBoundingClientRect().right))") <= width + 1
-    # Neither screen nor print is pretended: paper is what printing makes of it.
-    opened.look(media="")
-    assert opened.printed().startswith(b"%PDF")
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="needs apt-get install poppler-utils")
+@pytest.mark.parametrize("kind", ["study", "audit"])
+def test_the_title_of_every_panel_is_printed(browser, address, tmp_path, kind):
+    if kind == "audit":
+        p = SYNTHETIC["overconfident"].sample(900, seed=0)
+        audit(p.predictions, resamples=20).save(tmp_path / "audit.html")
+        address = (tmp_path / "audit.html").as_uri()
+    # Neither screen nor print is emulated.
+    browser.look(media="")
+    browser.open(address)
+    titles = browser.run("[...document.querySelectorAll('.panel h3')].map((e) => e.textContent)")
+    command = ["pdftotext", "-layout", "-", "-"]
+    printed = subprocess.run(command, input=browser.printed(), capture_output=True, check=True)
+    text = " ".join(printed.stdout.decode().split())
+    assert len(titles) > 3
+    assert [title for title in titles if " ".join(title.split()) not in text] == []
 
 
 @pytest.mark.parametrize("width", [360, 800, 1280])
@@ -239,7 +258,7 @@ def test_every_panel_has_a_link_to_it(opened):
     assert sorted(linked) == sorted(panels)
 
 
-def test_readers_find_names_for_everything(opened):
+def test_screen_readers_find_a_name_for_every_element(opened):
     assert opened.run(
         "[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('title'))"
     )
@@ -251,7 +270,7 @@ def test_readers_find_names_for_everything(opened):
     assert opened.run("[...document.querySelectorAll('table')].every(t => t.caption)")
 
 
-def test_without_a_script_all_is_read_and_nothing_pretends_to_work(browser, address):
+def test_without_scripts_content_is_shown_and_controls_are_hidden(browser, address):
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(address)

@@ -100,7 +100,7 @@ def test_adaptive_sums_are_those_of_adaptive_ece_also_with_ties_and_weights(over
     assert sums.count.sum() == 55
 
 
-def test_a_single_bin_has_a_place_and_fewer_than_ten_examples_are_few():
+def test_a_single_bin_has_a_position_and_fewer_than_ten_examples_are_marked_as_few():
     points = points_of(diagram_sums(Predictions([[1.0, 0.0]] * 4, [0] * 4), adaptive=True))
     assert points.left[0] < points.confidence[0] < points.right[0]
     sums = BinSums.of_confidence(np.repeat([0.2, 0.8], [9, 10]), np.ones(19), bins=2)
@@ -145,7 +145,7 @@ def test_gaps_are_coloured_by_their_side_and_few_examples_are_faint(over):
     assert (alphas[~few] == 1).all()
 
 
-def test_the_box_holds_size_accuracy_and_ece(over):
+def test_the_text_box_of_a_diagram_has_size_accuracy_and_ece(over):
     text = words(reliability_diagram(over, title="my model"))
     facts = f"n = 1,500    accuracy {metrics.accuracy(over):.4f}    ECE {metrics.ece(over):.4f}"
     for part in (facts, "my model", "over-confident", "95% interval"):

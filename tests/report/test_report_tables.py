@@ -7,7 +7,7 @@ import re
 import pytest
 
 from calibrant.metrics import Interval
-from calibrant.report.comparison import Comparison, Line
+from calibrant.report.comparison import Combination, Comparison
 from calibrant.report.differences import Reading
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 
@@ -20,10 +20,12 @@ def reading(value, low, high, mark):
 def table_of(*names, metrics=("nll", "my_metric")):
     """A best line, and others of which the last metric has no value."""
     none = float("nan")
-    lines = [Line(names[0], "none", {"nll": reading(1.23456, 1.2, 1.27, "best")})]
-    lines += [Line(each, "a|b", {"nll": reading(1.5, none, none, "equal")}) for each in names[1:]]
+    lines = [Combination(names[0], "none", {"nll": reading(1.23456, 1.2, 1.27, "best")})]
+    lines += [
+        Combination(each, "a|b", {"nll": reading(1.5, none, none, "equal")}) for each in names[1:]
+    ]
     own = {"nll": reading(2.0, 1.0, 3.0, "worse"), "my_metric": reading(-0.1, -0.2, 0.0, "best")}
-    return Comparison("method", metrics, (*lines, Line("last", "none", own)), (0,))
+    return Comparison("method", metrics, (*lines, Combination("last", "none", own)), (0,))
 
 
 def test_csv_has_value_ends_mark_and_seeds_of_each_metric_with_all_digits():

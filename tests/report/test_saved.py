@@ -5,9 +5,9 @@ import shutil
 import pytest
 from saved_studies import (
     FOCAL,
-    HOSTILE,
     PLAIN,
     REASON,
+    UNTRUSTED,
     change_cells,
     read_lines,
     small_study,
@@ -36,7 +36,7 @@ def test_a_study_is_read_with_every_cell_and_row(folder):
     saved = read_saved(folder)
     assert saved.name == 'small <i>study</i> & "friends"'
     methods = [cell.labels["method"] for cell in saved.cells]
-    assert methods == [name for name in (PLAIN, FOCAL, HOSTILE) for _ in range(2)]
+    assert methods == [name for name in (PLAIN, FOCAL, UNTRUSTED) for _ in range(2)]
     assert len(saved.rows) == len((folder / "rows.jsonl").read_text().splitlines())
     cell = saved.cells[0]
     assert cell.done
@@ -56,7 +56,7 @@ def test_a_cell_without_a_result_has_a_reason_and_what_is_left_of_its_history(fo
         shutil.copy(read_saved(folder).cells[0].folder / name, cell.folder)
     assert (cell.record, cell.val, cell.test, cell.probe) == (None, None, None, [])
     assert len(cell.history) == 1
-    assert cell.label.endswith(f"{HOSTILE}, seed 1")
+    assert cell.label.endswith(f"{UNTRUSTED}, seed 1")
 
 
 def test_groups_share_dataset_model_and_optimizer_in_the_order_of_the_study(folder):
@@ -66,7 +66,7 @@ def test_groups_share_dataset_model_and_optimizer_in_the_order_of_the_study(fold
     moved = [{**row, "dataset": names.get(row["method"], "one")} for row in lines]
     write_lines(folder / "rows.jsonl", moved)
     first, second = read_saved(folder).groups()
-    assert (first.names, second.names) == ([PLAIN, HOSTILE], [FOCAL])
+    assert (first.names, second.names) == ([PLAIN, UNTRUSTED], [FOCAL])
     assert second.labels["dataset"] == "another"
     assert {row["method"] for row in second.rows} == {FOCAL}
     assert len(first.rows) + len(second.rows) == len(lines)
@@ -77,7 +77,7 @@ def test_one_method_and_several_optimizers_compare_the_optimizers(folder):
     change_cells(folder, optimizer=names, method="one")
     (folder / "rows.jsonl").write_text("")
     (group,) = read_saved(folder).groups()
-    assert (group.axis, group.names) == ("optimizer", [PLAIN, FOCAL, HOSTILE])
+    assert (group.axis, group.names) == ("optimizer", [PLAIN, FOCAL, UNTRUSTED])
     assert list(group.labels) == ["dataset", "model"]
 
 
@@ -97,7 +97,9 @@ def test_a_folder_without_a_study_or_killed_before_its_rows_says_what_to_run(fol
         read_saved("nowhere")
     for name in ("rows.jsonl", "cells.json"):
         (folder / name).unlink()
-        with pytest.raises(FileNotFoundError, match=f"has no {name}: run the same command again"):
+        with pytest.raises(
+            FileNotFoundError, match=f"has no {name}: re-run the same command to resume"
+        ):
             read_saved(folder)
 
 
@@ -135,7 +137,7 @@ def test_a_cell_may_not_lie_outside_of_the_study(folder):
         read_saved(folder)
 
 
-def test_what_a_real_run_leaves_is_read(tmp_path, monkeypatch):
+def test_the_folder_of_a_real_run_is_read(tmp_path, monkeypatch):
     class Here(runner.LocalExecutor):
         def poll(self) -> bool:
             work(self.runs.folder, owner="here")

@@ -12,9 +12,9 @@ from markup import parsed, tips
 from saved_studies import (
     COUNTS,
     FOCAL,
-    HOSTILE,
     PLAIN,
     REASON,
+    UNTRUSTED,
     change_cells,
     read_lines,
     small_study,
@@ -119,8 +119,8 @@ def test_panels_hold_no_colour_id_style_or_address_and_no_name_as_code(panels):
         assert not re.search(r"#[0-9a-f]{6}|rgb\(|://", panel.html)
         assert not re.search(r"\bnan\b(?!</|&lt;)|\binf\b", panel.html.replace(REASON, ""))
         if key not in ("landscape", "settings"):
-            assert HOSTILE in "".join(parsed(panel).itertext()).replace("…", ""), key
-        assert HOSTILE not in panel.html
+            assert UNTRUSTED in "".join(parsed(panel).itertext()).replace("…", ""), key
+        assert UNTRUSTED not in panel.html
     assert REASON in "".join(parsed(panels["settings"]).itertext())
 
 
@@ -258,7 +258,7 @@ def test_settings_have_no_folders_of_the_machine(given, words):
     assert setting_text(given) == words
 
 
-def test_what_is_not_there_is_left_out(plain):
+def test_panels_without_data_are_left_out(plain):
     place, _ = plain
     shutil.rmtree(place / "cells")
     (group,) = read_saved(place).groups()

@@ -74,7 +74,7 @@ def test_the_studies_of_a_folder_are_listed(server):
     assert headers["Cache-Control"] == "no-store"
 
 
-def test_a_study_has_its_page_and_one_that_has_not_begun_has_one_too(server):
+def test_studies_have_a_page_also_before_the_first_run(server):
     code, text, _ = asked(server, "/tiny%20%26%20co")
     assert code == 200
     assert "2 of 2 runs are done." in text
@@ -155,7 +155,7 @@ def test_a_study_that_cannot_be_read_does_not_hide_the_others(runs, tmp_path):
         made.shutdown()
 
 
-def test_a_page_is_made_anew_only_when_it_has_rested(runs, tmp_path, monkeypatch):
+def test_a_page_is_rendered_again_only_after_it_expires(runs, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(runs / "waiting", tmp_path / "waiting"))
     with Server(tmp_path, 0) as made:
         first = made.page(folder)

@@ -172,7 +172,7 @@ def pixels_of(picture):
     return (255 * imread(io.BytesIO(base64.b64decode(embedded)))).round()
 
 
-def test_maps_put_every_pixel_that_counts_in_its_place(place):
+def test_maps_show_every_valid_pixel_at_its_position(place):
     right = dense(place, [[30], [2, 2, 26]])
     panel = PANELS["maps"](group_of(place))
     pictures = parsed(panel).findall(".//img")
@@ -188,12 +188,12 @@ def test_maps_put_every_pixel_that_counts_in_its_place(place):
         assert np.array_equal(shown, expected)
 
 
-def test_maps_of_images_that_do_not_fit_their_record_are_not_made_up(place):
+def test_maps_are_left_out_if_images_do_not_match_their_record(place):
     dense(place, [[28, 2], [30]])
     assert PANELS["maps"](group_of(place)) is None
 
 
-def test_a_training_says_where_the_pixels_that_count_lie():
+def test_a_training_records_the_positions_of_valid_pixels():
     labels = torch.tensor([[[255, 1, 1], [255, 255, 0]], [[0, 1, 1], [0, 1, 255]]])
     split = Split(torch.zeros(2, 3, 2, 3), labels, torch.arange(2))
     found = pixel_runs(split, 255)
@@ -218,7 +218,7 @@ def test_many_methods_stay_readable_and_small(place):
         assert [each.text.strip() for each in captions] == names, key
 
 
-def test_numbers_that_are_not_finite_break_nothing(place):
+def test_panels_are_drawn_without_numbers_that_are_not_finite(place):
     path = place / "cells" / f"{0:016x}"
     for name in ("history.jsonl", "probe.jsonl"):
         rows = read_lines(path / name)
@@ -244,7 +244,7 @@ def folder(place):
     return place
 
 
-def test_classes_and_confidence_are_measured_after_the_calibrator_of_the_line(folder):
+def test_classes_and_confidence_are_measured_after_the_recommended_calibrator(folder):
     (found,) = findings(read_saved(folder))
     line = found.verdict.line
     (cell,) = [each for each in found.group.cells if each.labels["method"] == line.name]

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.describe import plain_html, shown_parameters
+from calibrant.calibrators.describe import shown_parameters
 from calibrant.calibrators.masks import ever_allowed, mask_of
 from calibrant.checks import promote_dtype
 from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
+from calibrant.tables import Table, plain_html
 
 # Classes named in a message; the rest is counted.
 SHOWN = 8
@@ -27,9 +28,9 @@ class Fit:
 
     Attributes:
         examples: number of examples.
-        sha256: of their scores and labels, see `Predictions.sha256`.
+        sha256: digest of their scores and labels, see `Predictions.sha256`.
         converged: whether the optimum was found, rather than a bound or a limit of steps.
-        gradient_norm: of the criterion at the end of the search; 0 without a search.
+        gradient_norm: norm of the gradient at the end of the search; 0 without a search.
         remark: why it did not converge.
         zero_floor: what replaced probabilities of exactly 0, in the fit and when the calibrator is
             applied by `Predictions.map`; None after a fit to logits.
@@ -137,7 +138,7 @@ class Calibrator(ABC):
         if self.origin is not None:
             rows.append(("fitted to", f"{self.origin.examples:,} examples"))
             rows.append(("converged", self.origin.remark or "yes"))
-        return plain_html(("parameter", "value"), rows, type(self).__name__)
+        return plain_html(Table.of(("parameter", "value"), rows, caption=type(self).__name__))
 
     @property
     def zero_floor(self) -> float | None:

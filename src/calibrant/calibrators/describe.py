@@ -1,13 +1,12 @@
 """How parameters are shown: a few labelled numbers, or the shape and range of many."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-# Longest tensor whose entries are shown one by one.
-SHOWN = 3
+# Longest tensor whose entries are shown one by one, and largest that is plain numbers.
+SHOWN, LISTED = 3, 1000
 
 
 def short(value: Any, names: Sequence[str] = ()) -> str:
@@ -15,7 +14,7 @@ def short(value: Any, names: Sequence[str] = ()) -> str:
 
     Args:
         value: a number, a string or a tensor.
-        names: of the entries along its last axis, if they have names.
+        names: names of the entries along its last axis, if they have any.
 
     Examples:
         >>> import torch
@@ -61,12 +60,21 @@ def shown_parameters(
     return {key: short(value, names(key, value)) for key, value in parameters.items()}
 
 
-def plain_html(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """Draw a small table for a notebook."""
+def plain_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert parameters to numbers and nested lists, for JSON; of large tensors shape and range.
 
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    Examples:
+        >>> import torch
+        >>> plain_values({"t": 1.23456789, "bias": torch.tensor([0.5, -2.0]), "w": torch.eye(50)})
+        {'t': 1.23456789, 'bias': [0.5, -2.0], 'w': {'shape': [50, 50], 'min': 0.0, 'max': 1.0}}
+    """
 
-    body = "".join(line("td", row) for row in rows)
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
+    def plain(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if value.numel() <= LISTED:
+            return value.tolist()
+        low, high = value.min().item(), value.max().item()
+        return {"shape": list(value.shape), "min": low, "max": high}
+
+    return {name: plain(value) for name, value in parameters.items()}

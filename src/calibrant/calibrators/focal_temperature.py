@@ -80,8 +80,8 @@ class FocalTemperatureScaling(Calibrator):
             criterion: what to minimise. NLL is minimised by L-BFGS; the others, which have no
                 gradient, by Nelder-Mead from the best points of a grid.
             search: "exact", with gamma in [-0.95, 10], or "grid": the best point of a grid.
-            gammas: of the grid; the published ones by default. 0 is always added.
-            temperatures: of the grid; the published 0.05, 0.10, ..., 5.00 by default.
+            gammas: gammas of the grid; the published ones by default. 0 is always added.
+            temperatures: temperatures of the grid; the published 0.05, 0.10, ..., 5.00 by default.
         """
         if criterion not in CRITERIA:
             raise ValueError(f"criterion must be one of {list(CRITERIA)}, got {criterion!r}")

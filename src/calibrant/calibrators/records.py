@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.advice import InputError
 from calibrant.files.checks import check_file, human, listed, one_line, without_duplicates
 from calibrant.setting_errors import did_you_mean
 
@@ -47,10 +48,17 @@ def parsed(path: Path, *, max_bytes: int) -> Any:
     except json.JSONDecodeError as error:
         problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except UnicodeDecodeError:
-        problem = "not text in UTF-8"
+        raise other_file("not UTF-8 text") from None
     except RecursionError:
         problem = "nested too deeply"
     raise ValueError(f"not valid JSON: {problem}")
+
+
+def other_file(reason: str) -> InputError:
+    """The error of a file that is no calibrator, such as predictions."""
+    python = "pass a file that calibrators.save wrote"
+    command = "the file of `calibrant fit` comes first: calibrant apply CALIBRATOR FILE"
+    return InputError(f"not a calibrator file: {reason}", python, command)
 
 
 def typed(where: str, value: Any, kind: type) -> Any:

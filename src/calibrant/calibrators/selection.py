@@ -11,16 +11,16 @@ import torch
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.blend import blended
-from calibrant.calibrators.describe import plain_html
 from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.deprecated import Renamed
+from calibrant.deprecated import Renamed, with_old_arguments
 from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
+from calibrant.tables import Table, plain_html
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ class Candidate:
     """One calibrator of a selection, evaluated on held-out folds.
 
     Attributes:
-        name: in `CALIBRATORS`.
+        name: name in `CALIBRATORS`.
         score: the criterion over all folds.
         difference_to_best: paired difference to the best score, with its interval; None for the
             candidate with the best score.
@@ -65,7 +65,7 @@ class Selection:
     """Result of `select`; prints as a table.
 
     Attributes:
-        name: of the selected calibrator.
+        name: name of the selected calibrator.
         best: the selected calibrator, fitted to all examples.
         criterion: the proper score that ranks the candidates.
         folds: number of cross-validation folds.
@@ -123,7 +123,8 @@ class Selection:
             )
             for each in self.candidates
         ]
-        return plain_html(heads, rows, ". ".join([self._caption, self.verdict, *self.remarks]))
+        caption = ". ".join([self._caption, self.verdict, *self.remarks])
+        return plain_html(Table.of(heads, rows, caption=caption))
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The candidates as a data frame, best score first."""
@@ -153,7 +154,9 @@ class Selection:
             f"({_shown(own.difference_to_best)})"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    as_dict = Renamed()
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "chosen": self.name,
@@ -167,13 +170,14 @@ class Selection:
         }
 
 
+@with_old_arguments
 def select(
     predictions: Predictions,
     *,
     folds: int = 5,
     criterion: str = "nll",
     candidates: Sequence[str] | None = None,
-    keep_argmax: bool = False,
+    preserve_class: bool = False,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -195,10 +199,10 @@ def select(
         folds: number of folds; groups are not split.
         criterion: "nll" or "brier".
         candidates: names in `CALIBRATORS`; all if not given.
-        keep_argmax: consider only calibrators that preserve the predicted class.
+        preserve_class: consider only calibrators that preserve the predicted class.
         level: coverage of the intervals.
         resamples: bootstrap resamples for the intervals.
-        seed: of the folds and of the bootstrap.
+        seed: seed of the folds and of the bootstrap.
         progress: called after each fold of each candidate.
 
     Examples:
@@ -207,12 +211,13 @@ def select(
         >>> select(p, candidates=["identity", "temperature"], folds=2).name
         'temperature'
     """
-    names = check_candidates(candidates, keep_argmax=keep_argmax)
+    names = check_candidates(candidates, preserve_class=preserve_class)
     with without_warnings():
         fitting_logits(predictions)
     if criterion not in CRITERIA:
         raise ValueError(
-            f"criterion must be a proper score, one of {list(CRITERIA)}, got {criterion!r}"
+            f"criterion must be a proper score, got {criterion!r}; "
+            f"{did_you_mean(criterion, CRITERIA)}"
         )
     fold = fold_of(predictions, folds=folds, seed=seed)
     measured: dict[str, Predictions] = {}
@@ -318,7 +323,7 @@ def _shown(gap: Difference | None) -> str:
     return "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
 
 
-def check_candidates(candidates: Sequence[str] | None, *, keep_argmax: bool) -> list[str]:
+def check_candidates(candidates: Sequence[str] | None, *, preserve_class: bool) -> list[str]:
     """Check the names of candidates; all that are allowed if none are given."""
     if isinstance(candidates, str):
         candidates = [candidates]
@@ -326,7 +331,7 @@ def check_candidates(candidates: Sequence[str] | None, *, keep_argmax: bool) -> 
     unknown = [name for name in names if name not in CALIBRATORS]
     if unknown:
         raise ValueError(f"no calibrator {unknown[0]!r}; {did_you_mean(unknown[0], CALIBRATORS)}")
-    names = [name for name in names if CALIBRATORS[name].keeps_argmax or not keep_argmax]
+    names = [name for name in names if CALIBRATORS[name].keeps_argmax or not preserve_class]
     if not names:
         raise ValueError(
             "no candidates are left; name one or more that preserve the predicted class"

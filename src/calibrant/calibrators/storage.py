@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant import __version__, files
+from calibrant.advice import InputError, located
 from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator, Fit, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
@@ -27,7 +28,7 @@ from calibrant.files.checks import check_file, human, one_line
 from calibrant.scoped_warnings import warn
 from calibrant.setting_errors import did_you_mean
 
-# Files of schema 1 have no digest.
+# Files of schema 1 have no digest. Both schemas have the name of the calibrator under "method".
 FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is not in CALIBRATORS; its parts are, and have these keys.
@@ -53,7 +54,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     digest, so that no other file is overwritten. Both writes are atomic.
     """
     path = Path(path)
-    method = method_of(calibrator)
+    name = calibrator_name(calibrator)
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
     parts = calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
@@ -62,12 +63,12 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
             check_probabilities(part)
         except ValueError as error:
             raise ValueError(
-                f"cannot save {method_of(part)}: {error}; rescale the logits and fit again"
+                f"cannot save {calibrator_name(part)}: {error}; rescale the logits and fit again"
             ) from None
     tensors = {
-        f"{at}.{name}" if isinstance(calibrator, Blend) else name: value
+        f"{at}.{key}" if isinstance(calibrator, Blend) else key: value
         for at, part in enumerate(parts)
-        for name, value in part.parameters.items()
+        for key, value in part.parameters.items()
         if isinstance(value, Tensor)
     }
     inline = sum(value.numel() for value in tensors.values()) <= INLINE_NUMBERS
@@ -75,7 +76,7 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
         "format": FORMAT,
         "schema": SCHEMA,
         "calibrant": __version__,
-        "method": method,
+        "method": name,
         "classes": calibrator.classes,
         **_record(calibrator, inline=inline),
     }
@@ -97,12 +98,14 @@ def load(path: str | Path) -> Calibrator:
     path = Path(path)
     try:
         return _calibrator(path, records.parsed(path, max_bytes=MAX_BYTES))
+    except InputError as error:
+        raise located(path, error) from None
     except ValueError as error:
         text = one_line(error, 400)
         raise ValueError(text if str(path) in text else f"{path}: {text}") from None
 
 
-def method_of(calibrator: Calibrator) -> str:
+def calibrator_name(calibrator: Calibrator) -> str:
     """Name of a calibrator in `CALIBRATORS`, or "blend"."""
     if isinstance(calibrator, Blend):
         return BLEND
@@ -128,7 +131,7 @@ def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
     if fit is not None and fit["zero_floor"] is None:
         # Files without it are those of earlier releases.
         del fit["zero_floor"]
-    return {"method": method_of(calibrator), "parameters": given, "fit": fit}
+    return {"method": calibrator_name(calibrator), "parameters": given, "fit": fit}
 
 
 def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
@@ -144,7 +147,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _calibrator(path: Path, record: Any) -> Calibrator:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError(f'not a calibrator file: no "format": "{FORMAT}"')
+        raise records.other_file(f'no "format": "{FORMAT}"')
     _check_digest(path, record)
     classes = typed("classes", record["classes"], int)
     if not 2 <= classes <= MAX_CLASSES:
@@ -180,8 +183,7 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
 
 def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return records by the prefix of their tensors: one calibrator, or the parts of a blend."""
-    method = typed("method", record["method"], str)
-    if method != BLEND:
+    if typed("method", record["method"], str) != BLEND:
         _check_part("", record, [*CALIBRATORS, BLEND])
         return {"": record}
     given = typed("parameters", record["parameters"], dict)
@@ -196,11 +198,11 @@ def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> None:
-    method = typed(f"{where}method", record["method"], str)
-    if method not in CALIBRATORS:
-        raise ValueError(f"{where}no method {short(method)}; {did_you_mean(method, known)}")
+    name = typed(f"{where}method", record["method"], str)
+    if name not in CALIBRATORS:
+        raise ValueError(f"{where}no calibrator {short(name)}; {did_you_mean(name, known)}")
     given = typed(f"{where}parameters", record["parameters"], dict)
-    check_keys(f"{where}parameters", given, parameter_names(CALIBRATORS[method]))
+    check_keys(f"{where}parameters", given, parameter_names(CALIBRATORS[name]))
 
 
 def _part(

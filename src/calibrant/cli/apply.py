@@ -4,16 +4,13 @@ import warnings
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_change
 from calibrant.cli.calibrated_files import write_calibrated
-
-if TYPE_CHECKING:
-    pass
 
 READ = options.Reading()
 
@@ -56,7 +53,7 @@ def apply(
     """
     from calibrant import files
     from calibrant.calibrators.base import zeros_note
-    from calibrant.calibrators.storage import load, method_of
+    from calibrant.calibrators.storage import calibrator_name, load
     from calibrant.predictions import from_arrays
 
     fitted = load(calibrator)
@@ -89,7 +86,7 @@ def apply(
     record = {
         "calibrator": str(calibrator),
         "source": file,
-        "method": method_of(fitted),
+        "calibrator_name": calibrator_name(fitted),
         "examples": len(changed),
         "classes": changed.classes,
         "same": same if labelled else None,
@@ -102,7 +99,7 @@ def apply(
 
 def _show(record: dict[str, Any]) -> None:
     screen.say(
-        f"{record['method']} applied to {record['examples']:,} examples "
+        f"{record['calibrator_name']} applied to {record['examples']:,} examples "
         f"of {record['classes']:,} classes"
     )
     screen.say("")

@@ -16,6 +16,7 @@ import typer
 from calibrant.cli import complain, options, screen
 from calibrant.cli.options import measuring, reading, written
 from calibrant.cli.screen import print_table, say
+from calibrant.setting_errors import did_you_mean
 
 if TYPE_CHECKING:
     import calibrant.predictions
@@ -42,9 +43,7 @@ def audit(
     pool: Annotated[
         bool, reading("--pool", help="The files are parts of one set of examples, not models.")
     ] = False,
-    unpaired: Annotated[
-        bool, reading("--unpaired", help="The files hold other examples, such as two days.")
-    ] = False,
+    unpaired: Annotated[bool, reading("--unpaired", help=options.UNPAIRED)] = False,
     example: Annotated[
         bool,
         reading(
@@ -212,7 +211,7 @@ def load_example(
     from calibrant.data import SYNTHETIC
 
     if name not in SYNTHETIC:
-        raise ValueError(f"no example {name!r}; expected one of {', '.join(SYNTHETIC)}")
+        raise ValueError(f"no example {name!r}; {did_you_mean(name, SYNTHETIC)}")
     synthetic = SYNTHETIC[name]
     truth = {"error": synthetic.true_error(), "binned_error": synthetic.true_binned_error(bins)}
     return synthetic.sample(EXAMPLES, seed=0).predictions, truth

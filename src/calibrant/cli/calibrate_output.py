@@ -13,13 +13,15 @@ MEASURED = ("accuracy", "nll", "ece")
 
 def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dict[str, Any]:
     """What a calibrator is, in plain values."""
+    from calibrant.calibrators.describe import plain_values
+
     origin = calibrator.origin
     return {
-        "method": name,
+        "calibrator_name": name,
         "classes": calibrator.classes,
         "converged": None if origin is None else origin.converged,
         "zero_floor": calibrator.zero_floor,
-        "parameters": calibrator.shown_parameters,
+        "parameters": plain_values(calibrator.parameters),
     }
 
 

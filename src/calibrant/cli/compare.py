@@ -12,6 +12,7 @@ import typer
 
 from calibrant.cli import compare_many, options, screen
 from calibrant.cli.screen import say, show_table
+from calibrant.setting_errors import did_you_mean
 from calibrant.tables import p_text, range_text
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def compare(
             "may be a pattern of parts; else a pattern names several models.",
         ),
     ],
-    unpaired: Annotated[
-        bool, options.reading("--unpaired", help="The files hold other examples, such as two days.")
-    ] = False,
+    unpaired: Annotated[bool, options.reading("--unpaired", help=options.UNPAIRED)] = False,
     baseline: Annotated[
         str | None,
         options.reading(
@@ -68,10 +67,11 @@ def compare(
     A file that does not have the named arrays is read by the names it has.
     """
     from calibrant.metrics import METRICS
+    from calibrant.metrics.resampling.comparisons import check_same_examples
 
     for name in metric or ():
         if name not in METRICS:
-            raise ValueError(f"no metric {name!r}; expected one of {', '.join(METRICS)}")
+            raise ValueError(f"no metric {name!r}; {did_you_mean(name, METRICS)}")
     paths = _sources(files, baseline)
     sides = "AB" if len(paths) == 2 else paths
     models = dict(zip(sides, _load_all(paths, reads), strict=True))
@@ -91,6 +91,9 @@ def compare(
         )
     settings: dict[str, Any] = {"bins": bins, "level": level, "resamples": resamples, "seed": seed}
     paired = not unpaired
+    if paired:
+        for path, other in zip(paths[1:], others, strict=True):
+            check_same_examples(models[first], models[other], (paths[0], path))
     if len(others) > 1:
         rows_of = _rows(models, names, baseline=first, paired=paired, **settings)
         sizes = {path: len(each) for path, each in models.items()}
@@ -123,8 +126,8 @@ def _load_all(
     paths: list[str], reads: options.TopLabelReading
 ) -> "list[calibrant.predictions.Predictions]":
     """Read each file by the options, or by its own names if it lacks those that another has."""
-    named = [reads.holds(path) for path in paths]
-    found = {path: reads.load(path) for path in paths if reads.holds(path) or not any(named)}
+    named = [path for path in paths if reads.holds(path)]
+    found = {path: reads.load(path) for path in named or paths}
     classes = next(iter(found.values())).class_names
     for path in paths:
         if path not in found:
@@ -220,16 +223,9 @@ def _rows(
 ) -> dict[str, dict[str, Row]]:
     """Differences of each other model to the baseline; p-values are corrected for all of them."""
     from calibrant import metrics
-    from calibrant.metrics.resampling.comparisons import same_examples
 
     others = {path: each for path, each in models.items() if path != baseline}
     two = models[baseline]
-    for path, one in others.items():
-        if paired and not same_examples(one, two):
-            raise ValueError(
-                f"{path} and {baseline} must have the same examples in the same order, but their "
-                "labels, weights or groups differ; add --unpaired if these are other examples"
-            )
     rows = {}
     count, times = len(others) * len(names), settings["resamples"]
     what = f"resampling {count} {'metrics' if len(others) == 1 else 'differences'} {times} times"

@@ -28,7 +28,7 @@ def report(
         baseline: the model that is subtracted.
         sizes: number of examples of each model.
         rows: other model to metric to its difference, with p-values corrected for all.
-        settings: of the comparison, and remarks.
+        settings: settings of the comparison, and remarks.
         as_json: print only JSON.
     """
     if as_json:

@@ -1,6 +1,7 @@
 """`calibrant fit`: a calibrator from held-out predictions, into a file."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,10 +52,10 @@ def fit(
         ),
     ] = "nll",
     seed: options.Seed = 0,
-    keep_class: Annotated[
+    preserve_class: Annotated[
         bool,
         options.measuring(
-            "--keep-class",
+            "--preserve-class",
             help=f"Only calibrators that preserve the predicted class, for {AUTO} and {BLEND}.",
         ),
     ] = False,
@@ -70,15 +71,15 @@ def fit(
     """Fit a calibrator to held-out predictions, not to those the network was trained on."""
     from calibrant.calibrators import CALIBRATORS, fit_remarks
     from calibrant.calibrators.fit_checks import convergence_remark
-    from calibrant.calibrators.storage import method_of, save
+    from calibrant.calibrators.storage import calibrator_name, save
     from calibrant.setting_errors import did_you_mean
 
     if name not in COMPARED and name not in CALIBRATORS:
         raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, [*COMPARED, *CALIBRATORS])}")
-    if keep_class and name not in COMPARED and not CALIBRATORS[name].keeps_argmax:
-        raise ValueError(f"{name} may change the predicted class: leave out --keep-class")
+    if preserve_class and name not in COMPARED and not CALIBRATORS[name].keeps_argmax:
+        raise ValueError(f"{name} may change the predicted class: leave out --preserve-class")
     if criterion not in CRITERIA:
-        raise ValueError(f"no criterion {criterion!r}; expected one of {', '.join(CRITERIA)}")
+        raise ValueError(f"no criterion {criterion!r}; {did_you_mean(criterion, CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
     predictions = reads.load(file)
@@ -87,10 +88,10 @@ def fit(
     selection, requested = None, name
     if name in COMPARED:
         selection = _selected(
-            predictions, folds=folds, criterion=criterion, seed=seed, keep_argmax=keep_class
+            predictions, folds=folds, criterion=criterion, seed=seed, preserve_class=preserve_class
         )
         calibrator = selection.best if requested == AUTO else selection.blend
-        name = method_of(calibrator)
+        name = calibrator_name(calibrator)
     else:
         calibrator = CALIBRATORS[name].fit(predictions)
     save(calibrator, output)
@@ -104,11 +105,13 @@ def fit(
         "after": measured(predictions.map(calibrator)),
         "measured_on": "the examples of the fit",
         "remarks": remarks,
-        "selection": None if selection is None else selection.as_dict(),
+        "selection": None if selection is None else selection.to_dict(),
         "calibrator": str(output),
     }
+    shown = calibrator.shown_parameters
     if selection is not None and name == BLEND:
-        record["parameters"] = {"parts": ", ".join(selection.ties)}
+        record["parameters"] = {"parts": list(selection.ties)}
+        shown = {"parts": ", ".join(selection.ties)}
     for remark in remarks:
         # The fit itself warns that it did not converge.
         if remark != convergence_remark(calibrator):
@@ -121,28 +124,32 @@ def fit(
         if requested == BLEND and name != BLEND:
             screen.say(f"all others are significantly worse than {name}: no blend, saved {name}")
         screen.say("")
-    _show(record)
+    _show(record, shown)
 
 
 def _selected(
-    predictions: "calibrant.predictions.Predictions", *, folds: int, keep_argmax: bool, **given: Any
+    predictions: "calibrant.predictions.Predictions",
+    *,
+    folds: int,
+    preserve_class: bool,
+    **given: Any,
 ) -> Any:
     from calibrant import calibrators
     from calibrant.calibrators.selection import check_candidates
 
-    count = len(check_candidates(None, keep_argmax=keep_argmax))
+    count = len(check_candidates(None, preserve_class=preserve_class))
     with screen.progress(folds * count, f"comparing {count} calibrators") as step:
         return calibrators.select(
-            predictions, folds=folds, keep_argmax=keep_argmax, progress=step, **given
+            predictions, folds=folds, preserve_class=preserve_class, progress=step, **given
         )
 
 
-def _show(record: dict[str, Any]) -> None:
+def _show(record: dict[str, Any], parameters: Mapping[str, str]) -> None:
     screen.say(
-        f"{record['method']}, fitted to {record['examples']:,} examples "
+        f"{record['calibrator_name']}, fitted to {record['examples']:,} examples "
         f"of {record['classes']:,} classes"
     )
-    for name, value in record["parameters"].items():
+    for name, value in parameters.items():
         screen.say(f"  {name} {value}")
     if record["zero_probs"]:
         screen.say(f"  zero_floor {record['zero_floor']:g}")

@@ -47,6 +47,7 @@ def panel(title: str) -> Callable[..., Any]:
 output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
 reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
 
+UNPAIRED = "The files hold different examples; use unpaired tests."
 # Bytes of a file of class names.
 MOST_NAMES = 16 * 2**20
 # More bins would mostly be empty, and the sums of bins or the values of resamples fill the memory.
@@ -54,7 +55,7 @@ MOST_BINS, MOST_RESAMPLES = 10_000, 1_000_000
 Bins = Annotated[
     int,
     measuring(
-        help=f"Bins of the confidence, at most {MOST_BINS:,}.",
+        help=f"Number of confidence bins, at most {MOST_BINS:,}.",
         callback=within("--bins", 1, MOST_BINS),
     ),
 ]
@@ -146,13 +147,6 @@ class Reading:
         with working(f"reading {source}"):
             return Predictions.load(source, **given)
 
-    def holds(self, source: str) -> bool:
-        """Whether a file has the scores that the options name, if they name any."""
-        from calibrant.array_names import holds
-        from calibrant.files import expand
-
-        return holds(expand(source)[0], self.named_scores)
-
     @property
     def given(self) -> list[str]:
         """The options that were given, as arguments of a command."""
@@ -166,15 +160,6 @@ class Reading:
                     [option] if value is True else [x for v in values for x in (option, str(v))]
                 )
         return found
-
-    @property
-    def named_scores(self) -> list[str]:
-        """Names of the scores, of any kind."""
-        return [*(self.logits or ()), *(self.probs or ())]
-
-    def without_names(self) -> "Reading":
-        """The same options, with the usual names of arrays."""
-        return replace(self, logits=None, probs=None, labels=None)
 
 
 @dataclass(frozen=True)
@@ -189,24 +174,18 @@ class TopLabelReading(Reading):
         reading(metavar="NAME", help="Whether it was correct: 0, 1. Default: correct."),
     ] = None
 
-    @property
-    def given(self) -> list[str]:
-        """The options that were given, as arguments of a command."""
-        found = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value != each.default:
-                option = f"--{each.name.replace('_', '-')}"
-                values = value if isinstance(value, list) else [value]
-                found += (
-                    [option] if value is True else [x for v in values for x in (option, str(v))]
-                )
-        return found
+    def holds(self, source: str) -> bool:
+        """Whether a file has the scores that the options name, if they name any."""
+        from calibrant.array_names import holds
+        from calibrant.files import expand
+
+        return holds(expand(source)[0], self.named_scores)
 
     @property
     def named_scores(self) -> list[str]:
         """Names of the scores, of any kind."""
-        return super().named_scores + ([self.confidence] if self.confidence else [])
+        confidence = [self.confidence] if self.confidence else []
+        return [*(self.logits or ()), *(self.probs or ()), *confidence]
 
     def without_names(self) -> "TopLabelReading":
         """The same options, with the usual names of arrays."""

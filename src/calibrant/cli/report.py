@@ -87,7 +87,7 @@ def _show(found: "Findings") -> None:
     _say(f"{found.verdict.headline}.", "bold")
     for sentence in found.verdict.sentences:
         _say(sentence)
-    if found.comparison.lines:
+    if found.comparison.combinations:
         print()
         hidden = screen.print_table(found.comparison.as_table(), keep=3)
         _say(f"{screen.LEGEND}. {found.comparison.note}")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
-from calibrant.calibrators.storage import BLEND, method_of
+from calibrant.calibrators.storage import BLEND, calibrator_name
 from calibrant.export.graph import Graph
 from calibrant.export.tables import interpolation, step
 
@@ -188,7 +188,7 @@ def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
     """Add the probabilities of the parts; normalisation divides by their number."""
     built = []
     for part in parts:
-        build = BUILDERS[method_of(part)]
+        build = BUILDERS[calibrator_name(part)]
         log_probs = graph.normalised(build(graph, logits, **part.parameters))
         # Masked classes are masked again after the sum.
         built.append(graph.where_masked(-FARTHEST, log_probs))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.blend import Blend
-from calibrant.calibrators.storage import method_of
+from calibrant.calibrators.storage import calibrator_name
 from calibrant.shapes import Logits
 
 Layer = tuple[Tensor, Tensor | None]
@@ -55,16 +55,16 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
         >>> torch.equal(halved.weight, layer.weight / 2)
         True
     """
-    method = method_of(calibrator)
-    if method not in FOLDS:
+    name = calibrator_name(calibrator)
+    if name not in FOLDS:
         raise ValueError(
-            f"{method} cannot be folded into a linear layer; only {', '.join(FOLDS)} can"
+            f"{name} cannot be folded into a linear layer; only {', '.join(FOLDS)} can"
         )
     if not isinstance(linear, nn.Linear):
         raise TypeError(f"expected the last nn.Linear of a network, got {type(linear).__name__}")
     if linear.out_features != calibrator.classes:
         raise ValueError(
-            f"{method} was fitted on {calibrator.classes} classes, "
+            f"{name} was fitted on {calibrator.classes} classes, "
             f"the layer has {linear.out_features} outputs"
         )
     place: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
@@ -74,7 +74,7 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
     }
     with torch.no_grad():
         old = linear.weight.double(), None if linear.bias is None else linear.bias.double()
-        weight, bias = FOLDS[method](*old, **given)
+        weight, bias = FOLDS[name](*old, **given)
         folded = nn.Linear(linear.in_features, linear.out_features, bias is not None, **place)
         folded.weight.copy_(weight)
         if bias is not None:

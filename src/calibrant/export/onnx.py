@@ -11,7 +11,7 @@ from jaxtyping import Float
 from calibrant import __version__
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.masks import FAR
-from calibrant.calibrators.storage import method_of
+from calibrant.calibrators.storage import calibrator_name
 from calibrant.checks import Kind
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
@@ -55,7 +55,7 @@ def export_onnx(calibrator: Calibrator, path: str | Path, *, kind: Kind = "logit
     difference = largest_difference(content, calibrator, kind)
     if not difference <= TOLERANCE:
         raise ValueError(
-            f"{path} was not written: the graph of {method_of(calibrator)} differs from the "
+            f"{path} was not written: the graph of {calibrator_name(calibrator)} differs from the "
             f"calibrator by {difference:.1e}, more than {TOLERANCE:g}"
         )
     with replacing(path) as handle:
@@ -64,7 +64,7 @@ def export_onnx(calibrator: Calibrator, path: str | Path, *, kind: Kind = "logit
 
 def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
     """Build the ONNX model of a calibrator."""
-    graph, method = Graph(), method_of(calibrator)
+    graph, name = Graph(), calibrator_name(calibrator)
     given = graph("Cast", INPUTS[kind], to=graph.onnx.TensorProto.DOUBLE)
     if kind == "probs":
         scores = _without_zeros(graph, given, calibrator.zero_floor or SMALLEST)
@@ -72,20 +72,20 @@ def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
         graph.masked = graph("IsInf", given, detect_positive=0)
         # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
         scores = graph.where_masked(-FAR * float(np.finfo(np.float32).max), given)
-    log_probs = graph.normalised(BUILDERS[method](graph, scores, **calibrator.parameters))
+    log_probs = graph.normalised(BUILDERS[name](graph, scores, **calibrator.parameters))
     if calibrator.keeps_argmax:
         log_probs = _with_top_of(graph, scores, log_probs)
     graph.output("log_probs", log_probs)
     graph.output("probs", graph("Exp", log_probs))
     properties = {
-        "method": method,
+        "method": name,
         "classes": str(calibrator.classes),
         "calibrant": __version__,
         "sha256": "" if calibrator.origin is None else calibrator.origin.sha256,
     }
     if calibrator.zero_floor is not None:
         properties["zero_floor"] = repr(calibrator.zero_floor)
-    return graph.model(INPUTS[kind], method, calibrator.classes, properties)
+    return graph.model(INPUTS[kind], name, calibrator.classes, properties)
 
 
 def _without_zeros(graph: Graph, probs: str, floor: float) -> str:

@@ -197,8 +197,8 @@ def rewrite(
         paths: parts of the old one, all with the same columns.
         replaced: columns to their new values, (n,) or lists (n, k), or None to leave them out; new
             columns go to the end.
-        max_bytes: as in `read`.
-        max_expansion: as in `read`.
+        max_bytes: largest size in memory, as in `read`.
+        max_expansion: largest compression ratio, as in `read`.
     """
     form = _format(path)
     if not isinstance(form, TableFormat) or any(_format(each) is not form for each in paths):

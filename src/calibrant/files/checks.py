@@ -77,7 +77,7 @@ def check_size(path: Path, what: str, declared: int, stored: int, limits: Limits
         what: the part of the file, such as `member logits`, for the message.
         declared: size in memory that the file declares.
         stored: size in the file.
-        limits: of the caller.
+        limits: limits of the caller.
     """
     if declared > limits.max_bytes:
         raise InputError(

@@ -48,7 +48,7 @@ class FileLock:
     does not.
 
     Args:
-        path: of the lock file.
+        path: path of the lock file.
         create: create the file if it does not exist; if False the file is only read, which works
             in read-only folders.
 

@@ -254,10 +254,8 @@ def _table(path: Path, file: Any, columns: list[str]) -> Any:
         try:
             groups.append(file.read_row_group(group, columns=columns))
         except OSError as error:
-            if "CRC checksum" not in str(error):
-                raise
             raise ValueError(
-                f"{path}: page checksum failed in row group {group}: file is damaged; "
+                f"{path}: row group {group} cannot be read ({one_line(error)}): file is damaged; "
                 "fetch or write it again"
             ) from error
     table = pa.concat_tables(groups) if groups else file.schema_arrow.empty_table()

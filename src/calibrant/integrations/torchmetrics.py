@@ -83,7 +83,7 @@ class ECE(_SumsMetric):
     Args:
         kind: whether `update` gets "logits" or "probs".
         bins: number of bins of equal width, or their edges.
-        options: of `torchmetrics.Metric`.
+        options: options of `torchmetrics.Metric`.
     """
 
     norm = 1.0
@@ -116,7 +116,7 @@ class AdaptiveECE(_SumsMetric):
     Args:
         kind: whether `update` gets "logits" or "probs".
         bins: number of bins.
-        options: of `torchmetrics.Metric`.
+        options: options of `torchmetrics.Metric`.
     """
 
     def __init__(self, *, kind: Kind, bins: int = 15, **options: Any) -> None:
@@ -137,7 +137,7 @@ class ClasswiseECE(_SumsMetric):
         kind: whether `update` gets "logits" or "probs".
         classes: number of classes k.
         bins: number of bins of equal width, or their edges.
-        options: of `torchmetrics.Metric`.
+        options: options of `torchmetrics.Metric`.
     """
 
     def __init__(self, *, kind: Kind, classes: int, bins: Bins = 15, **options: Any) -> None:

@@ -1,5 +1,6 @@
 """Metrics: `Predictions -> float`; `METRICS` lists them with what is known about each."""
 
+from calibrant.deprecated import renamed_in
 from calibrant.metrics.binary import (
     AtThreshold,
     at_thresholds,
@@ -33,7 +34,7 @@ from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.metric import Metric
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
-from calibrant.metrics.resampling.intervals import METHODS, Interval, interval
+from calibrant.metrics.resampling.intervals import INTERVAL_TYPES, Interval, interval
 from calibrant.metrics.scores import (
     BrierSplit,
     accuracy,
@@ -49,7 +50,7 @@ from calibrant.metrics.simplex import simplex_ece
 from calibrant.metrics.summary import Summary, summary
 
 __all__ = [
-    "METHODS",
+    "INTERVAL_TYPES",
     "METRICS",
     "AtThreshold",
     "BinSums",
@@ -104,3 +105,5 @@ __all__ = [
     "summary",
     "top_label_brier",
 ]
+
+__getattr__ = renamed_in(__name__)

@@ -24,7 +24,7 @@ class ClassBias:
         count: number (weight) of examples whose label it is.
         frequency: fraction of examples whose label it is.
         mean_probability: mean of its probability over all examples.
-        p_value: of the hypothesis that both are equal, corrected for the number of classes (Holm);
+        p_value: p-value of a test that both are equal, corrected for the number of classes (Holm);
             NaN with weights or groups, because the test needs independent examples.
     """
 

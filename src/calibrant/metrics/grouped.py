@@ -18,7 +18,7 @@ def group_ece(predictions: Predictions, *, bins: int = 15) -> float:
     groups. A group is weighted by the mean weight of its examples.
 
     Args:
-        predictions: with `groups`, as `Predictions.from_dense` sets them.
+        predictions: predictions with `groups`, as `Predictions.from_dense` sets them.
         bins: bins ((b-1)/B, b/B].
     """
     return at_own_weights(predictions, group_ece_statistic(predictions, bins=bins))

@@ -37,7 +37,7 @@ class Metric:
         every_class: needs the probabilities of all classes, not only the confidence.
         confidence_only: is in summaries only where nothing but the confidence is known.
         definition: one standard sentence, for tips and footnotes.
-        name: in `METRICS`, files and options of the command line; the function's own.
+        name: name in `METRICS`, files and options of the command line: that of the function.
     """
 
     function: Callable[..., float]

@@ -1,4 +1,4 @@
-"""All metrics. A new one is a function with its resampling form, and an entry here."""
+"""All metrics. A new one is a function with its resampling form, an entry here, and an export."""
 
 import math
 from collections.abc import Callable

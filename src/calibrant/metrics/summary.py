@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from calibrant.deprecated import Renamed, with_old_arguments
 from calibrant.extras import need
 from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.registry import METRICS, metrics_for
-from calibrant.metrics.resampling.intervals import Interval, Method, intervals
+from calibrant.metrics.resampling.intervals import Interval, IntervalType, intervals
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.metrics.verdict import verdict
 from calibrant.predictions import Predictions
@@ -26,13 +27,13 @@ class Summary:
     Attributes:
         examples: number of examples.
         classes: number of classes; 1 if only the confidence is known.
-        mean_confidence: of the predicted class.
+        mean_confidence: mean probability of the predicted class.
         metrics: name to value and interval.
         tests: name to result, of two tests of calibration; empty without resamples, and with
             weights or groups, because the tests need independent examples.
         class_biases: mean probability and frequency of each class; of two, the second is the
             positive class.
-        interval_notes: where intervals are not those of a full bootstrap.
+        interval_notes: notes on intervals that are not those of a full bootstrap.
     """
 
     examples: int
@@ -107,11 +108,14 @@ class Summary:
         frame = pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
         return frame.rename_axis("metric")
 
-    def as_dict(self) -> dict[str, Any]:
+    as_dict = Renamed()
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self) | {"remarks": self.remarks, "verdict": self.verdict}
 
 
+@with_old_arguments
 def summary(
     predictions: Predictions,
     *,
@@ -119,7 +123,7 @@ def summary(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-    method: Method = "basic",
+    interval_type: IntervalType = "basic",
     progress: Callable[[], None] | None = None,
 ) -> Summary:
     """Evaluate all metrics, with bootstrap intervals, and test calibration.
@@ -138,7 +142,7 @@ def summary(
             level=level,
             resamples=resamples,
             seed=seed,
-            method=method,
+            interval_type=interval_type,
             progress=progress,
         )
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from calibrant import metrics
 from calibrant.metrics import Interval, Summary, TestResult
-from calibrant.metrics.resampling.intervals import Method
+from calibrant.metrics.resampling.intervals import IntervalType
 from calibrant.metrics.verdict import State, class_label, judge, percent
 from calibrant.predictions import Predictions
 from calibrant.report.next_step import NextStep, next_step
@@ -43,7 +43,7 @@ class Audit(SavedPage):
     name: str
     bins: int
     level: float
-    interval_type: Method
+    interval_type: IntervalType
     resamples: int
     seed: int
     summary: Summary
@@ -169,7 +169,8 @@ class Audit(SavedPage):
         """Plain values, as `calibrant audit --json` prints them."""
         record: dict[str, Any] = {"source": self.name, "bins": self.bins, "level": self.level}
         if self.resamples:
-            record |= {"method": self.interval_type, "resamples": self.resamples, "seed": self.seed}
+            record |= {"interval_type": self.interval_type, "resamples": self.resamples}
+            record["seed"] = self.seed
             record |= asdict(self.summary) | {"verdict": self.verdict}
             record["next_step"] = asdict(self.next_step) if self.next_step else None
         else:
@@ -209,7 +210,7 @@ def audit(  # type: ignore[misc]
     name: str = "predictions",
     bins: int = 15,
     level: float = 0.95,
-    interval_type: Method = "basic",
+    interval_type: IntervalType = "basic",
     resamples: int = 1000,
     seed: int = 0,
     positive: int | str | None = None,
@@ -217,21 +218,28 @@ def audit(  # type: ignore[misc]
     paired: bool | None = None,
     progress: Callable[[], None] | None = None,
 ) -> "Audit | ModelAudits":
-    """Measure how well confidence matches accuracy; of two classes, P(positive) its frequency.
+    """Measure all metrics with intervals, test calibration, and recommend a next step.
+
+    With two classes, the audit is about the probability of the positive class.
 
     Args:
-        predictions: to be audited; several models by name are compared.
-        name: of the predictions, for the page.
-        bins: of binned metrics and of the reliability diagram.
-        level: of the intervals.
-        interval_type: of the bootstrap: "percentile", "basic" or "bca".
-        resamples: of the bootstrap; 0 gives values without intervals, tests and verdict.
-        seed: of the bootstrap.
-        positive: of two classes, the one that is audited: its index or name; class 1 by default.
-        thresholds: of two classes, where expected and observed positives are counted.
-        paired: of several models, whether rows are the same examples; by default, if their labels
-            are equal.
+        predictions: predictions to audit; several models by name are compared.
+        name: name of the predictions, the title of the page.
+        bins: number of bins of binned metrics and of the reliability diagram.
+        level: confidence level of the intervals.
+        interval_type: bootstrap interval type, "percentile", "basic" or "bca".
+        resamples: number of bootstrap resamples; 0 gives values without intervals, tests and
+            verdict.
+        seed: seed of the bootstrap.
+        positive: index or name of the positive class, if there are two classes; class 1 by default.
+        thresholds: probabilities at which expected and observed positives are counted, if there are
+            two classes.
+        paired: whether several models have the same examples in the same order; by default, if
+            their labels are equal.
         progress: called once for each resample.
+
+    Returns:
+        The audit; a `ModelAudits` if several models are given.
 
     Examples:
         >>> import calibrant
@@ -262,7 +270,7 @@ def audit(  # type: ignore[misc]
         level=level,
         resamples=resamples,
         seed=seed,
-        method=interval_type,
+        interval_type=interval_type,
         progress=progress,
     )
     options = (bins, level, interval_type, resamples, seed)

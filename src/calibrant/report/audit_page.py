@@ -1,11 +1,11 @@
 """The page of an audit, and what a notebook shows of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from calibrant.metrics import BinSums
+from calibrant.metrics import METRICS, BinSums
 from calibrant.metrics.verdict import class_label
 from calibrant.report.charts.reliability import (
     FINE,
@@ -36,12 +36,7 @@ TESTS = (
 
 def audit_page(audit: "Audit") -> str:
     """One self-contained page as text."""
-    about = (
-        "Lower is better, except for accuracy, skill, AUC and precision; overconfidence, "
-        "calibration in the large and intercept are best at 0, the slope at 1."
-        if audit.summary.classes == 2
-        else "Lower is better, except for accuracy; overconfidence is best at 0."
-    )
+    about = _directions(audit.metrics)
     tables = [defined(audit.metrics_table())]
     html = html_table(tables[0])
     html += "".join(f'<p class="note">{escape(remark)}</p>' for remark in audit.remarks)
@@ -68,6 +63,16 @@ def audit_page(audit: "Audit") -> str:
         columns=[[measured], beside],
         terms=definitions(tables),
     )
+
+
+def _directions(names: Iterable[str]) -> str:
+    """Which values of these metrics are better."""
+    labels: dict[str, list[str]] = {"higher": [], "zero": [], "one": [], "lower": []}
+    for name in names:
+        labels[METRICS[name].best].append(METRICS[name].label)
+    words = {"higher": "higher is better", "zero": "best at 0", "one": "best at 1"}
+    said = [f"{', '.join(labels[best])}: {text}. " for best, text in words.items() if labels[best]]
+    return "".join(each[0].upper() + each[1:] for each in said) + "All others: lower is better."
 
 
 def models_page(found: "ModelAudits") -> str:

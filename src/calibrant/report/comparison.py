@@ -1,4 +1,4 @@
-"""Methods and calibrators compared: one line for each, and which values are significantly worse."""
+"""Combinations of methods and calibrators compared: which values are significantly worse."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ OF_CLASS = "classwise_ece: "
 
 
 @dataclass(frozen=True)
-class Line:
+class Combination:
     """A method, or an optimizer, with a calibrator; a metric without a value has no reading.
 
     `remarks` say of some seeds why the fit of the calibrator did not converge.
@@ -48,14 +48,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All lines of one dataset, model and optimizer, in the order of the study.
+    """All combinations of one dataset, model and optimizer, in the order of the study.
 
     `axis` is what they differ in beside the calibrator: "method" or "optimizer".
     """
 
     axis: str
     metrics: tuple[str, ...]
-    lines: tuple[Line, ...]
+    combinations: tuple[Combination, ...]
     seeds: tuple[int, ...]
 
     @property
@@ -68,10 +68,10 @@ class Comparison:
                 f"mean of {many} seeds, with the 95 % interval of a single training over test "
                 "examples and seeds"
             )
-        found = [r.difference for line in self.lines for r in line.readings.values()]
+        found = [r.difference for line in self.combinations for r in line.readings.values()]
         hows = {difference.how for difference in found if difference}
         bound = ""
-        if any(line.remarks for line in self.lines):
+        if any(line.remarks for line in self.combinations):
             bound = f" {DAGGER} The calibrator did not converge; it is not recommended."
         if not hows:
             return f"Test split: {values}.{bound}"
@@ -85,7 +85,7 @@ class Comparison:
             + bound
         )
 
-    def as_table(self, chosen: Line | None = None) -> Table:
+    def as_table(self, chosen: Combination | None = None) -> Table:
         """The comparison as a table, in the order of the study."""
         columns = [Column(self.axis), Column("calibrator")]
         columns += [Column(name_of(m), True, better(m) == "higher") for m in self.metrics]
@@ -95,14 +95,14 @@ class Comparison:
                 _calibrator(line),
                 *(_cell(line.readings.get(metric)) for metric in self.metrics),
             )
-            for line in self.lines
+            for line in self.combinations
         )
         caption = f"Every {self.axis} with every calibrator"
-        place = next((at for at, line in enumerate(self.lines) if line is chosen), None)
+        place = next((at for at, line in enumerate(self.combinations) if line is chosen), None)
         return Table(tuple(columns), rows, caption, place)
 
 
-def _calibrator(line: Line) -> Cell:
+def _calibrator(line: Combination) -> Cell:
     """The calibrator; with a dagger if its fit did not converge."""
     dagger = f" {DAGGER}" if line.remarks else ""
     return Cell(line.calibrator + dagger, value=line.calibrator, tip=line.unconverged)
@@ -127,11 +127,11 @@ def compare(
 ) -> Comparison:
     """Compare rows of one dataset, model and optimizer on a split, by `axis` and calibrator.
 
-    A line is marked as worse if the 95 % interval of its difference to the best excludes zero.
-    Lines whose calibrator did not converge have no mark and are never the best.
+    A combination is worse if the 95 % interval of its difference to the best excludes zero.
+    Those whose calibrator did not converge have no mark and are never the best.
     Differences are paired by seed, as the same seed means the same data. The marks are not
     corrected for the number of lines: over the two or three seeds of most studies nothing would
-    ever be worse. `LineDifference.adjusted` is the p-value after that correction.
+    ever be worse. `CombinationDifference.adjusted` is the p-value after that correction.
     """
     found: dict[str, dict[str, dict[str, dict[int, Interval | None]]]] = {}
     remarks: dict[tuple[str, str], dict[int, str]] = {}
@@ -142,8 +142,8 @@ def compare(
         runs = line.setdefault(row["metric"], {})
         if row["seed"] in runs:
             raise ValueError(
-                f"lines differ in {axis} and calibrator: rows must be of one dataset and model, "
-                f"but {row[axis]}, {row['calibrator']}, seed {row['seed']} is there twice"
+                f"combinations differ in {axis} and calibrator: rows must be of one dataset and "
+                f"model, but {row[axis]}, {row['calibrator']}, seed {row['seed']} is there twice"
             )
         runs[row["seed"]] = _measured(row)
         if row.get("remark"):
@@ -165,7 +165,7 @@ def compare(
             if reading is not None:
                 own[metric] = reading
     lines = (
-        Line(*key[:2], own, remarks.get(key[:2], {}))
+        Combination(*key[:2], own, remarks.get(key[:2], {}))
         for key, own in zip(named, readings, strict=True)
     )
     seeds = {seed for _, _, each in named for runs in each.values() for seed in runs}

@@ -1,4 +1,4 @@
-"""Differences between the metrics of two lines, with their intervals and p-values."""
+"""Differences between the metrics of two combinations, with their intervals and p-values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ How = Literal["seeds", "examples"]
 
 
 @dataclass(frozen=True)
-class LineDifference:
-    """How much larger a metric is for one line than for another, with its 95 % interval.
+class CombinationDifference:
+    """How much larger a metric is for one combination than for another, with its 95 % interval.
 
     Of `overconfidence` the distance to zero is compared. The p-value is two-sided; `adjusted` is
-    corrected for all lines that were compared (Holm). `how` is "seeds" for the paired t-interval
-    over `seeds` seeds that both lines have; "examples" for an interval made from the two over test
-    examples, which says nothing about another training.
+    corrected for all combinations that were compared (Holm). `how` is "seeds" for the paired
+    t-interval over the `seeds` seeds that both have; "examples" for an interval made from the two
+    over test examples, which says nothing about another training.
     """
 
     value: float
@@ -40,7 +40,7 @@ class LineDifference:
 
 @dataclass(frozen=True)
 class Reading:
-    """One metric of one line.
+    """One metric of one combination.
 
     `interval` is the mean over seeds with the interval of a single training (`over_runs`); `runs`
     has the value and interval over test examples of each seed; `missing` counts seeds without a
@@ -52,7 +52,7 @@ class Reading:
     runs: Mapping[int, Interval]
     missing: int = 0
     mark: Mark = "unknown"
-    difference: LineDifference | None = None
+    difference: CombinationDifference | None = None
 
     @property
     def values(self) -> dict[int, float]:
@@ -68,7 +68,7 @@ class Reading:
 
 def differences(
     readings: Sequence[Reading | None], reference: Reading | None
-) -> list[LineDifference | None]:
+) -> list[CombinationDifference | None]:
     """Differences of readings to a reference; None for itself and where nothing can be said."""
     if reference is None:
         return [None] * len(readings)
@@ -85,17 +85,17 @@ def better(metric: str) -> Literal["lower", "higher", "zero", "one"]:
     return METRICS[metric].best if metric in METRICS else "lower"
 
 
-def is_worse(metric: str, difference: LineDifference) -> bool:
+def is_worse(metric: str, difference: CombinationDifference) -> bool:
     """Whether the interval of a difference lies on the bad side of zero."""
     return difference.high < 0 if better(metric) == "higher" else difference.low > 0
 
 
-def is_better(metric: str, difference: LineDifference) -> bool:
+def is_better(metric: str, difference: CombinationDifference) -> bool:
     """Whether the interval of a difference lies on the good side of zero."""
     return difference.low > 0 if better(metric) == "higher" else difference.high < 0
 
 
-def _difference(first: Reading, second: Reading) -> LineDifference | None:
+def _difference(first: Reading, second: Reading) -> CombinationDifference | None:
     seeds = [seed for seed in first.runs if seed in second.runs]
     if not seeds:
         return None
@@ -108,14 +108,14 @@ def _difference(first: Reading, second: Reading) -> LineDifference | None:
     size = SAME * float(np.abs(np.stack(ends)[..., 0]).max())
     if np.abs(by_seed).max() <= size:
         how: How = "seeds" if len(seeds) > 1 else "examples"
-        return LineDifference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
+        return CombinationDifference(0.0, 0.0, 0.0, 1.0, 1.0, how, len(seeds))
     spread = float(by_seed.std(ddof=1)) if len(seeds) > 1 else 0.0
     # Seeds that all differ by the same amount, one example say, do not show what chance does.
     if spread > size:
         error, freedom = spread / math.sqrt(len(seeds)), len(seeds) - 1
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
         p_value = 2 * float(stats.t.sf(abs(value) / error, freedom))
-        return LineDifference(
+        return CombinationDifference(
             value, value - half, value + half, p_value, p_value, "seeds", len(seeds)
         )
     return _by_examples(value, ends[0].mean(0), ends[1].mean(0), len(seeds))
@@ -130,7 +130,7 @@ def _ends(metric: str, each: Interval) -> tuple[float, float, float]:
     return abs(each.value - best), 0.0 if each.low < best < each.high else low, high
 
 
-def _by_examples(value: float, first: Any, second: Any, seeds: int) -> LineDifference | None:
+def _by_examples(value: float, first: Any, second: Any, seeds: int) -> CombinationDifference | None:
     """The interval of a difference from those of its two parts, taken as independent.
 
     Both were measured on the same examples, and what is hard for both cancels: it is too wide
@@ -145,4 +145,6 @@ def _by_examples(value: float, first: Any, second: Any, seeds: int) -> LineDiffe
     if not math.isfinite(down + up) or half == 0:
         return None
     p_value = 2 * float(stats.norm.sf(WIDTH * abs(value) / half))
-    return LineDifference(value, value - down, value + up, p_value, p_value, "examples", seeds)
+    return CombinationDifference(
+        value, value - down, value + up, p_value, p_value, "examples", seeds
+    )

@@ -40,7 +40,7 @@ def as_csv(comparison: Comparison) -> str:
         heads += [metric, f"{metric} low", f"{metric} high", f"{metric} mark"]
         heads += [f"{metric} seed {seed}" for seed in comparison.seeds]
     writer.writerow(map(_harmless, heads))
-    for line in comparison.lines:
+    for line in comparison.combinations:
         cells = [_harmless(line.name), _harmless(line.calibrator)]
         for metric in comparison.metrics:
             reading = line.readings.get(metric)

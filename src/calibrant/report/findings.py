@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.metrics import METRICS
-from calibrant.report.comparison import NONE, Comparison, Line, compare
-from calibrant.report.differences import LEVEL, LineDifference, differences, is_better
+from calibrant.report.comparison import NONE, Combination, Comparison, compare
+from calibrant.report.differences import LEVEL, CombinationDifference, differences, is_better
 from calibrant.report.saved import Group, Saved, SavedCell
 from calibrant.report.verdict import Baseline, Certainty, Verdict
 from calibrant.report.weak_spots import weak_spots
@@ -31,16 +31,16 @@ def findings(saved: Saved) -> list[Findings]:
     found = []
     for group in saved.groups():
         comparison = compare(group.rows, axis=group.axis)
-        judged = verdict(comparison, plain=saved.plain_names, cells=group.cells)
-        spots = weak_spots(group, comparison, judged.line)
-        found.append(Findings(group, comparison, judged, spots))
+        advice = verdict(comparison, plain=saved.plain_names, cells=group.cells)
+        spots = weak_spots(group, comparison, advice.line)
+        found.append(Findings(group, comparison, advice, spots))
     return found
 
 
 def verdict(
     comparison: Comparison, *, plain: frozenset[str] = PLAIN, cells: Sequence[SavedCell] = ()
 ) -> Verdict:
-    """Find the line to use: the best proper score without a significant loss of accuracy.
+    """Find the combination to use: the best proper score without a significant loss of accuracy.
 
     `plain` are the names of methods that are cross entropy and nothing else; runs without a result
     are counted in `cells`.
@@ -50,7 +50,7 @@ def verdict(
     for proper in PROPER:
         whole = [
             x
-            for x in comparison.lines
+            for x in comparison.combinations
             if proper in x.readings and not x.readings[proper].missing and not x.remarks
         ]
         if whole:
@@ -60,7 +60,7 @@ def verdict(
     fair = [line for line in whole if not _less_accurate(line)] or whole
     line = min(fair, key=lambda each: each.readings[proper].cost)
     best = line.readings[proper]
-    # The marks of the comparison are about the best of all lines, which accuracy may rule out.
+    # The marks of the comparison refer to the best of all, which accuracy may rule out.
     changes = differences([each.readings[proper] for each in fair], best)
     compared_with = list(zip(fair, changes, strict=True))
     ties = tuple(each for each, gap in compared_with if gap is not None and gap.low <= 0)
@@ -75,26 +75,29 @@ def verdict(
         ended,
         line=line,
         proper=proper,
-        baseline=baseline if len(comparison.lines) > 1 else None,
+        baseline=baseline if len(comparison.combinations) > 1 else None,
         kind=kind,
         gains=gains,
         relative=_relative(gains.get(proper), baseline, line, proper),
         certainty=certainty,
         ties=ties,
-        unknown=tuple(each for each in comparison.lines if each not in [*known, *unfair]),
+        unknown=tuple(each for each in comparison.combinations if each not in [*known, *unfair]),
         simplest=_simplest(line, ties, proper, plain),
         better=tuple(each for each in unfair if each.readings[proper].cost < best.cost),
     )
 
 
-def _less_accurate(line: Line) -> bool:
+def _less_accurate(line: Combination) -> bool:
     return "accuracy" in line.readings and line.readings["accuracy"].mark == "worse"
 
 
-def _simplest(line: Line, ties: Sequence[Line], proper: str, plain: frozenset[str]) -> Line:
-    """Of the line and its ties: cross entropy first, then no calibrator, then temperature.
+def _simplest(
+    line: Combination, ties: Sequence[Combination], proper: str, plain: frozenset[str]
+) -> Combination:
+    """Of the combination and its ties: cross entropy first, then no calibrator, then temperature.
 
-    Over few seeds nearly everything is a tie, so its score must lie within the line's interval.
+    Over few seeds nearly everything is a tie, so its score must lie within the interval of the
+    combination.
     """
     most = line.readings[proper].interval.high
     near = [each for each in ties if each.readings[proper].interval.value <= most]
@@ -107,7 +110,7 @@ def _simplest(line: Line, ties: Sequence[Line], proper: str, plain: frozenset[st
     )
 
 
-def _baseline(lines: Sequence[Line], plain: frozenset[str]) -> tuple[Line, Baseline]:
+def _baseline(lines: Sequence[Combination], plain: frozenset[str]) -> tuple[Combination, Baseline]:
     """Cross entropy with temperature scaling, or what comes nearest to it."""
     own = [line for line in lines if line.name in plain]
     first = own or [line for line in lines if line.name == lines[0].name]
@@ -120,14 +123,14 @@ def _baseline(lines: Sequence[Line], plain: frozenset[str]) -> tuple[Line, Basel
 
 
 def _gains(
-    comparison: Comparison, proper: str, line: Line, baseline: Line
-) -> tuple[dict[str, LineDifference], Certainty]:
-    """Differences to the baseline; their p-values are corrected for all lines."""
+    comparison: Comparison, proper: str, line: Combination, baseline: Combination
+) -> tuple[dict[str, CombinationDifference], Certainty]:
+    """Differences to the baseline; their p-values are corrected for all combinations."""
     found = {}
     for metric in (proper, "accuracy", "ece"):
-        readings = [each.readings.get(metric) for each in comparison.lines]
+        readings = [each.readings.get(metric) for each in comparison.combinations]
         changes = differences(readings, baseline.readings.get(metric))
-        gap = changes[comparison.lines.index(line)]
+        gap = changes[comparison.combinations.index(line)]
         if gap is not None:
             found[metric] = gap
     main = found.get(proper)
@@ -139,7 +142,9 @@ def _gains(
     return found, "certain" if sure else "likely"
 
 
-def _relative(gap: LineDifference | None, baseline: Line, line: Line, proper: str) -> float | None:
+def _relative(
+    gap: CombinationDifference | None, baseline: Combination, line: Combination, proper: str
+) -> float | None:
     """The gap as a part of the baseline's score in the same seeds."""
     if gap is None:
         return None

@@ -63,8 +63,9 @@ class ModelAudits(SavedPage):
         """Number of models, and whether they share their examples."""
         sizes = sorted({each.summary.examples for each in self.audits.values()})
         n = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
-        how = "the same examples, paired tests" if self.paired else "other examples, unpaired tests"
-        return f"{len(self.audits)} models, {n} examples each: {how}"
+        how = "the same" if self.paired else "different"
+        tests = "paired" if self.paired else "unpaired"
+        return f"{len(self.audits)} models, {n} examples each: {how} examples, {tests} tests"
 
     def mark(self, metric: str, model: str) -> Mark:
         """How a model compares with the best in a metric."""
@@ -180,12 +181,12 @@ def audit_models(
     Args:
         models: name to predictions.
         paired: whether rows are the same examples; by default, if the labels are equal.
-        resamples: of the bootstrap; 0 gives values without intervals and tests.
-        seed: of the bootstrap.
-        level: of the intervals.
-        bins: of binned metrics and of the reliability diagrams.
+        resamples: number of bootstrap resamples; 0 gives values without intervals and tests.
+        seed: seed of the bootstrap.
+        level: confidence level of the intervals.
+        bins: number of bins of binned metrics and of the reliability diagrams.
         progress: called once for each resample.
-        options: as in `audit`.
+        options: further options of `audit`.
     """
     if not models:
         raise ValueError("need at least one model to audit, got none")

@@ -70,9 +70,9 @@ Filled = Float64[np.ndarray, " f"]
 
 @dataclass(frozen=True)
 class Points:
-    """Bins that hold examples, in the order of confidence: means, Wilson interval, place, count.
+    """Bins that hold examples, in the order of confidence: means, Wilson interval, position, count.
 
-    `left` and `right` are the ends of the bar.
+    `left` and `right` are the bounds of the bar.
     """
 
     confidence: Filled
@@ -95,7 +95,7 @@ class Points:
 
 
 def points_of(sums: BinSums, *, level: float = 0.95, merge: bool = False) -> Points:
-    """Means, intervals and places of the bins that hold examples, from (b,) sums.
+    """Means, intervals and positions of the bins that hold examples, from (b,) sums.
 
     With `merge`, as for lines, neighbours are pooled until each holds at least `FEW` examples:
     means of fewer would be spikes of noise.

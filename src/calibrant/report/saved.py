@@ -92,8 +92,8 @@ class Group:
     Attributes:
         labels: what all runs share: dataset, model, and optimizer unless that is compared.
         axis: what is compared: "method", or "optimizer" where a study has one method only.
-        cells: in the order of the study, finished or not.
-        rows: of all splits, of the finished runs.
+        cells: all runs in the order of the study, finished or not.
+        rows: rows of the finished runs, of all splits.
     """
 
     labels: dict[str, str]
@@ -160,7 +160,7 @@ def read_saved(folder: str | Path) -> Saved:
         raise FileNotFoundError(f"no study in {where}: run one with calibrant study")
     for name in (CELLS, ROWS):
         if not (where / name).exists():
-            advice = "run the same command again, finished runs are kept"
+            advice = "re-run the same command to resume"
             raise FileNotFoundError(f"the study in {where} has no {name}: {advice}")
     held = (read_json(where / CELLS) or {}).get("cells")
     if not isinstance(held, list):

@@ -64,7 +64,7 @@ def _group(key: str, found: Findings) -> dict[str, Any]:
         "verdict": verdict,
         "comparison": comparison,
         "weak_spots": found.weak_spots,
-        "calibrators": list(dict.fromkeys(line.calibrator for line in comparison.lines)),
+        "calibrators": list(dict.fromkeys(line.calibrator for line in comparison.combinations)),
         "table": sortable_table(table, sorted_by=name_of(verdict.proper or "")),
         "downloads": [
             (kind, f"{key}.{kind}", make(comparison)) for kind, make in DOWNLOADS.items()

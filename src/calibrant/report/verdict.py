@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrant.metrics import Interval
-from calibrant.report.comparison import Comparison, Line
-from calibrant.report.differences import LEVEL, LineDifference, Reading
+from calibrant.report.comparison import Combination, Comparison
+from calibrant.report.differences import LEVEL, CombinationDifference, Reading
 from calibrant.report.formatting import difference_text, name_of, value_text
 
 Certainty = Literal["certain", "likely", "open", "unknown"]
@@ -15,50 +15,50 @@ Baseline = Literal["usual", "plain", "first"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The line with the best proper score among those whose accuracy is not significantly worse.
+    """The best proper score among combinations whose accuracy is not significantly worse.
 
     Attributes:
-        comparison: of all lines.
-        unfinished: runs without a result.
-        runs: all of them; 0 if not known.
-        failed: runs that failed or diverged, so that waiting will not help.
+        comparison: comparison of all combinations.
+        unfinished: number of runs without a result.
+        runs: number of all runs; 0 if not known.
+        failed: number of runs that failed or diverged, so that waiting will not help.
         line: the recommended one; None if no proper score was measured.
         proper: the score it was chosen by.
-        baseline: what it is compared with, perhaps itself; None if there is no other line.
-        kind: of the baseline: "usual" is cross entropy with temperature scaling, "plain" another
-            calibrator or none, "first" the first method or optimizer of the study.
+        baseline: what it is compared with, perhaps itself; None if there is no other combination.
+        kind: kind of the baseline: "usual" is cross entropy with temperature scaling, "plain" with
+            another calibrator or none, "first" the first method or optimizer of the study.
         gains: differences to the baseline in the score, accuracy and ECE.
         relative: difference in the score as a part of the baseline's.
         certainty: that its score is better than the baseline's. "certain": at the 5 % level over
-            seeds, corrected for all lines; "likely": uncorrected, or over examples only; "open":
-            the interval includes zero; "unknown": there is no interval.
-        ties: other lines of which neither the score nor accuracy is significantly worse.
-        unknown: lines that could not be compared with it.
-        simplest: of the line and the ties within its interval: cross entropy first, then without
-            calibrator, then with temperature.
-        better: lines with a better score whose accuracy is significantly worse.
+            seeds, corrected for all combinations; "likely": uncorrected, or over examples only;
+            "open": the interval includes zero; "unknown": there is no interval.
+        ties: other combinations of which neither the score nor accuracy is significantly worse.
+        unknown: combinations that could not be compared with it.
+        simplest: simplest of the combination and the ties within its interval: cross entropy
+            first, then without calibrator, then with temperature.
+        better: combinations with a better score whose accuracy is significantly worse.
     """
 
     comparison: Comparison
     unfinished: int = 0
     runs: int = 0
     failed: int = 0
-    line: Line | None = None
+    line: Combination | None = None
     proper: str | None = None
-    baseline: Line | None = None
+    baseline: Combination | None = None
     kind: Baseline = "usual"
-    gains: dict[str, LineDifference] = field(default_factory=dict)
+    gains: dict[str, CombinationDifference] = field(default_factory=dict)
     relative: float | None = None
     certainty: Certainty = "unknown"
-    ties: tuple[Line, ...] = ()
-    unknown: tuple[Line, ...] = ()
-    simplest: Line | None = None
-    better: tuple[Line, ...] = ()
+    ties: tuple[Combination, ...] = ()
+    unknown: tuple[Combination, ...] = ()
+    simplest: Combination | None = None
+    better: tuple[Combination, ...] = ()
 
     @property
     def headline(self) -> str:
         """The shortest answer to which one to use."""
-        if not self.comparison.lines:
+        if not self.comparison.combinations:
             return "All runs failed" if self._all_failed else "No run has finished yet"
         if self.line is None or self.proper is None:
             return "No recommendation: neither NLL nor Brier score was measured"
@@ -72,7 +72,7 @@ class Verdict:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the line is certainly better, or is cross entropy and nothing is better."""
+        """Whether it is certainly better, or is cross entropy and nothing is better."""
         if self.line is None or self.baseline is not self.line:
             return self.certainty == "certain"
         return self.kind != "first" or not (self.ties or self.unknown)
@@ -83,8 +83,8 @@ class Verdict:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The reasons."""
-        if not self.comparison.lines:
+        """Sentences that give the reasons for the headline."""
+        if not self.comparison.combinations:
             if self._all_failed:
                 return ("The reasons are below.",)
             found = ["There is nothing to compare yet."]
@@ -99,16 +99,16 @@ class Verdict:
         return tuple(found)
 
 
-def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
-    """Its score, accuracy and ECE."""
+def _choice(verdict: Verdict, line: Combination, proper: str) -> list[str]:
+    """Sentences on the score, accuracy and ECE of the recommended combination."""
     score, comparison = line.readings[proper], verdict.comparison
-    count, all_, several = len(score.runs), len(comparison.seeds), len(comparison.lines) > 1
+    count, all_, several = len(score.runs), len(comparison.seeds), len(comparison.combinations) > 1
     seeds = f"{count} of {all_} seeds" if count < all_ else f"mean of {count} seeds"
     value = f"{value_text(proper, score.interval)} ({'one seed' if all_ == 1 else seeds})"
     first = f"{name_of(proper)} of {line}: {value}"
     if several:
         what = f"combinations of {comparison.axis} and calibrator"
-        first += f", the lowest of {len(comparison.lines)} {what}"
+        first += f", the lowest of {len(comparison.combinations)} {what}"
     if verdict.better:
         first += (
             " whose accuracy is not significantly below the highest. "
@@ -118,8 +118,8 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     found = [f"{first}."]
     accuracy, ece = line.readings.get("accuracy"), line.readings.get("ece")
     if accuracy is not None:
-        beside = _beside_the_highest(comparison, accuracy) if several else ""
-        found.append(f"Accuracy: {value_text('accuracy', accuracy.interval)}{beside}.")
+        note = _accuracy_note(comparison, accuracy) if several else ""
+        found.append(f"Accuracy: {value_text('accuracy', accuracy.interval)}{note}.")
     elif several:
         found.append("Accuracy was not measured: it may be lower than that of others.")
     if ece is not None:
@@ -127,10 +127,11 @@ def _choice(verdict: Verdict, line: Line, proper: str) -> list[str]:
     return found
 
 
-def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
+def _accuracy_note(comparison: Comparison, accuracy: Reading) -> str:
+    """How an accuracy compares with the highest one, to be appended to its value."""
     if accuracy.mark == "best":
         return ", the highest"
-    for line in comparison.lines:
+    for line in comparison.combinations:
         highest = line.readings.get("accuracy")
         if highest is not None and highest.mark == "best":
             words = {"equal": "not significantly below", "worse": "significantly below"}
@@ -139,8 +140,8 @@ def _beside_the_highest(comparison: Comparison, accuracy: Reading) -> str:
     return ""
 
 
-def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
-    """Its difference to the baseline, and whether that is significant."""
+def _gain(verdict: Verdict, line: Combination, proper: str) -> list[str]:
+    """Sentences on its difference to the baseline, and whether that is significant."""
     baseline, gains, axis = verdict.baseline, verdict.gains, verdict.comparison.axis
     if baseline is None:
         return []
@@ -165,11 +166,11 @@ def _gain(verdict: Verdict, line: Line, proper: str) -> list[str]:
     ]
 
 
-def _certainty(verdict: Verdict, score: str, gap: LineDifference) -> str:
+def _certainty(verdict: Verdict, score: str, gap: CombinationDifference) -> str:
     by = f"paired over {gap.seeds} seeds"
     if gap.how == "examples":
         by = "over test examples; another training may differ"
-    corrected = f"after correction for {len(verdict.comparison.lines) - 1} comparisons"
+    corrected = f"after correction for {len(verdict.comparison.combinations) - 1} comparisons"
     significant = f"The difference in {score} is significant at the 5 % level ({by})"
     if verdict.certainty == "certain":
         return f"{significant}, also {corrected}."
@@ -181,9 +182,9 @@ def _certainty(verdict: Verdict, score: str, gap: LineDifference) -> str:
     return f"The difference in {score} is not significant ({by}): it may be chance."
 
 
-def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
-    """Which others are as good, as far as the data can show."""
-    found, others = [], len(verdict.comparison.lines) - 1
+def _rest(verdict: Verdict, line: Combination, proper: str) -> list[str]:
+    """Sentences on which others are not significantly worse."""
+    found, others = [], len(verdict.comparison.combinations) - 1
     count, score = len(verdict.ties), name_of(proper)
     what = f"{score} or accuracy" if "accuracy" in verdict.comparison.metrics else score
     if count:
@@ -208,8 +209,8 @@ def _rest(verdict: Verdict, line: Line, proper: str) -> list[str]:
     return found
 
 
-def _listed(lines: Sequence[Line]) -> str:
-    """At most three names."""
+def _listed(lines: Sequence[Combination]) -> str:
+    """Join at most three names."""
     names = [str(line) for line in lines[:3]]
     if len(lines) > 3:
         names[2:] = [f"{len(lines) - 2} more"]

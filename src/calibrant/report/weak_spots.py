@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from calibrant.predictions import Predictions
-from calibrant.report.comparison import OF_CLASS, Comparison, Line, compare
+from calibrant.report.comparison import OF_CLASS, Combination, Comparison, compare
 from calibrant.report.formatting import class_name, difference_text, name_of, number, value_text
 from calibrant.report.measured import calibrated_test, class_errors, excess
 from calibrant.report.saved import Group, Row, SavedCell
@@ -15,10 +15,10 @@ NAMED, FACTOR = 3, 1.5
 PARTS = {"head": "frequent", "medium": "medium", "tail": "rare"}
 
 
-def weak_spots(group: Group, comparison: Comparison, line: Line | None) -> tuple[str, ...]:
-    """What to know before the recommended line is used: a few sentences, or none.
+def weak_spots(group: Group, comparison: Comparison, line: Combination | None) -> tuple[str, ...]:
+    """What to know before the recommended combination is used: a few sentences, or none.
 
-    Without a line they only say which runs and lines have no result.
+    Without a combination they only say which runs and combinations have no result.
     """
     found: list[str] = []
     if line is not None:
@@ -41,7 +41,7 @@ def unfinished(cells: Sequence[SavedCell]) -> list[str]:
     ]
 
 
-def _classes(group: Group, line: Line, rows: Sequence[Row]) -> list[str]:
+def _classes(group: Group, line: Combination, rows: Sequence[Row]) -> list[str]:
     """The classes with the largest calibration errors, if some stand out."""
     errors, seed = _errors_of_rows(rows), ""
     if not errors:
@@ -72,7 +72,7 @@ def _errors_of_rows(rows: Sequence[Row]) -> dict[str, float]:
     return {name: mean(each) for name, each in values.items()}
 
 
-def _of_file(group: Group, line: Line) -> tuple[Predictions | None, str]:
+def _of_file(group: Group, line: Combination) -> tuple[Predictions | None, str]:
     """Test predictions of the first seed, calibrated, and which seed that is."""
     for cell in group.cells:
         if cell.done and cell.labels[group.axis] == line.name:
@@ -84,7 +84,7 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     """Accuracy and ECE of examples of frequent and of rare classes."""
     parts = {}
     for name in PARTS:
-        lines = compare(rows, axis=group.axis, split=f"test: {name}").lines
+        lines = compare(rows, axis=group.axis, split=f"test: {name}").combinations
         if lines and lines[0].readings:
             parts[name] = lines[0].readings
     found = []
@@ -100,7 +100,7 @@ def _rare(group: Group, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _confidence(group: Group, line: Line) -> list[str]:
+def _confidence(group: Group, line: Combination) -> list[str]:
     """Whether confidence is too high or too low, where its interval excludes zero."""
     reading = line.readings.get("overconfidence")
     if reading is not None:
@@ -119,8 +119,8 @@ def _confidence(group: Group, line: Line) -> list[str]:
 
 def _without_values(comparison: Comparison) -> list[str]:
     """Lines whose calibrator did not converge, or without a finite value in some seed."""
-    found = [f"{line.unconverged}." for line in comparison.lines if line.remarks]
-    for line in comparison.lines:
+    found = [f"{line.unconverged}." for line in comparison.combinations if line.remarks]
+    for line in comparison.combinations:
         gone = [name for name in comparison.metrics if name not in line.readings]
         part = [name for name, each in line.readings.items() if each.missing]
         if gone and not line.readings:

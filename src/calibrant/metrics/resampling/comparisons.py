@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibrant.advice import InputError
 from calibrant.metrics.metric import MetricFunction
 from calibrant.metrics.resampling.draws import check_units, resampler
 from calibrant.metrics.resampling.intervals import check_options, quantiles
@@ -51,6 +52,21 @@ def same_examples(first: Predictions, second: Predictions) -> bool:
     return True
 
 
+def check_same_examples(
+    first: Predictions, second: Predictions, names: tuple[str, str] | None = None
+) -> None:
+    """Refuse a paired comparison of different examples; names, such as files, are for the error."""
+    if same_examples(first, second):
+        return
+    one, two = names or (first, second)
+    raise InputError(
+        "a paired comparison needs the same examples in the same order, but the labels, weights or "
+        f"groups of {one} and {two} differ",
+        "pass paired=False for different examples",
+        "add --unpaired for different examples",
+    )
+
+
 def compare(
     metric: MetricFunction,
     first: Predictions,
@@ -76,12 +92,9 @@ def compare(
     """
     check_options(level, resamples, "percentile")
     check_units(first)
-    if paired and not same_examples(first, second):
-        raise ValueError(
-            "a paired comparison needs the same examples in the same order: the labels, weights or "
-            f"groups of {first} and {second} differ; pass paired=False if these are other examples"
-        )
-    if not paired:
+    if paired:
+        check_same_examples(first, second)
+    else:
         check_units(second)
     one, two = Samples(first), Samples(second)
     samples = (one.paired, two.paired) if paired else (one.of(metric), two.of(metric))

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from calibrant.deprecated import with_old_arguments
 from calibrant.metrics.metric import MetricFunction, Statistic
 from calibrant.metrics.registry import descriptor
 from calibrant.metrics.resampling.draws import check_units, resampler
@@ -17,8 +18,8 @@ from calibrant.progress import steps
 from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Values
 
-Method = Literal["percentile", "basic", "bca"]
-METHODS = ("percentile", "basic", "bca")
+IntervalType = Literal["percentile", "basic", "bca"]
+INTERVAL_TYPES = ("percentile", "basic", "bca")
 # Blocks left out in turn to estimate the skewness that BCa corrects for.
 JACKKNIFE_BLOCKS = 100
 
@@ -36,6 +37,7 @@ class Interval:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
+@with_old_arguments
 def interval(
     metric: MetricFunction,
     predictions: Predictions,
@@ -43,7 +45,7 @@ def interval(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-    method: Method = "basic",
+    interval_type: IntervalType = "basic",
     progress: Callable[[], None] | None = None,
 ) -> Interval:
     """Bootstrap interval of any metric; the same seed gives the same interval.
@@ -54,15 +56,15 @@ def interval(
     millions; metrics of all of three or more classes are resampled on a subset, see `Samples`.
 
     Args:
-        metric: of `METRICS`, `functools.partial(ece, bins=20)`, or any function of Predictions.
+        metric: a metric, `functools.partial(ece, bins=20)`, or any function of Predictions.
         predictions: what to measure.
         level: nominal coverage.
         resamples: number of resamples.
-        seed: of the resamples.
-        method: "percentile" uses the quantiles of the resampled values; "basic" reflects them
-            about the value; "bca" corrects the quantiles for bias and skewness. Resampling adds
-            bias to a binned error, so percentiles are too high, and "basic", which reverses the
-            bias, has much better coverage: see docs/bias.md. With all of them the interval of a
+        seed: seed of the resamples.
+        interval_type: "percentile" uses the quantiles of the resampled values; "basic" reflects
+            them about the value; "bca" corrects the quantiles for bias and skewness. Resampling
+            adds bias to a binned error, so percentiles are too high, and "basic", which reverses
+            the bias, has much better coverage: see docs/bias.md. With all of them the interval of a
             calibration error is extended to zero if calibrated predictions with the same scores
             have errors as large.
         progress: called after each resample; by default long work shows its progress itself.
@@ -82,7 +84,7 @@ def interval(
         level=level,
         resamples=resamples,
         seed=seed,
-        method=method,
+        interval_type=interval_type,
         progress=progress,
     )
     return found[""]
@@ -95,11 +97,11 @@ def intervals(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-    method: Method = "basic",
+    interval_type: IntervalType = "basic",
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Interval]:
     """Intervals of several metrics from the same resamples; options as in `interval`."""
-    check_options(level, resamples, method)
+    check_options(level, resamples, interval_type)
     check_units(predictions)
     values = {name: metric(predictions) for name, metric in metrics.items()}
     samples = Samples(predictions)
@@ -121,7 +123,7 @@ def intervals(
         sample, statistic = sample_of[name], statistics[name]
         own[name] = sample.own_value(value, statistic)
         row = sample.moved(draws[name], value, own[name])
-        bounds = _bounds(value, row, level, method, statistic, sample)
+        bounds = _bounds(value, row, level, interval_type, statistic, sample)
         known = descriptor(metrics[name])
         low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
         if low == high and row.min() < row.max():
@@ -183,14 +185,14 @@ def _bounds(
     value: float,
     draws: Values,
     level: float,
-    method: Method,
+    interval_type: IntervalType,
     statistic: Statistic,
     sample: Sample,
 ) -> tuple[float, float]:
-    if method == "bca":
+    if interval_type == "bca":
         return _bca(value, draws, level, statistic, sample)
     low, high = quantiles(draws, level)
-    return (low, high) if method == "percentile" else (2 * value - high, 2 * value - low)
+    return (low, high) if interval_type == "percentile" else (2 * value - high, 2 * value - low)
 
 
 def _bca(
@@ -231,11 +233,12 @@ def quantiles(draws: Values, level: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def check_options(level: float, resamples: int, method: str) -> None:
-    """Refuse an invalid level, number of resamples or method."""
+def check_options(level: float, resamples: int, interval_type: str) -> None:
+    """Refuse an invalid level, number of resamples or interval type."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
         raise ValueError(f"resamples must be an int >= 1, got {resamples!r}")
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {list(METHODS)}, got {method!r}")
+    if interval_type not in INTERVAL_TYPES:
+        known = ", ".join(INTERVAL_TYPES)
+        raise ValueError(f"interval_type must be one of {known}, got {interval_type!r}")

@@ -18,9 +18,9 @@ Numbers = Sequence[float]
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers between `low` and `high` at the places from `start` to `end`.
+    """Numbers between `low` and `high` at the positions from `start` to `end`.
 
-    Others are put at the nearer end.
+    Others are drawn at the nearer bound.
     """
 
     low: float
@@ -41,7 +41,7 @@ class Scale:
         return self._powers(about) if self.log else self._even(about, whole)
 
     def cuts(self, values: Iterable[float]) -> list[float]:
-        """Places half-way between neighbouring numbers, and the ends of the scale."""
+        """Positions half-way between neighbouring numbers, and the bounds of the scale."""
         between = [(a + b) / 2 for a, b in pairwise(map(self, values))]
         return [self.start, *between, self.end]
 
@@ -71,8 +71,8 @@ def tick_texts(ticks: list[float]) -> list[str]:
     even = bool(steps) and max(steps) <= min(steps) * (1 + 1e-6)
     if not even or size >= 1e6 or size < 1e-4:
         return [f"{each:,.0f}" if 1000 <= abs(each) < 1e6 else f"{each:.4g}" for each in ticks]
-    places = max(0, -math.floor(math.log10(steps[0]) + 1e-9))
-    return [f"{each:,.{places}f}" for each in ticks]
+    decimals = max(0, -math.floor(math.log10(steps[0]) + 1e-9))
+    return [f"{each:,.{decimals}f}" for each in ticks]
 
 
 def fit_scale(
@@ -144,15 +144,15 @@ class Axes:
 
 
 def thin(values: Numbers, most: int = POINTS) -> list[int]:
-    """Places of at most `most` values, both ends, all extremes of short stretches among them."""
+    """Positions of at most `most` values: first, last, and the extremes of short segments."""
     count = len(values)
     if count <= most:
         return list(range(count))
     kept = {0, count - 1}
-    stretches = (most - 2) // 2
-    for at in range(stretches):
-        part = range(at * count // stretches, (at + 1) * count // stretches)
-        real = [place for place in part if math.isfinite(values[place])]
+    segments = (most - 2) // 2
+    for at in range(segments):
+        part = range(at * count // segments, (at + 1) * count // segments)
+        real = [position for position in part if math.isfinite(values[position])]
         if real:
             kept |= {min(real, key=lambda i: values[i]), max(real, key=lambda i: values[i])}
         else:
@@ -163,7 +163,7 @@ def thin(values: Numbers, most: int = POINTS) -> list[int]:
 def curve(axes: Axes, x: Numbers, y: Numbers, *, role: str, most: int = POINTS) -> str:
     """A line through the points; it stops where a number is missing, a lone point is a dot."""
     parts, path = [], ""
-    for each in _stretches(thin(y, most), x, y):
+    for each in _segments(thin(y, most), x, y):
         points = [(axes.x(x[at]), axes.y(y[at])) for at in each]
         if len(each) > 1:
             path += f"M{_joined(points)}"
@@ -178,7 +178,7 @@ def curve(axes: Axes, x: Numbers, y: Numbers, *, role: str, most: int = POINTS) 
 def band(axes: Axes, x: Numbers, low: Numbers, high: Numbers, *, role: str) -> str:
     """The area between two curves, wherever both have a number."""
     area = ""
-    for each in _stretches(sorted({*thin(low), *thin(high)}), x, low, high):
+    for each in _segments(sorted({*thin(low), *thin(high)}), x, low, high):
         if len(each) > 1:
             upper = [(axes.x(x[at]), axes.y(high[at])) for at in each]
             lower = [(axes.x(x[at]), axes.y(low[at])) for at in reversed(each)]
@@ -186,10 +186,10 @@ def band(axes: Axes, x: Numbers, low: Numbers, high: Numbers, *, role: str) -> s
     return element("path", d=area, class_=role) if area else ""
 
 
-def _stretches(places: Iterable[int], *columns: Numbers) -> list[list[int]]:
+def _segments(positions: Iterable[int], *columns: Numbers) -> list[list[int]]:
     """Places in a row at which all columns have a number."""
     found: list[list[int]] = [[]]
-    for at in places:
+    for at in positions:
         if all(math.isfinite(column[at]) for column in columns):
             found[-1].append(at)
         elif found[-1]:

@@ -13,7 +13,7 @@ ROW, WIDTH = 24.0, 360.0
 
 @dataclass(frozen=True)
 class Dot:
-    """One number with the ends of its interval, NaN where there is none."""
+    """One number with the bounds of its interval, NaN where there is none."""
 
     value: float = math.nan
     low: float = math.nan
@@ -27,17 +27,17 @@ def dot_rows(
     names = [shorten(name, 26) for name, _ in rows]
     left, right = 14 + 7.2 * max(map(len, names), default=0), WIDTH - 14
     top, bottom = 8.0, 8.0 + ROW * len(rows)
-    ends = [v for _, dots in rows for dot in dots for v in (dot.value, dot.low, dot.high)]
-    x = fit_scale(ends, left, right, zero=True, plain=True)
+    bounds = [v for _, dots in rows for dot in dots for v in (dot.value, dot.low, dot.high)]
+    x = fit_scale(bounds, left, right, zero=True, plain=True)
     drawn = [Axes(x, Scale(0, 1, bottom, top)).draw(x_name=x_name, y_ticks=())]
     for at, ((name, dots), short) in enumerate(zip(rows, names, strict=True)):
         middle = top + (at + 0.5) * ROW
         drawn.append(text(left - 8, middle + 4, short, role="name", anchor="end"))
         drawn.append(line(left, middle, right, middle, role="grid"))
-        for place, dot in enumerate(dots):
+        for position, dot in enumerate(dots):
             # Beside one another, so that equal numbers do not hide each other.
-            y_dot = middle + 5 * (place - (len(dots) - 1) / 2)
-            drawn.append(_dot(x, y_dot, dot, f"s{place % 8 + 1}", f"{name}, {parts[place]}"))
+            y_dot = middle + 5 * (position - (len(dots) - 1) / 2)
+            drawn.append(_dot(x, y_dot, dot, f"s{position % 8 + 1}", f"{name}, {parts[position]}"))
     return chart(*drawn, width=WIDTH, height=bottom + 38, title=title)
 
 
@@ -62,8 +62,8 @@ def interval_dots(
 ) -> str:
     """Pairs of numbers with the intervals of both: x, y, classes of the dot, and its tip."""
     x, y = (
-        fit_scale([v for dot in part for v in (dot.value, dot.low, dot.high)], *ends, plain=True)
-        for part, ends in (
+        fit_scale([v for dot in part for v in (dot.value, dot.low, dot.high)], *bounds, plain=True)
+        for part, bounds in (
             ([each[0] for each in dots], (46.0, WIDTH - 12)),
             ([each[1] for each in dots], (WIDTH - 38, 24.0)),
         )
@@ -74,8 +74,8 @@ def interval_dots(
             continue
         at, height, shapes = x(across.value), y(up.value), []
         if across.low < across.high:
-            ends = x(across.low), x(across.high)
-            shapes.append(line(ends[0], height, ends[1], height, role="whisker faint"))
+            bounds = x(across.low), x(across.high)
+            shapes.append(line(bounds[0], height, bounds[1], height, role="whisker faint"))
         if up.low < up.high:
             shapes.append(line(at, y(up.low), at, y(up.high), role="whisker faint"))
         shapes.append(element("circle", cx=at, cy=height, r=5, class_=look))
@@ -112,7 +112,7 @@ def scatter(
         parts.append(curve(axes, x, y, role="line all", most=10 * len(x)))
     for at in pairs:
         shade = None if shades is None else f"{0.2 + 0.8 * shades[at]:.2f}"
-        place = {"cx": axes.x(x[at]), "cy": axes.y(y[at]), "r": 4}
-        dot = element("circle", **place, class_="dot s1", fill_opacity=shade)
+        position = {"cx": axes.x(x[at]), "cy": axes.y(y[at]), "r": 4}
+        dot = element("circle", **position, class_="dot s1", fill_opacity=shade)
         parts.append(mark(dot, tip=tips[at]))
     return chart(*parts, width=width, height=height, title=title, about=about)

@@ -65,8 +65,10 @@ def _field(x: float, y: float, value: float, highest: float, *, tip: str) -> str
         words = text(x + CELL / 2, y + 16, "-", role="note", anchor="middle", size=11)
         return mark(words, tip=f"{tip}: no value", titled=False)
     written = text(x + CELL / 2, y + 16, f"{value:.3f}", role="value", anchor="middle", size=11)
-    place = {"x": x + 1, "y": y + 1, "width": CELL - 2, "height": HIGH - 2}
-    shape = element("rect", **place, class_="heat", fill_opacity=f"{_shade(value, 0, highest):g}")
+    position = {"x": x + 1, "y": y + 1, "width": CELL - 2, "height": HIGH - 2}
+    shape = element(
+        "rect", **position, class_="heat", fill_opacity=f"{_shade(value, 0, highest):g}"
+    )
     return mark(shape, written, tip=f"{tip}: {number_text(value)}", titled=False)
 
 
@@ -88,7 +90,7 @@ def surface(
 ) -> str:
     """A field for each point of a grid (y, x), shaded from `low` to `high`.
 
-    `x` and `y` are the places of columns and rows; `tip` says what row i and column j hold.
+    `x` and `y` are the positions of columns and rows; `tip` says what row i and column j hold.
     """
     across, along = axes.x.cuts(x), axes.y.cuts(y)
     parts = []

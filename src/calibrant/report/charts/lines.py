@@ -13,7 +13,7 @@ COLUMN = 10
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve with a band; `role` are its classes, else those of its place in the chart."""
+    """A named curve with a band; `role` are its classes, else those of its position."""
 
     name: str
     x: Numbers
@@ -40,26 +40,26 @@ def line_chart(
     zero: bool = False,
     plain: bool = False,
     whole: bool = True,
-    x_ends: Numbers = (),
-    y_ends: Numbers = (),
+    x_bounds: Numbers = (),
+    y_bounds: Numbers = (),
     guides: Numbers = (),
     width: float = 360,
     height: float = 240,
 ) -> str:
     """Curves with their bands over a common axis.
 
-    The y axis starts at 0 if `zero`, is never logarithmic if `plain`, and includes `y_ends`;
+    The y axis starts at 0 if `zero`, is never logarithmic if `plain`, and includes `y_bounds`;
     `guides` are dashed horizontal lines. x has integer ticks if `whole`.
     """
     left, right = 46.0, width - 12
     top, bottom = (24.0 if y_name else 10.0), height - (38 if x_name else 22)
-    across = [v for v in x_ends or (v for each in series for v in each.x) if math.isfinite(v)]
+    across = [v for v in x_bounds or (v for each in series for v in each.x) if math.isfinite(v)]
     low, high = min(across, default=0.0), max(across, default=1.0)
     room = 1.0 if low == high else 0.0
-    ends = [v for each in series for part in (each.y, each.low, each.high) for v in part or ()]
+    bounds = [v for each in series for part in (each.y, each.low, each.high) for v in part or ()]
     axes = Axes(
         Scale(low - room, high + room, left, right),
-        fit_scale([*ends, *y_ends, *guides], bottom, top, zero=zero, plain=plain),
+        fit_scale([*bounds, *y_bounds, *guides], bottom, top, zero=zero, plain=plain),
     )
     parts = [axes.draw(x_name=x_name, y_name=y_name, whole=whole)]
     parts += [line(left, axes.y(each), right, axes.y(each), role="guide") for each in guides]
@@ -79,18 +79,18 @@ def line_chart(
 
 
 def _columns(axes: Axes, series: Sequence[Series], x_name: str) -> str:
-    """Invisible columns that say what all curves are at a place."""
-    by_place: dict[float, list[str]] = {}
+    """Invisible columns that say what all curves are at a position."""
+    by_position: dict[float, list[str]] = {}
     for each in series:
         for at, x in enumerate(each.x):
             if math.isfinite(x) and math.isfinite(each.y[at]):
-                by_place.setdefault(x, []).append(each.point_text(at))
-    places = sorted(by_place)
+                by_position.setdefault(x, []).append(each.point_text(at))
+    positions = sorted(by_position)
     most = max(2, int((axes.x.end - axes.x.start) / COLUMN))
-    step = max(1, math.ceil(len(places) / most))
-    # The last place is what most readers want to know.
-    places = places[::-1][::step][::-1]
-    cuts = axes.x.cuts(places)
+    step = max(1, math.ceil(len(positions) / most))
+    # The last position is what most readers want to know.
+    positions = positions[::-1][::step][::-1]
+    cuts = axes.x.cuts(positions)
     high = axes.y.start - axes.y.end
     found = [
         element(
@@ -100,8 +100,8 @@ def _columns(axes: Axes, series: Sequence[Series], x_name: str) -> str:
             width=cuts[at + 1] - cuts[at],
             height=high,
             class_="hit",
-            data_tip="\n".join([f"{x_name} {number_text(x)}", *by_place[x]]),
+            data_tip="\n".join([f"{x_name} {number_text(x)}", *by_position[x]]),
         )
-        for at, x in enumerate(places)
+        for at, x in enumerate(positions)
     ]
     return element("g", *found, fill="none", pointer_events="all") if found else ""

@@ -110,7 +110,7 @@ def bin_text(points: Points, at: int, terms: Terms = TOP_LABEL) -> str:
 
 def _band(axes: Axes, points: Points, *, role: str) -> str:
     """Intervals of bins with enough examples; those of the others would fill the chart."""
-    # To the ends of the outer bins.
+    # To the bounds of the outer bins.
     x = [points.left[0], *points.confidence, points.right[-1]]
     low, high = (
         np.pad(np.where(points.few, np.nan, side), 1, mode="edge").tolist()
@@ -126,8 +126,10 @@ def _joined(axes: Axes, points: Points, name: str, look: str, terms: Terms) -> l
     if not points.few.all():
         strong = np.where(points.few, np.nan, points.accuracy).tolist()
         parts.append(curve(axes, x, strong, role=f"line {look}"))
-    for at, place in enumerate(zip(x, y, strict=True)):
-        dot = element("circle", cx=axes.x(place[0]), cy=axes.y(place[1]), r=3, class_=f"dot {look}")
+    for at, position in enumerate(zip(x, y, strict=True)):
+        dot = element(
+            "circle", cx=axes.x(position[0]), cy=axes.y(position[1]), r=3, class_=f"dot {look}"
+        )
         faint = "faint" if points.few[at] else ""
         parts.append(mark(dot, tip=f"{name}\n{bin_text(points, at, terms)}", role=faint))
     return parts

@@ -89,7 +89,7 @@ def chart(*content: str, width: float, height: float, title: str, about: str = "
 def text(
     x: float, y: float, words: object, *, role: str = "note", anchor: str = "start", size: int = 12
 ) -> str:
-    """Words at a place; `anchor` is start, middle or end."""
+    """Words at a position; `anchor` is start, middle or end."""
     small = None if size == 12 else size
     where = None if anchor == "start" else anchor
     return element("text", escape(words), x=x, y=y, class_=role, text_anchor=where, font_size=small)
@@ -160,7 +160,7 @@ def plot(caption: str, *charts: str, note: str = "", beside: bool = False) -> st
 def plots(figures: Sequence[str], *, free: bool = False, beside: str = "") -> str:
     """Figures of one size on a grid as wide as the page; at their natural sizes if `free`.
 
-    A legend can take the next place of the grid, `beside` them.
+    A legend can take the next position of the grid, `beside` them.
     """
     side = f'<div class="side">{beside}</div>' if beside else ""
     return f'<div class="plots{" free" if free else ""}">{"".join(figures)}{side}</div>'

@@ -54,7 +54,7 @@ def sortable_table(table: Table, *, sorted_by: str = "") -> str:
     order = list(range(len(table.rows)))
     if sorted_by in titles:
         at = titles.index(sorted_by)
-        order.sort(key=lambda place: float(table.rows[place][at].value or "inf"))
+        order.sort(key=lambda position: float(table.rows[position][at].value or "inf"))
     heads = []
     for column in table.columns:
         direction = "ascending" if column.title == sorted_by else "none"
@@ -65,12 +65,12 @@ def sortable_table(table: Table, *, sorted_by: str = "") -> str:
             f'<button type="button">{escape(column.title)}</button></th>'
         )
     lines = []
-    for place in order:
-        row = table.rows[place]
-        chosen = ' class="chosen"' if place == table.chosen else ""
+    for position in order:
+        row = table.rows[position]
+        chosen = ' class="chosen"' if position == table.chosen else ""
         words = escape(f"{row[0].text} {row[1].text}")
         cells = _row(table, row, note=" (named in the headline)" if chosen else "")
-        lines.append(f'<tr data-place="{place}" data-words="{words}"{chosen}>{cells}</tr>')
+        lines.append(f'<tr data-place="{position}" data-words="{words}"{chosen}>{cells}</tr>')
     return (
         f'<div class="scroll"><table class="compare"><caption class="hidden">'
         f"{escape(table.caption)}</caption><thead><tr>{''.join(heads)}</tr></thead>"

@@ -58,7 +58,7 @@ def multiplier_figure(
     """Draw the multipliers and rho of `cals_alm`, or the penalty weights of `cals_hr`, by class.
 
     Left, along training, rare classes dark. Right, in the last epoch, against the number of
-    training examples of the class. On a level line all classes would need the same smoothing.
+    training examples of the class. A flat line means that all classes need the same smoothing.
 
     Args:
         history: rows of a training, one for each epoch.

@@ -50,7 +50,7 @@ def sharpness_figure(
     times above all sharpness. The band around batch sharpness is its standard error.
 
     Args:
-        rows: of a probe; several trainings by name get axes of their own with the same scales.
+        rows: records of a probe; several trainings by name get their own axes with equal scales.
     """
     runs = readings.without_far_edges(_by_training(rows, (*ECE, *SHARPNESS)))
     figure, grid = _training_grid(runs, 1, title)
@@ -82,7 +82,7 @@ def margin_figure(
     calibration error and curvature: it follows the smallest margins, not the median.
 
     Args:
-        rows: of a probe; several trainings by name get axes of their own with the same scales.
+        rows: records of a probe; several trainings by name get their own axes with equal scales.
     """
     runs = _by_training(rows, (*ALL_MARGINS, *TAILS))
     figure, grid = _training_grid(runs, 2, title)
@@ -111,7 +111,7 @@ def scatter_figure(
     mean over trainings by `curvature.correlations`.
 
     Args:
-        rows: of a probe; of several trainings by name.
+        rows: records of a probe, or those of several trainings by name.
         against: column of the sharpness: "gauss_newton", "hessian", "batch_sharpness", "trace".
     """
     runs = _by_training(rows, (against,))
@@ -214,7 +214,7 @@ def _step_axis(axes: "matplotlib.axes.Axes", rows: Rows) -> None:
 
 
 def _right_side(axes: "matplotlib.axes.Axes") -> "matplotlib.axes.Axes":
-    """A second scale, on the right."""
+    """Return new axes that share x and have their y scale on the right."""
     side = axes.twinx()
     look.style_axes(side)
     side.grid(visible=False)

@@ -55,7 +55,7 @@ def reliability_diagram(
         adaptive: bins that hold equally many examples, as in `adaptive_ece`. The histogram keeps
             bins of equal width: of equal mass, all its bars would be the same.
         style: "bars", or "line" with a band for the intervals; several are always lines.
-        level: of the intervals.
+        level: confidence level of the intervals.
     """
     if style not in STYLES:
         raise ValueError(f"style must be one of {list(STYLES)}, got {style!r}")
@@ -213,7 +213,7 @@ def classwise_diagrams(
         predictions: what to draw.
         bins: how many bins ((b-1)/B, b/B], or their edges from 0 to 1.
         most: panels at most; of more classes the worst calibrated are shown, worst first.
-        level: of the Wilson intervals.
+        level: confidence level of the Wilson intervals.
     """
     if most < 1:
         raise ValueError(f"most must be at least 1, got {most}")

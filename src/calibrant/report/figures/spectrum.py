@@ -34,7 +34,7 @@ def spectrum_figure(
     eigenvalues and they are small, a second panel shows what is about zero, with a finer width.
 
     Args:
-        density: of `curvature.spectral_density`.
+        density: result of `curvature.spectral_density`.
         width: standard deviation of the normal curves of the first panel; a 150th of the range
             of the eigenvalues unless given.
     """

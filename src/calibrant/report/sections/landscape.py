@@ -55,8 +55,8 @@ def landscape(group: Group) -> Panel | None:
     many = "" if step == 1 else f" every {step}th of"
     about = (
         f"NLL of {name}, seed {cell.seed}, on{many} the {len(val):,} validation examples, for each "
-        "temperature T and gamma; stronger colour is higher. If it is equally low all along the "
-        "line of the best T, gamma adds nothing to a temperature."
+        "temperature T and gamma. A stronger colour is a higher NLL. If NLL is flat along the "
+        "line, gamma does not help."
     )
     html = plots([plot(name, figure, note=words)], free=True) + shape_legend(KEY)
     return Panel("landscape", "Temperature and gamma", about, html)

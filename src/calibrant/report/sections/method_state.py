@@ -70,7 +70,7 @@ def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
     first, last = number_text(state.median[0]), number_text(state.median[-1])
     words = f"Median {first} in the first epoch, {last} in the last."
     # Both on the same scale.
-    draw = partial(line_chart, zero=True, plain=True, y_ends=(0.0, state.highest), width=WIDTH)
+    draw = partial(line_chart, zero=True, plain=True, y_bounds=(0.0, state.highest), width=WIDTH)
     median = Series("median", epochs, state.median, state.low, state.high)
     title = f"Gamma of {name} along training"
     along = draw([median], title, "epoch", about=words, y_name="gamma")
@@ -79,7 +79,7 @@ def _gamma_charts(name: str, rows: Sequence[Row], state: GammaState) -> str:
         centres = [(at + 0.5) / len(means) for at in range(len(means))]
         curves.append(Series(part, centres, means, role=f"{HUES[part]} d0"))
     title, x = f"Gamma of {name} by confidence, last epoch", "confidence"
-    against = draw(curves, title, x, y_name="mean gamma", whole=False, x_ends=(0.0, 1.0))
+    against = draw(curves, title, x, y_name="mean gamma", whole=False, x_bounds=(0.0, 1.0))
     return plot(name, along, against, note=_gamma_notes(rows, state), beside=True)
 
 
@@ -97,8 +97,8 @@ def multipliers(group: Group) -> Panel | None:
         return None
     about = (
         "First seed. Left: the multiplier of each class along training, rare classes dark. Right: "
-        "in the last epoch, against the number of training examples of the class. On a level line "
-        "all classes would need the same smoothing."
+        "in the last epoch, against the number of training examples of the class. A flat line "
+        "means that all classes need the same smoothing."
     )
     return Panel("multipliers", "Multipliers of the classes", about, plots(figures, free=True))
 

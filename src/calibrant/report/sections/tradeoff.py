@@ -2,7 +2,7 @@
 
 from calibrant.report.charts.dots import Dot, interval_dots
 from calibrant.report.charts.svg import HUES, legend, plot, plots, shape_legend
-from calibrant.report.comparison import NONE, Line, compare
+from calibrant.report.comparison import NONE, Combination, compare
 from calibrant.report.differences import Reading
 from calibrant.report.formatting import name_of, value_with_interval
 from calibrant.report.saved import Group
@@ -14,11 +14,11 @@ AGAINST = ("ece", "nll")
 def tradeoff(group: Group) -> Panel | None:
     """Accuracy over ECE and over NLL, with the intervals of both."""
     comparison = compare(group.rows, axis=group.axis)
-    names = list(dict.fromkeys(line.name for line in comparison.lines))
+    names = list(dict.fromkeys(line.name for line in comparison.combinations))
     figures = []
     for metric in AGAINST:
         dots = []
-        for line in comparison.lines:
+        for line in comparison.combinations:
             error, accuracy = line.readings.get(metric), line.readings.get("accuracy")
             if error is not None and accuracy is not None:
                 tip = "\n".join([str(line), _text(accuracy), _text(error)])
@@ -41,7 +41,7 @@ def tradeoff(group: Group) -> Panel | None:
     return Panel("tradeoff", "Accuracy and calibration", about, html)
 
 
-def _look(line: Line, names: list[str]) -> str:
+def _look(line: Combination, names: list[str]) -> str:
     hollow = " hollow" if line.calibrator == NONE else ""
     return f"dot s{names.index(line.name) % HUES + 1}{hollow}"
 
