@@ -391,6 +391,13 @@ class Predictions:
         logits = self.logits.double()
         return logits[:, 1] - logits[:, 0]
 
+    @property
+    def floored_log_odds(self) -> PerExample:
+        """`log_odds` with given probabilities of 0 replaced as in a fit."""
+        if not self.zero_probs:
+            return self.log_odds
+        return self.with_zero_floor(self.estimated_zero_floor).log_odds
+
     @cached_property
     def positive_probs(self) -> PerExample:
         """Probability of class 1 of two, float64, (n,)."""
@@ -427,6 +434,24 @@ class Predictions:
         scores = replace(self._scores, values=self._scores.values.flip(1))
         return Predictions.__new__(Predictions)._fill(
             scores, 1 - self.labels, self.weights, self.groups, names[::-1] or ("1", "0")
+        )
+
+    def with_class_order(self, names: Sequence[str]) -> "Predictions":
+        """Return the same predictions with the classes in another order, given by their names.
+
+        Examples:
+            >>> p = Predictions.from_probs([[0.9, 0.1]], ["cat"], class_names=["cat", "dog"])
+            >>> p.with_class_order(["dog", "cat"]).labels.tolist()
+            [1]
+        """
+        own = self.class_names or ()
+        if sorted(own) != sorted(names):
+            raise ValueError(f"names must be those of the classes, {listed(own)}")
+        order = [own.index(name) for name in names]
+        position = torch.tensor([list(names).index(name) for name in own])
+        scores = replace(self._scores, values=self._scores.values[:, order].contiguous())
+        return Predictions.__new__(Predictions)._fill(
+            scores, position[self.labels], self.weights, self.groups, tuple(names)
         )
 
     @cached_property

@@ -190,7 +190,7 @@ def select(
     difference contains zero: then the simplest of those. Non-parametric calibrators (isotonic,
     histogram), whose scores vary most, must be significantly better than every parametric one.
     One that did not converge (a parameter at its bound) is selected only if no converged one is
-    within 0.2 % of its score and not significantly worse, and then with a warning.
+    within 0.2 % of its score, and then with a warning.
     The selected one is fitted to all examples. `blend` of the result averages all, including
     non-parametric ones, that are within 1 % of the score and not significantly worse.
 
@@ -312,7 +312,8 @@ def _choose(
         return [n for n in order if n == best or (n in near and converged[n] and found[n].low <= 0)]
 
     if not converged[best]:
-        best = next((name for name in tied(TOLERANCE) if converged[name]), best)
+        near = scores[best] + TOLERANCE * abs(scores[best])
+        best = next((name for name in order if converged[name] and scores[name] <= near), best)
     limit = scores[best] + TOLERANCE * abs(scores[best])
     ties = tied(BLENDED)
     simple = [name for name in ties if name in parametric and scores[best] <= scores[name] <= limit]

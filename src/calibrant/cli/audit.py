@@ -84,7 +84,11 @@ def audit(
     ] = False,
     as_json: options.Json = False,
     max_ece: Annotated[
-        float | None, written(metavar="X", help="Exit with code 1 if ece is above X.")
+        float | None,
+        written(
+            metavar="X",
+            help="Exit with code 1 if ECE is above X; of two classes, that of P(positive).",
+        ),
     ] = None,
 ) -> None:
     """Measure how well confidence matches accuracy: metrics, tests, a diagram, a page."""
@@ -147,7 +151,7 @@ def audit(
     if page is not None:
         with screen.working("writing the page"):
             found.save(page)
-    errors = {name: each.metrics["ece"].value for name, each in audits.items()}
+    errors = {name: each.metrics[each.gate].value for name, each in audits.items()}
     above = [name for name, ece in errors.items() if max_ece is not None and ece > max_ece]
     written_to = {key: path for key, path in outputs.items() if path is not None}
     if as_json:
@@ -160,7 +164,9 @@ def audit(
         show(audits[source], truth, written_to)
     if above:
         named = f" of {', '.join(above)}" if several else ""
-        complain(f"ece{named} {errors[above[0]]:.4f} is above --max-ece {max_ece:g}")
+        complain(
+            f"{audits[above[0]].gate}{named} {errors[above[0]]:.4f} is above --max-ece {max_ece:g}"
+        )
         raise typer.Exit(1)
 
 

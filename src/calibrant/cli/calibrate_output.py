@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import calibrant.calibrators
     import calibrant.predictions
 
-MEASURED = ("accuracy", "nll", "ece")
+MEASURED, MEASURED_OF_TWO = ("accuracy", "nll", "ece"), ("accuracy", "nll", "binary_ece")
 
 
 def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dict[str, Any]:
@@ -29,7 +29,8 @@ def measured(predictions: "calibrant.predictions.Predictions") -> dict[str, floa
     """A few metrics, to see what changed."""
     from calibrant.metrics import METRICS
 
-    return {name: METRICS[name](predictions) for name in MEASURED}
+    names = MEASURED_OF_TWO if predictions.classes == 2 else MEASURED
+    return {name: METRICS[name](predictions) for name in names}
 
 
 def show_change(record: dict[str, Any]) -> None:

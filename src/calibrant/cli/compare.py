@@ -3,7 +3,7 @@
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     import calibrant.metrics
     import calibrant.predictions
 
-# The calibration error on which a comparison may rest. All others contain noise that depends on
-# the spread of the confidences: calibrated models of different sharpness read differently.
-FAIR = "debiased_ece"
+# The calibration errors on which a comparison may rest, the first of them that is there. All others
+# contain noise that depends on the spread of the confidences: calibrated models of different
+# sharpness read differently.
+FAIR = ("debiased_binary_ece", "debiased_ece")
 METRICS_COMPARED = ("nll", "brier", "accuracy", "debiased_ece", "ece", "classwise_ece")
+METRICS_OF_TWO = (
+    *("nll", "binary_brier", "roc_auc", "calibration_in_the_large"),
+    *("debiased_binary_ece", "binary_ece"),
+)
 
 
 READ = options.TopLabelReading()
@@ -51,8 +56,9 @@ def compare(
         list[str] | None,
         options.measuring(
             metavar="NAME",
-            help=f"May be repeated; only {FAIR} says who is better calibrated. "
-            f"Default: {', '.join(METRICS_COMPARED)}.",
+            help=f"May be repeated; only {' and '.join(FAIR)} say who is better calibrated. "
+            f"Default: {', '.join(METRICS_COMPARED)}; "
+            f"of two classes {', '.join(METRICS_OF_TWO)}.",
         ),
     ] = None,
     bins: options.Bins = 15,
@@ -67,15 +73,16 @@ def compare(
     A file that does not have the named arrays is read by the names it has.
     """
     from calibrant.metrics import METRICS
-    from calibrant.metrics.resampling.comparisons import check_same_examples
+    from calibrant.metrics.resampling.comparisons import check_same_examples, in_one_class_order
 
     for name in metric or ():
         if name not in METRICS:
             raise ValueError(f"no metric {name!r}; {did_you_mean(name, METRICS)}")
     paths = _sources(files, baseline)
     sides = "AB" if len(paths) == 2 else paths
-    models = dict(zip(sides, _load_all(paths, reads), strict=True))
-    known: tuple[str, ...] = METRICS_COMPARED
+    models = in_one_class_order(dict(zip(sides, _load_all(paths, reads), strict=True)))
+    binary = all(each.classes == 2 for each in models.values())
+    known: tuple[str, ...] = METRICS_OF_TWO if binary else METRICS_COMPARED
     if any(each.top_label_only for each in models.values()):
         left = tuple(name for name in known if not METRICS[name].every_class)
         known = ("top_label_brier", *left)
@@ -169,6 +176,7 @@ class Row:
     high: float
     p_value: float
     level: float
+    smallest: float = 0.0
 
     @property
     def higher(self) -> str | None:
@@ -193,7 +201,7 @@ class Row:
     @property
     def noisy(self) -> bool:
         """Whether it is a calibration error whose sampling bias differs between models."""
-        return self._descriptor.calibration_error and self.metric != FAIR
+        return self._descriptor.calibration_error and self.metric not in FAIR
 
     @property
     def _descriptor(self) -> "calibrant.metrics.Metric":
@@ -238,12 +246,14 @@ def _rows(
                 )
                 # Infinite for both: there is no difference to test.
                 p_value = 1.0 if math.isnan(found.value) else found.p_value
-                ends = (found.low, found.high, p_value, level)
+                ends = (found.low, found.high, p_value, level, found.smallest)
                 rows[path, name] = Row(name, metric(one), metric(two), found.value, *ends)
     corrected = metrics.holm([row.p_value for row in rows.values()])
     by_model: dict[str, dict[str, Row]] = {path: {} for path in others}
     for ((path, name), row), p_value in zip(rows.items(), corrected, strict=True):
-        by_model[path][name] = replace(row, p_value=p_value)
+        # The smallest p-value that the test can give, corrected as well.
+        smallest = min(1.0, count * row.smallest)
+        by_model[path][name] = replace(row, p_value=p_value, smallest=smallest)
     return by_model
 
 
@@ -270,23 +280,33 @@ def _cells(row: Row) -> list[str]:
         f"{row.b:.4f}",
         "-" if math.isnan(row.difference) else f"{row.difference:+.4f}",
         range_text(row.low, row.high, "+"),
-        p_text(row.p_value),
+        p_text(row.p_value, row.smallest),
         f"{row.lower} lower" if row.noisy and row.lower else row.better or "-",
     ]
 
 
 def remarks(rows: Mapping[str, Row]) -> list[str]:
     """Which rows are no evidence of better calibration, and which metric is."""
+    from calibrant.metrics import METRICS
+
     noisy = [row.metric for row in rows.values() if row.noisy]
     if not noisy:
         return []
-    remedy = "rely on" if FAIR in rows else "add --metric"
-    return [f"{', '.join(noisy)}: sampling bias differs between models; {remedy} {FAIR}"]
+    two = all(METRICS[name].two_classes for name in noisy)
+    fair = fair_metric(rows)
+    remedy = f"rely on {fair}" if fair else f"add --metric {FAIR[0] if two else FAIR[1]}"
+    return [f"{', '.join(noisy)}: sampling bias differs between models; {remedy}"]
+
+
+def fair_metric(names: Iterable[str]) -> str | None:
+    """The metric that says which model is better calibrated, if it is there."""
+    held = set(names)
+    return next((name for name in FAIR if name in held), None)
 
 
 def verdict(rows: Mapping[str, Row], examples: int) -> str:
     """On calibration, from the debiased ECE, or else on the first metric; then on proper scores."""
-    lead = rows.get(FAIR) or next(iter(rows.values()))
+    lead = rows[fair_metric(rows) or next(iter(rows))]
     parts = [_sentence(lead, examples)]
     better: dict[str, list[str]] = {}
     for name, row in rows.items():
@@ -306,5 +326,5 @@ def _sentence(row: Row, examples: int) -> str:
     if row.better is None:
         return f"{row.metric} of {row.higher} is higher {amount}"
     side = "higher" if row.better == row.higher else "lower"
-    words = "better calibrated" if row.metric == FAIR else "better"
+    words = "better calibrated" if row.metric in FAIR else "better"
     return f"{row.better} is {words}: {row.metric} {side} {amount}"

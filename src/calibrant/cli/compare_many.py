@@ -60,7 +60,9 @@ def report(
 def verdict(baseline: str, rows: Rows) -> str:
     """Which models are better than the baseline, and which are worse, in the leading metric."""
     metrics = next(iter(rows.values()))
-    lead = "debiased_ece" if "debiased_ece" in metrics else next(iter(metrics))
+    from calibrant.cli.compare import fair_metric
+
+    lead = fair_metric(metrics) or next(iter(metrics))
     sides = {
         name: found[lead].lower if found[lead].noisy else found[lead].better
         for name, found in rows.items()
@@ -94,6 +96,6 @@ def _cells(model: str, baseline: str, row: "Row") -> list[str]:
         f"{row.b:.4f}",
         "-" if row.difference != row.difference else f"{row.difference:+.4f}",
         range_text(row.low, row.high, "+"),
-        p_text(row.p_value),
+        p_text(row.p_value, row.smallest),
         f"{lower} lower" if row.noisy and lower else _name(row.better, model, baseline) or "-",
     ]

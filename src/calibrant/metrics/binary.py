@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from calibrant.metrics.binned import tie_starts
+from calibrant.metrics.binned import tie_starts, without_noise_l1
 from calibrant.metrics.bins import (
     Bins,
     BinSums,
@@ -71,7 +71,8 @@ def calibration_slope(predictions: Predictions) -> float:
     $$\mathrm{logit} P(y = 1) = a + b \, \mathrm{logit}(p)$$
 
     Fitted by maximum likelihood; 1 if calibrated. Infinite if the score separates the labels, NaN
-    if all labels are equal. Examples with a masked class take no part.
+    if all labels are equal. Examples with a masked class take no part. Given probabilities of 0 and
+    1 have no finite odds: they are replaced as in a fit, see `Predictions.estimated_zero_floor`.
 
     References:
         Cox, Two Further Applications of a Model for Binary Regression, Biometrika 1958.
@@ -92,7 +93,7 @@ def calibration_intercept(predictions: Predictions) -> float:
 
 def recalibration_statistic(predictions: Predictions, *, slope: bool) -> Statistic:
     """Prepare the slope, or the intercept at slope 1, for resampling: Newton from the own fit."""
-    odds = predictions.log_odds.numpy()
+    odds = predictions.floored_log_odds.numpy()
     # Nothing can change the probability of a masked class.
     kept = np.isfinite(odds)
     odds, positive = odds[kept], positive_values(predictions)[1][kept]
@@ -201,6 +202,30 @@ def binary_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statist
     return lambda weights: float(
         np.abs(segment_sum(index, weights * gap, bins)).sum() / weights.sum()
     )
+
+
+def debiased_binary_ece(predictions: Predictions, *, bins: int = 15) -> float:
+    """ECE of the probability of class 1 minus an estimate of its sampling bias.
+
+    As `debiased_ece` of the confidence; models may be compared by it.
+    """
+    warn_if_thin(len(predictions), check_count(bins))
+    return without_noise_l1(positive_sums(predictions, bins=bins))
+
+
+def debiased_binary_ece_statistic(predictions: Predictions, *, bins: int = 15) -> Statistic:
+    """Prepare `debiased_binary_ece` for resampling."""
+    (probs, positive), edges = positive_values(predictions), tuple(bin_edges(bins))
+    index = bin_index(probs, bin_edges(bins))
+
+    def statistic(weights: Values) -> float:
+        count, total, hits = (
+            segment_sum(index, part, bins)
+            for part in (weights, weights * probs, weights * positive)
+        )
+        return without_noise_l1(BinSums(count, total, hits, edges))
+
+    return statistic
 
 
 def binary_brier(predictions: Predictions) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy import stats
 
+from calibrant.metrics.binary import positive_values
 from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
 from calibrant.metrics.resampling.samples import LARGE
 from calibrant.predictions import Predictions
@@ -69,13 +70,19 @@ def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> Tes
 
 
 def consistency_test(
-    predictions: Predictions, *, bins: Bins = 15, resamples: int = 1000, seed: int = 0
+    predictions: Predictions,
+    *,
+    bins: Bins = 15,
+    positive: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> TestResult:
     r"""Is the ECE larger than that of calibrated predictions?
 
     Correctness is resampled from the confidences, $c_i^* \sim \mathrm{Bernoulli}(r_i)$, which gives
     calibrated sets with the same confidences. The p-value is the fraction of them, including the
-    observed one, whose ECE is at least the observed.
+    observed one, whose ECE is at least the observed. With `positive` the probability of class 1 of
+    two is tested in place of the confidence, in which errors at p and 1 - p can cancel.
 
     References:
         Broecker and Smith, Increasing the Reliability of Reliability Diagrams, Weather and
@@ -85,9 +92,13 @@ def consistency_test(
     if resamples < 1:
         raise ValueError(f"resamples must be at least 1, got {resamples}")
     edges = bin_edges(bins)
-    confidence = predictions.confidence.numpy()
+    if positive:
+        confidence, happened = positive_values(predictions)
+        observed = BinSums.of_confidence(confidence, happened, bins=bins).ece
+    else:
+        confidence = predictions.confidence.numpy()
+        observed = BinSums.of(predictions, bins).ece
     index = bin_index(confidence, edges)
-    observed = BinSums.of(predictions, bins).ece
     generator = np.random.default_rng(seed)
     draw = _normal_gaps if len(confidence) > LARGE else _bernoulli_gaps
     gaps = draw(confidence, index, resamples, generator)

@@ -15,6 +15,8 @@ from calibrant.metrics.binary import (
     calibration_in_the_large,
     calibration_intercept,
     calibration_slope,
+    debiased_binary_ece,
+    debiased_binary_ece_statistic,
     excess_positive,
     recalibration_statistic,
     roc_auc,
@@ -260,6 +262,17 @@ ALL = (
         takes_bins=True,
         definition="The mean absolute gap between the probability of the positive class and its "
         "frequency over equal-width bins, weighted by the examples in each bin.",
+    ),
+    positive(
+        debiased_binary_ece,
+        debiased_binary_ece_statistic,
+        "debiased ECE of P(positive)",
+        "ECE of P(positive), debiased",
+        range=(-1.0, 1.0),
+        calibration_error=True,
+        takes_bins=True,
+        definition="The ECE of the probability of the positive class minus an estimate of what "
+        "sampling noise adds to it.",
     ),
     positive(
         binary_brier,

@@ -154,7 +154,13 @@ def summary(
     if resamples and predictions.weights is None and predictions.groups is None:
         tests = {
             "spiegelhalter": spiegelhalter(predictions),
-            "consistency": consistency_test(predictions, bins=bins, resamples=resamples, seed=seed),
+            "consistency": consistency_test(
+                predictions,
+                bins=bins,
+                positive=predictions.classes == 2,
+                resamples=resamples,
+                seed=seed,
+            ),
         }
     return Summary(
         len(predictions),

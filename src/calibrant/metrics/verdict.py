@@ -53,7 +53,11 @@ def judge(
     if examples < FEW:
         return Judgement("unclear", f"{examples} examples are too few for a verdict")
     found = _positive(metrics, classes) if len(classes) == 2 else _confidence(metrics, classes)
-    return Judgement("miscalibrated", "; ".join(found)) if found else _by_tests(examples, tests)
+    return (
+        Judgement("miscalibrated", "; ".join(found))
+        if found
+        else _by_tests(examples, tests, len(classes))
+    )
 
 
 def _positive(metrics: Mapping[str, Interval], classes: Sequence[ClassBias]) -> list[str]:
@@ -90,13 +94,14 @@ def _confidence(metrics: Mapping[str, Interval], classes: Sequence[ClassBias]) -
     return found
 
 
-def _by_tests(examples: int, tests: Mapping[str, TestResult]) -> Judgement:
+def _by_tests(examples: int, tests: Mapping[str, TestResult], classes: int) -> Judgement:
     """What the tests say where means are not significantly off."""
     corrected = holm([test.p_value for test in tests.values()])
     low = {name: test for name, test in tests.items() if test.p_value < ALPHA}
     said = ", ".join(f"{name} {test}" for name, test in low.items())
     if any(p_value < ALPHA for p_value in corrected):
-        text = f"calibrated on average, but not at every level of confidence ({said})"
+        level = "probability" if classes == 2 else "level of confidence"
+        text = f"calibrated on average, but not at every {level} ({said})"
         return Judgement("miscalibrated", text)
     if low:
         text = f"weak evidence of miscalibration in one of {len(tests)} tests ({said})"

@@ -25,6 +25,8 @@ TESTS = {
     "spiegelhalter": "H0: calibrated, by the Brier score",
     "consistency": "H0: calibrated, by the ECE",
 }
+# The same for two classes.
+TESTS_OF_TWO = TESTS | {"consistency": "H0: calibrated, by the ECE of P(positive)"}
 
 # At or above which positives of two classes are counted.
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -58,6 +60,11 @@ class Audit(SavedPage):
     def metrics(self) -> dict[str, Interval]:
         """Each metric with its interval."""
         return self.summary.metrics
+
+    @property
+    def gate(self) -> str:
+        """Name of the ECE that a limit is compared with: of two classes, that of P(positive)."""
+        return "binary_ece" if self.summary.classes == 2 else "ece"
 
     @property
     def tests(self) -> dict[str, TestResult]:
@@ -123,8 +130,9 @@ class Audit(SavedPage):
     def tests_table(self) -> Table:
         """Each test with its p-value and null hypothesis."""
         heads = ["test", "p-value", "null hypothesis"]
+        hypotheses = TESTS_OF_TWO if self.summary.classes == 2 else TESTS
         rows = [
-            [name, p_text(found.p_value, found.smallest), TESTS[name]]
+            [name, p_text(found.p_value, found.smallest), hypotheses[name]]
             for name, found in self.tests.items()
         ]
         return Table.of(heads, rows, numbers=["p-value"], caption="Tests of calibration")

@@ -1,13 +1,14 @@
 """The audits of several models side by side: one table, tests of differences, one page."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from calibrant.extras import need
-from calibrant.metrics import METRICS, Difference, compare_many
-from calibrant.metrics.resampling.comparisons import same_examples
+from calibrant.metrics import METRICS, Difference, Interval, compare_many
+from calibrant.metrics.resampling.comparisons import in_one_class_order, same_examples
 from calibrant.predictions import Predictions
 from calibrant.report.audit import Audit, audit
 from calibrant.report.formatting import ends_text, value_with_interval
@@ -27,9 +28,12 @@ TWO = (
     "calibration_in_the_large",
     "calibration_slope",
     "binary_ece",
-    "debiased_ece",
+    "debiased_binary_ece",
 )
-TESTED = ("accuracy", "nll", "brier", "binary_brier", "roc_auc", "debiased_ece")
+TESTED = {
+    *("accuracy", "nll", "brier", "debiased_ece"),
+    *("binary_brier", "roc_auc", "debiased_binary_ece"),
+}
 ALPHA = 0.05
 
 
@@ -74,7 +78,12 @@ class ModelAudits(SavedPage):
             return ""
         if model not in found:
             return "best"
-        return "worse" if found[model].p_value < ALPHA else "equal"
+        return "worse" if self._is_worse(metric, model) else "equal"
+
+    def _is_worse(self, metric: str, model: str) -> bool:
+        """Whether a model is significantly worse than the best; an infinite value always is."""
+        infinite = not math.isfinite(self.audits[model].metrics[metric].value)
+        return infinite or self.differences[metric][model].p_value < ALPHA
 
     @property
     def table(self) -> Table:
@@ -90,7 +99,7 @@ class ModelAudits(SavedPage):
                 value = found.metrics[name]
                 cells.append(
                     Cell(
-                        value_with_interval(value).split(" [")[0],
+                        _shown(value),
                         ends_text(value),
                         self.mark(name, model),
                         f"{value.value:.9g}",
@@ -110,15 +119,16 @@ class ModelAudits(SavedPage):
             for metric, words in {
                 "nll": "has the lowest log loss",
                 "debiased_ece": "is the best calibrated",
+                "debiased_binary_ece": "is the best calibrated",
             }.items()
-            if metric in self.differences
+            if metric in self.differences and metric in self.columns
         ]
         return "; ".join(said)
 
     def _best(self, metric: str, words: str) -> str:
         found = self.differences[metric]
         best = next(model for model in self.audits if model not in found)
-        worse = [model for model, each in found.items() if each.p_value < ALPHA]
+        worse = [model for model in found if self._is_worse(metric, model)]
         if not worse:
             return f"no significant difference in {METRICS[metric].label}"
         ties = [model for model in found if model not in worse]
@@ -193,6 +203,7 @@ def audit_models(
     classes = {name: each.classes for name, each in models.items()}
     if len(set(classes.values())) > 1:
         raise ValueError(f"models differ in their number of classes: {classes}")
+    models = in_one_class_order(models)
     if paired is None:
         paired = all(same_examples(*pair) for pair in combinations(models.values(), 2))
     common: dict[str, Any] = {"resamples": resamples, "seed": seed, "level": level}
@@ -203,9 +214,7 @@ def audit_models(
     held = {name: each.predictions for name, each in audits.items()}
     differences = {}
     if resamples and len(models) > 1:
-        for metric in TESTED:
-            if metric not in next(iter(audits.values())).metrics:
-                continue
+        for metric in next(iter(audits.values())).metrics.keys() & TESTED:
             entry = METRICS[metric]
             best = min(audits, key=lambda name: entry.loss(audits[name].metrics[metric].value))
             others = {name: each for name, each in held.items() if name != best}
@@ -213,6 +222,10 @@ def audit_models(
                 entry.with_bins(bins), held[best], others, paired=paired, **common
             )
     return ModelAudits(audits, paired, differences)
+
+
+def _shown(value: Interval) -> str:
+    return "inf" if value.value == math.inf else value_with_interval(value).split(" [")[0]
 
 
 def _tip(metric: str, difference: Difference | None) -> str:

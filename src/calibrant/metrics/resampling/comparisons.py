@@ -35,6 +35,19 @@ class Difference:
         return f"{self.value:+.4f} {ends}, p {sign} {self.p_value:.3g}"
 
 
+def in_one_class_order(models: Mapping[str, Predictions]) -> dict[str, Predictions]:
+    """The same models with their classes in the order of the first, if the names are the same."""
+    first = next(iter(models.values())).class_names
+
+    def differs(names: tuple[str, ...] | None) -> bool:
+        return bool(first and names and names != first and sorted(names) == sorted(first))
+
+    return {
+        name: each.with_class_order(first or ()) if differs(each.class_names) else each
+        for name, each in models.items()
+    }
+
+
 def same_examples(first: Predictions, second: Predictions) -> bool:
     """Whether two predictions have the same labels, weights and groups in the same order.
 

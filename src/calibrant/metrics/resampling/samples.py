@@ -83,7 +83,7 @@ class Sample:
         if self.is_whole:
             return draws
         if not math.isfinite(value + own):
-            return np.full_like(draws, np.nan)
+            return np.full_like(draws, value)
         if self.counts is not None:
             return np.asarray(draws - own + value)
         # A subset has a larger sampling bias: only the deviations are used.
@@ -160,7 +160,7 @@ class Samples:
         if given.classes == 2 and not bool(given.log_odds.isfinite().all()):
             return None
         found = merged(given)
-        return found if len(found.examples) < len(given) / 2 else None
+        return found if len(found.examples) < 0.8 * len(given) else None
 
     @cached_property
     def _subset(self) -> Sample:
@@ -186,7 +186,7 @@ def merged(predictions: Predictions) -> Sample:
     """
     probs, outcome = outcome_probs(predictions)
     if predictions.classes == 2:
-        odds = predictions.log_odds.numpy()
+        odds = predictions.floored_log_odds.numpy()
     else:
         with np.errstate(divide="ignore"):
             odds = np.log(probs) - np.log1p(-probs)
@@ -211,7 +211,7 @@ def _merged_within_groups(predictions: Predictions, key: Index) -> Sample:
     probs, outcome = outcome_probs(predictions)
     groups = predictions.groups
     assert groups is not None  # noqa: S101, for the type checker
-    values = predictions.log_odds.numpy() if predictions.classes == 2 else probs
+    values = predictions.floored_log_odds.numpy() if predictions.classes == 2 else probs
     _, first, index, count = np.unique(
         2 * key + (outcome > 0), return_index=True, return_inverse=True, return_counts=True
     )
