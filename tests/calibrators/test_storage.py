@@ -204,7 +204,7 @@ BAD = {
     "fit flag": (text(fit=FIT | {"converged": 1}), "fit.converged must be true or false"),
     "terminal codes": (text(method="\x1b[31m" * 50), "no calibrator"),
     "too long": (text() + " " * storage.MAX_BYTES, "more than 4.0 MB"),
-    "nested blend": (blend(PART, NESTED), "part 1: no method 'blend'"),
+    "nested blend": (blend(PART, NESTED), "part 1: no calibrator 'blend'"),
     "no parts": (blend(), f"a blend has 1 to {MOST_PARTS} parts, got 0"),
     "many parts": (blend(*[NOTHING] * 20_000), f"1 to {MOST_PARTS} parts, got 20000"),
     "parts missing": (blend(parameters={}), "parameters has no 'parts'"),
