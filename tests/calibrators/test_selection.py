@@ -362,11 +362,11 @@ UNCONVERGED = {
         "vector",
         "temperature platt",
     ),
-    "it is selected if all others are significantly worse": (
+    "also if it is significantly worse": (
         {"vector": 1.0, "temperature": 1.0019, "platt": 1.5},
         {("temperature", "vector"): 0.001},
         "vector",
-        "vector",
+        "temperature",
     ),
     "it is selected if no other is within 0.2 percent": (
         {"vector": 1.0, "temperature": 1.0021},

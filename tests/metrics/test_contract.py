@@ -140,14 +140,17 @@ def test_every_metric_is_exported():
     assert set(METRICS) <= set(metrics.__all__)
 
 
+POSITIVE_ECE = {"binary_ece", "debiased_binary_ece"}
+
+
 def test_descriptors_say_what_is_known_of_each_metric():
     def names(condition):
         return {name for name, metric in METRICS.items() if condition(metric)}
 
     binned = {"ece", "debiased_ece", "adaptive_ece", "classwise_ece"}
     binned |= {"mce", "rmsce", "debiased_rmsce"}
-    assert names(lambda metric: metric.takes_bins) == binned | {"binary_ece"}
-    errors = binned | {"binary_ece"} | {"sece", "smece", "ks", "simplex_ece"}
+    assert names(lambda metric: metric.takes_bins) == binned | POSITIVE_ECE
+    errors = binned | POSITIVE_ECE | {"sece", "smece", "ks", "simplex_ece"}
     assert names(lambda metric: metric.calibration_error) == errors
     assert names(lambda metric: metric.proper) == {"nll", "brier", "binary_brier"}
     ranking = {"roc_auc", "average_precision"}

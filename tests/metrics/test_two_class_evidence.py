@@ -20,6 +20,7 @@ def cancelling():
     return Predictions.from_binary(scores, labels.astype(int), kind="probs")
 
 
+@pytest.mark.filterwarnings("ignore:15 equal-mass bins requested")
 def test_errors_that_cancel_in_the_confidence_are_found(cancelling):
     assert metrics.ece(cancelling) < 0.02
     assert metrics.consistency_test(cancelling).p_value > 0.05
@@ -86,6 +87,7 @@ def test_models_with_other_orders_of_the_classes_are_compared_in_pairs():
         one.with_class_order(["cat", "dog", "fox"])
 
 
+@pytest.mark.filterwarnings("ignore:15 equal-mass bins requested")
 def test_an_infinite_score_is_worse_than_a_finite_one():
     probs = np.tile([0.7, 0.2, 0.1], (200, 1))
     labels = np.tile([0, 0, 0, 1], 50)
