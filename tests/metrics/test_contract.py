@@ -158,6 +158,6 @@ def test_descriptors_say_what_is_known_of_each_metric():
     signed = {"overconfidence", "calibration_in_the_large", "calibration_intercept"}
     assert names(lambda metric: metric.best == "zero") == signed
     assert names(lambda metric: metric.best == "one") == {"calibration_slope"}
-    own = {"binary_ece", "binary_brier", "brier_skill", "calibration_slope"} | ranking
+    own = {"binary_brier", "brier_skill", "calibration_slope"} | ranking | POSITIVE_ECE
     assert names(lambda metric: metric.two_classes) == own | signed - {"overconfidence"}
     assert all(metric.takes_bins and metric.calibration_error for metric in UNLISTED)

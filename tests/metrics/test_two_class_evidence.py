@@ -26,7 +26,7 @@ def test_errors_that_cancel_in_the_confidence_are_found(cancelling):
     assert metrics.consistency_test(cancelling).p_value > 0.05
     assert metrics.consistency_test(cancelling, positive=True).p_value < 0.01
     found = calibrant.audit(cancelling, resamples=200)
-    assert found.summary.state == "miscalibrated"
+    assert found.state == "miscalibrated"
     assert "not at every probability (consistency p <=" in found.verdict
     assert found.next_step.calibrator
 
@@ -90,7 +90,7 @@ def test_models_with_other_orders_of_the_classes_are_compared_in_pairs():
 @pytest.mark.filterwarnings("ignore:15 equal-mass bins requested")
 def test_an_infinite_score_is_worse_than_a_finite_one():
     probs = np.tile([0.7, 0.2, 0.1], (200, 1))
-    labels = np.tile([0, 0, 0, 1], 50)
+    labels = np.tile([0, 0, 1, 2], 50)
     hard = probs.copy()
     hard[0] = [0.0, 0.5, 0.5]
     models = {"soft": Predictions.from_probs(probs, labels)}
