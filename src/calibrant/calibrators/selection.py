@@ -60,7 +60,7 @@ class Candidate:
     behind = Renamed()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection:
     """Result of `select`; prints as a table.
 
@@ -84,7 +84,7 @@ class Selection:
     skipped: Mapping[str, str]
     ties: tuple[str, ...]
     remarks: tuple[str, ...]
-    examples: Predictions = field(repr=False, compare=False)
+    examples: Predictions = field(compare=False)
 
     rows = Renamed()
 
@@ -96,6 +96,9 @@ class Selection:
         """
         others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
         return blended([others.get(name, self.best) for name in self.ties])
+
+    def __repr__(self) -> str:
+        return f"Selection({len(self.candidates)} calibrators, {self.verdict})"
 
     def __str__(self) -> str:
         gaps = "difference to the best"

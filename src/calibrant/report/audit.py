@@ -116,6 +116,11 @@ class Audit(SavedPage):
             )
         return f"{size}mean confidence {found.mean_confidence:.4f}"
 
+    @property
+    def table(self) -> Table:
+        """The metrics; see `metrics_table`."""
+        return self.metrics_table()
+
     def metrics_table(self) -> Table:
         """Each metric with its value, interval and meaning."""
         return self.summary.table(intervals=bool(self.resamples))
