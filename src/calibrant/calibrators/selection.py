@@ -17,6 +17,7 @@ from calibrant.deprecated import Renamed, with_old_arguments
 from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
+from calibrant.progress import steps
 from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
@@ -206,7 +207,8 @@ def select(
         level: coverage of the intervals.
         resamples: bootstrap resamples for the intervals.
         seed: seed of the folds and of the bootstrap.
-        progress: called after each fold of each candidate.
+        progress: called after each fold of each candidate; by default long work shows its
+            progress itself.
 
     Examples:
         >>> from calibrant.data import SYNTHETIC
@@ -227,15 +229,16 @@ def select(
     sizes: dict[str, int] = {}
     converged: dict[str, bool] = {}
     skipped: dict[str, str] = {}
-    for name in names:
-        try:
-            # The fit to all examples warns.
-            with without_warnings():
-                measured[name], sizes[name], converged[name] = _held_out(
-                    CALIBRATORS[name], predictions, fold, progress
-                )
-        except ValueError as error:
-            skipped[name] = str(error)
+    with steps(progress, folds * len(names), "comparing calibrators") as step:
+        for name in names:
+            try:
+                # The fit to all examples warns.
+                with without_warnings():
+                    measured[name], sizes[name], converged[name] = _held_out(
+                        CALIBRATORS[name], predictions, fold, step
+                    )
+            except ValueError as error:
+                skipped[name] = str(error)
     if not measured:
         raise ValueError(f"no calibrator could be fitted: {next(iter(skipped.values()))}")
     score = CRITERIA[criterion]
