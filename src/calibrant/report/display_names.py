@@ -36,8 +36,10 @@ CALIBRATORS = {
     "beta": "beta calibration",
     "dirichlet": "Dirichlet calibration",
     "histogram": "histogram binning",
+    "identity": "identity",
     "irm": "order-preserving isotonic regression",
     "isotonic": "isotonic regression",
+    "none": "none",
     "platt": "Platt scaling",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
