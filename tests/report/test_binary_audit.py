@@ -98,8 +98,3 @@ def test_sums_of_weights_have_one_decimal():
     assert all(len(text.partition(".")[2]) == 1 for text in texts[:4])
     assert "." not in found.summary.table().rows[0][0].text
     assert found.to_dict()["thresholds"][0]["threshold"] == 0.5
-
-
-def test_the_verdict_on_the_page_begins_with_a_capital():
-    found = calibrant.audit(rare(400), resamples=20)
-    assert f'headline">{found.verdict[0].upper()}{found.verdict[1:10]}' in found.to_html()

@@ -69,10 +69,11 @@ def display_names(labels: Iterable[str]) -> dict[str, str]:
 
 
 def calibrator_name(name: str) -> str:
-    """A calibrator in a sentence.
+    """A calibrator in a sentence or a table; names that people wrote stay as they are.
 
     Examples:
         >>> calibrator_name("focal_temperature"), calibrator_name("isotonic")
         ('focal temperature scaling', 'isotonic regression')
     """
-    return CALIBRATORS.get(name, f"{name.replace('_', ' ')} scaling")
+    plain = f"{name.replace('_', ' ')} scaling" if name.isidentifier() else name
+    return CALIBRATORS.get(name, plain)
