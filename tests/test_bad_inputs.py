@@ -455,7 +455,7 @@ CALIBRATORS = [
             Temperature.fit,
             Predictions.from_probs([[1.0, 0.0], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1]),
         ),
-        "1 of 6 probabilities are exactly 0 ... 0.25, an estimate of how often",
+        "1 of 6 probabilities are exactly 0 ... 0.25, less than all others",
     ),
 ]
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from calibrant import data, methods, metrics, models, progress
+from calibrant import calibrators, data, methods, metrics, models, progress
 from calibrant.data import SYNTHETIC
 from calibrant.training import Recipe, train
 
@@ -30,6 +30,14 @@ def test_a_notebook_shows_progress_and_clears_it(capsys, monkeypatch):
         # The line is overwritten with blanks at the end.
         assert shown.endswith("\r")
         assert not shown.split("\r")[-2].strip()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_selection_shows_progress(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    p = SYNTHETIC["overconfident"].sample(200, seed=0).predictions
+    calibrators.select(p, candidates=["identity", "temperature"], folds=2, resamples=5)
+    assert "comparing calibrators: 50 %" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("impatient")

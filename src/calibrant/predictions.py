@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +16,19 @@ from calibrant.advice import located
 from calibrant.array_names import Requested
 from calibrant.deprecated import Renamed
 from calibrant.example_stats import Chunk, ExampleStats, Scale
+from calibrant.extras import need
 from calibrant.files.checks import listed
 from calibrant.prediction_files import PredictionArrays, read_arrays
 from calibrant.score_array import Scores, TopLabelScores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 from calibrant.tables import Table, plain_html
 
+if TYPE_CHECKING:
+    import pandas
+
 T = TypeVar("T")
+# Classes up to which a data frame has a column of probabilities for each.
+FRAME_CLASSES = 50
 
 
 class Predictions:
@@ -601,6 +607,28 @@ class Predictions:
             max_expansion=max_expansion,
         )
         return from_arrays(arrays, normalize=normalize, ignore_index=ignore_index)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row for each example: label, predicted, confidence, correct, and what else is known.
+
+        `weight` and `group` are columns if present, and so are the probabilities, `p_<class>`, of
+        up to 50 classes. Classes are names if there are any, else indices.
+        """
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        names = np.asarray(self.class_names or range(self.classes))
+        columns: dict[str, Any] = {}
+        if not self.top_label_only:
+            columns["label"] = names[self.labels.numpy()]
+            columns["predicted"] = names[self.predicted.numpy()]
+        columns["confidence"] = self.confidence.numpy()
+        columns["correct"] = self.correct.numpy() > 0
+        if self.weights is not None:
+            columns["weight"] = self.weights.numpy()
+        if self.groups is not None:
+            columns["group"] = self.groups.numpy()
+        if not self.top_label_only and self.classes <= FRAME_CLASSES:
+            columns |= {f"p_{n}": p for n, p in zip(names, self.probs.numpy().T, strict=True)}
+        return pandas.DataFrame(columns)
 
     def save(self, path: str | Path) -> None:
         """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.

@@ -93,11 +93,20 @@ def range_text(low: float, high: float, sign: str = "") -> str:
 def p_text(p_value: float, smallest: float = 0.0) -> str:
     """A p-value to four digits; a bound if it is the smallest that the test can give.
 
-    >>> p_text(0.25), p_text(1e-9), p_text(0.000999, 0.000999)
-    ('0.2500', '<0.0001', '<=0.0010')
+    >>> p_text(0.25), p_text(0.0), p_text(1e-9, 1e-9), p_text(0.000999, 0.000999)
+    ('0.2500', '<0.0001', '<0.0001', '<=0.0010')
     """
     if math.isnan(p_value):
         return "-"
-    if p_value <= smallest:
-        return f"<={max(smallest, 0.0001):.4f}"
-    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
+    if p_value < 0.0001:
+        return "<0.0001"
+    return f"<={smallest:.4f}" if p_value <= smallest else f"{p_value:.4f}"
+
+
+def count_text(count: float) -> str:
+    """A number of examples; a sum of weights that is not an integer has one decimal.
+
+    >>> count_text(1234.0), count_text(826.8935223)
+    ('1,234', '826.9')
+    """
+    return f"{count:,.0f}" if float(count).is_integer() else f"{count:,.1f}"

@@ -101,9 +101,9 @@ def test_a_file_keeps_the_floor_and_older_files_have_none(tmp_path):
 def test_the_note_says_what_replaces_zeros_and_why():
     given = Predictions.from_probs([[1.0, 0.0], [1.0, 0.0], [0.3, 0.7]], [0, 1, 1])
     assert zeros_note(given, given.estimated_zero_floor) == (
-        "2 of 6 probabilities are exactly 0: replaced by 0.27, an estimate of how often such a "
-        "class is the label (of 1 of 3 examples) that is below all other probabilities; the NLL "
-        "before calibration is infinite"
+        "2 of 6 probabilities are exactly 0: replaced by 0.27, less than all others. This "
+        "estimates how often a class of probability 0 is the label (here: 1 of 3 examples); the "
+        "NLL before calibration is infinite"
     )
     assert zeros_note(given, 0.01).endswith("replaced by 0.01, the zero_floor of the fit")
     assert zeros_note(given.with_zero_floor(0.02), 0.02).endswith("0.02, the given zero_floor")

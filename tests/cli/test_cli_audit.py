@@ -268,3 +268,36 @@ def test_remarks_of_the_summary_are_shown_before_the_verdict(run, file, monkeypa
 )
 def test_figures_are_named_after_their_source(source, name):
     assert str(default_output(source, "reliability.png")) == f"{name}.reliability.png"
+
+
+def test_thresholds_are_chosen_and_checked(run, file, tmp_path):
+    generator = np.random.default_rng(0)
+    probs = generator.random(300)
+    labels = (generator.random(300) < probs).astype(int)
+    Predictions.from_binary(probs, labels, kind="probs").save(tmp_path / "two.npz")
+    plain = ("--no-intervals", "--no-figure", "--no-page")
+    code, out, _ = run("audit", "two.npz", "--thresholds", "0.001,0.25", "--json", *plain)
+    assert code == 0
+    rows = json.loads(out)["thresholds"]
+    assert [row["threshold"] for row in rows] == [0.001, 0.25]
+    assert rows[1]["flagged"] == (probs >= 0.25).sum()
+    for wrong in ("0.1,1.5", "a", "nan"):
+        code, _, err = run("audit", "two.npz", "--thresholds", wrong, *plain)
+        assert code == 2
+        assert f"--thresholds must be probabilities in [0, 1] such as 0.1,0.5, got {wrong}" in err
+    code, _, err = run("audit", file, "--thresholds", "0.1", *plain)
+    assert "--thresholds needs two classes" in err
+
+
+def test_a_narrow_terminal_hides_the_last_columns_of_several_models(
+    run, pair, terminal, monkeypatch
+):
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    run("audit", *pair, "--resamples", "20", "--no-figure", "--no-page")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    head = next(line for line in shown.splitlines() if line.startswith("model"))
+    assert len(head) <= 80
+    assert "hidden, terminal too narrow: " in shown
+    assert "overconfidence; see the page or --json" in shown.replace("\n", " ")
+    assert "-o sharp.json" in shown

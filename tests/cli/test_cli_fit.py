@@ -189,7 +189,7 @@ def test_the_floor_of_zeros_is_shown_saved_and_can_be_set(run, tmp_path):
     code, out, err = run(*given)
     assert code == 0
     assert f"\n  zero_floor {p.estimated_zero_floor:g}\n" in out
-    assert f"exactly 0: replaced by {p.estimated_zero_floor:.3g}, an estimate of how often" in err
+    assert f"exactly 0: replaced by {p.estimated_zero_floor:.3g}, less than all others" in err
     _, out, err = run(*given, "--zero-floor", "0.001", "--json")
     assert "replaced by 0.001, the given zero_floor" in err
     record = json.loads(out)

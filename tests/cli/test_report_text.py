@@ -46,12 +46,12 @@ def test_verdict_table_weak_spots_and_failed_cells_are_printed_in_this_order(fol
 
 
 def test_a_terminal_shows_the_metrics_that_fit_and_names_the_others(folder, terminal, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "128")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", terminal)
     show_report(read_saved(folder))
     out = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
-    assert max(map(len, out.splitlines())) <= 120
+    assert max(map(len, out.splitlines())) <= 128
     assert "Hidden, terminal too narrow: ECE." in out
     assert "the lowest of 6" in " ".join(out.split())
 

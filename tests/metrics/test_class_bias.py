@@ -53,3 +53,15 @@ def test_a_few_unexpected_examples_of_a_rare_class_are_tested_as_counts():
     rare = metrics.class_biases(Predictions.from_probs(probs, labels))[1]
     # Poisson with mean 0.5: P(X >= 3) = 0.014388, two-sided, three classes.
     assert (rare.count, rare.p_value) == (3, pytest.approx(6 * 0.014388, abs=1e-4))
+
+
+def test_two_classes_are_one_test_without_correction():
+    generator = np.random.default_rng(0)
+    probs = generator.random(500)
+    p = Predictions.from_binary(probs, generator.random(500) < probs - 0.03, kind="probs")
+    first, second = (each.p_value for each in metrics.class_biases(p))
+    excess = probs.sum() - p.labels.sum().item()
+    errors = probs - p.labels.numpy()
+    variance = max((probs * (1 - probs)).sum(), 500 * errors.var())
+    alone = math.erfc(abs(excess) / math.sqrt(2 * variance))
+    assert first == second == pytest.approx(alone, rel=1e-6)

@@ -56,7 +56,7 @@ def test_the_page_holds_verdict_metrics_tests_diagram_and_classes(predictions, t
     text = found.save(tmp_path / "page.html").read_text()
     assert text == found.to_html()
     assert "<title>a &amp; b.npz</title>" in text
-    assert f'<p class="headline">{found.verdict}</p>' in text
+    assert f'<p class="headline">{found.verdict[0].upper()}{found.verdict[1:]}</p>' in text
     assert all(name in text for name in ("classwise_ece", "aurc", "smece", "spiegelhalter"))
     assert "Accuracy: higher is better. Overconfidence: best at 0. All others: lower is" in text
     assert text.count('<svg class="chart"') == 3

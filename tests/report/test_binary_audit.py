@@ -89,3 +89,12 @@ def test_a_single_low_p_value_is_not_hidden():
     said = verdict(1000, metrics, tests, ())
     assert said.startswith("calibrated on average, but not at every level of confidence")
     assert "consistency p <= 0.001" in said
+
+
+def test_sums_of_weights_have_one_decimal():
+    predictions = rare().reweighted(np.random.default_rng(0).random(4000))
+    found = calibrant.audit(predictions, resamples=0, thresholds=[0.5])
+    texts = [cell.text for cell in found.thresholds_table().rows[0]]
+    assert all(len(text.partition(".")[2]) == 1 for text in texts[:4])
+    assert "." not in found.summary.table().rows[0][0].text
+    assert found.to_dict()["thresholds"][0]["threshold"] == 0.5

@@ -44,7 +44,8 @@ def test_an_unconverged_calibrator_has_a_dagger_no_mark_and_no_recommendation(tm
     assert {reading.mark for reading in line.readings.values()} == {"unknown"}
     assert any(REMARK in spot for spot in found.weak_spots)
     text = page(saved)
-    assert f"temperature {DAGGER}" in text
+    assert f"temperature scaling {DAGGER}" in text
+    assert '<option value="temperature">temperature scaling</option>' in text
     assert f"{DAGGER} The calibrator did not converge; it is not recommended." in text
 
 

@@ -68,6 +68,17 @@ def test_a_temperature_at_its_bound_is_not_recommended():
         assert "T hit the lower bound" in found.advice
 
 
+def test_a_reason_is_given_once_and_no_fit_is_advised_if_none_can_succeed():
+    alone = drawn(300, classes=2).relabelled(np.zeros(300, dtype=int))
+    found = next_step(alone, "miscalibrated", file="a.npz")
+    assert found.advice == "no calibrator can be fitted: labels hold a single class, 0"
+    once = drawn(300, classes=2).relabelled(np.eye(300, dtype=int)[0])
+    advice = next_step(once, "miscalibrated").advice
+    assert "platt and beta: cannot fit: labels hold a single class, 0, in cross-valid" in advice
+    calibrated = next_step(drawn(300, classes=2), "miscalibrated").advice
+    assert "held-out NLL from temperature, platt or beta. Compare" in calibrated
+
+
 def test_many_examples_are_subsampled_and_the_text_says_so(monkeypatch):
     monkeypatch.setattr(module, "MOST", 1000)
     found = next_step(drawn(3000, scale=3.0), "miscalibrated")
@@ -84,7 +95,7 @@ def test_page_terminal_and_json_have_the_command(tmp_path, capsys):
     assert main(["audit", str(path), *options]) == 0
     said = capsys.readouterr().out.replace("\n", "")
     assert f"next step: {command}" in said
-    assert "expected: NLL" in said
+    assert "expected: lower held-out NLL; NLL" in said
     text = page.read_text()
     assert 'class="verdict miscalibrated"' in text
     assert command.replace("'", "&#39;") in text
@@ -96,9 +107,10 @@ def test_page_terminal_and_json_have_the_command(tmp_path, capsys):
 
 def test_each_of_several_models_has_its_own_step():
     found = calibrant.audit({"sharp": drawn(scale=3.0), "true": drawn()}, resamples=50)
-    found = found.with_files({"sharp": "s.npz", "true": "t.npz"})
+    found = found.with_files({"sharp": "runs/s.npz", "true": "t.npz"})
     text = found.to_html()
-    assert "calibrant fit s.npz --calibrator temperature -o cal.json" in text
+    assert "calibrant fit runs/s.npz --calibrator temperature -o s.json" in text
+    assert found.audits["true"].output == "t.json"
     assert "no repair needed" in text
     assert found.to_dict()["models"]["true"]["next_step"]["calibrator"] == ""
 

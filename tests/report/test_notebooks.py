@@ -70,3 +70,41 @@ def test_the_page_defines_every_column_by_a_tip_and_in_a_list(predictions):
         words = definition(name).replace("'", "&#x27;")
         assert f'title="{words}"' in text, name
         assert f"<dd>{words}</dd>" in text, name
+
+
+def test_predictions_are_a_data_frame_with_a_row_for_each_example(predictions):
+    named = Predictions(
+        predictions.logits,
+        predictions.labels,
+        weights=np.arange(1.0, 201.0),
+        groups=np.arange(200) // 2,
+        class_names=["a", "b", "c"],
+    )
+    frame = named.to_pandas()
+    assert list(frame) == [
+        *("label", "predicted", "confidence", "correct", "weight", "group", "p_a", "p_b", "p_c")
+    ]
+    assert frame["correct"].mean() == pytest.approx(metrics.accuracy(predictions))
+    assert (frame["label"] == frame["predicted"]).equals(frame["correct"])
+    assert np.allclose(frame[["p_a", "p_b", "p_c"]], predictions.probs)
+    known = Predictions.from_confidence([0.9, 0.4], [True, False]).to_pandas()
+    assert known.to_dict("list") == {"confidence": [0.9, 0.4], "correct": [True, False]}
+    many = Predictions(np.eye(51), np.arange(51)).to_pandas()
+    assert list(many) == ["label", "predicted", "confidence", "correct"]
+
+
+def test_results_have_a_short_repr(predictions):
+    found = metrics.summary(predictions, resamples=20)
+    assert repr(found) == f"Summary(200 examples, 3 classes: {found.verdict})"
+    chosen = calibrant.calibrators.select(
+        predictions, candidates=["identity", "temperature"], resamples=20
+    )
+    assert repr(chosen) == f"Selection(2 calibrators, {chosen.verdict})"
+    bar = metrics.Interval(0.0808, 0.0612, 0.0923)
+    assert repr(bar) == "Interval(0.0808 [0.0612, 0.0923])"
+    assert "0.0808 [0.0612, 0.0923]" in bar._repr_html_()
+    gap = metrics.Difference(0.1, 0.05, 0.15, 0.01, smallest=0.01)
+    assert repr(gap) == "Difference(+0.1000 [+0.0500, +0.1500], p <= 0.01)"
+    assert "p &lt;= 0.01" in gap._repr_html_()
+    audit = calibrant.audit(predictions, resamples=0)
+    assert audit.table == audit.metrics_table()

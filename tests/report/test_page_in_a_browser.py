@@ -110,7 +110,7 @@ def test_words_and_calibrators_filter_the_rows(opened):
     shown = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.dataset.words)"
     whole = opened.run(shown)
     enter(opened, "[data-filter]", "focal temp")
-    assert opened.run(shown) == ["focal 3 temperature"]
+    assert opened.run(shown) == ["focal 3 temperature scaling temperature"]
     assert "1 of " in opened.run("document.querySelector('output').textContent")
     enter(opened, "[data-filter]", "")
     enter(opened, "[data-calibrator]", "none")

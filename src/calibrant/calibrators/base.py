@@ -248,10 +248,9 @@ def zeros_note(predictions: Predictions, floor: float | None) -> str:
         return f"{what} {floor:.3g}, the zero_floor of the fit"
     hits = int((predictions.label_probs == 0).sum())
     counts = f"{hits:,} of {len(predictions):,} examples"
-    often = f"an estimate of how often such a class is the label (of {counts})"
-    why = f"{often} that is below all other probabilities"
+    why = f"This estimates how often a class of probability 0 is the label (here: {counts})"
     nll = "; the NLL before calibration is infinite" if hits else ""
-    return f"{what} {floor:.3g}, {why}{nll}"
+    return f"{what} {floor:.3g}, less than all others. {why}{nll}"
 
 
 def listed(predictions: Predictions, which: np.ndarray) -> str:

@@ -17,6 +17,7 @@ from calibrant.deprecated import Renamed, with_old_arguments
 from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
+from calibrant.progress import steps
 from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
@@ -60,7 +61,7 @@ class Candidate:
     behind = Renamed()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection:
     """Result of `select`; prints as a table.
 
@@ -84,7 +85,7 @@ class Selection:
     skipped: Mapping[str, str]
     ties: tuple[str, ...]
     remarks: tuple[str, ...]
-    examples: Predictions = field(repr=False, compare=False)
+    examples: Predictions = field(compare=False)
 
     rows = Renamed()
 
@@ -96,6 +97,9 @@ class Selection:
         """
         others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
         return blended([others.get(name, self.best) for name in self.ties])
+
+    def __repr__(self) -> str:
+        return f"Selection({len(self.candidates)} calibrators, {self.verdict})"
 
     def __str__(self) -> str:
         gaps = "difference to the best"
@@ -203,7 +207,8 @@ def select(
         level: coverage of the intervals.
         resamples: bootstrap resamples for the intervals.
         seed: seed of the folds and of the bootstrap.
-        progress: called after each fold of each candidate.
+        progress: called after each fold of each candidate; by default long work shows its
+            progress itself.
 
     Examples:
         >>> from calibrant.data import SYNTHETIC
@@ -224,15 +229,16 @@ def select(
     sizes: dict[str, int] = {}
     converged: dict[str, bool] = {}
     skipped: dict[str, str] = {}
-    for name in names:
-        try:
-            # The fit to all examples warns.
-            with without_warnings():
-                measured[name], sizes[name], converged[name] = _held_out(
-                    CALIBRATORS[name], predictions, fold, progress
-                )
-        except ValueError as error:
-            skipped[name] = str(error)
+    with steps(progress, folds * len(names), "comparing calibrators") as step:
+        for name in names:
+            try:
+                # The fit to all examples warns.
+                with without_warnings():
+                    measured[name], sizes[name], converged[name] = _held_out(
+                        CALIBRATORS[name], predictions, fold, step
+                    )
+            except ValueError as error:
+                skipped[name] = str(error)
     if not measured:
         raise ValueError(f"no calibrator could be fitted: {next(iter(skipped.values()))}")
     score = CRITERIA[criterion]

@@ -63,6 +63,13 @@ def audit(
         ),
     ] = options.IntervalType.basic,
     seed: options.Seed = 0,
+    thresholds: Annotated[
+        str | None,
+        measuring(
+            metavar="P,...",
+            help="Probabilities at which positives of two classes are counted. Default: 0.05,...",
+        ),
+    ] = None,
     figure: Annotated[
         Path | None,
         written(
@@ -98,6 +105,7 @@ def audit(
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     if example and files and len(files) > 1:
         raise ValueError(f"--example audits one example, got {len(files)} names")
+    counted_at = None if thresholds is None else probabilities(thresholds)
     names = {} if example else model_names(files or [], pool=pool)
     source = EXAMPLE if not files else files[0] if len(names) <= 1 else "models"
     figure = output_path("figure", source, figure, write=not no_figure)
@@ -119,6 +127,8 @@ def audit(
 
     several = len(models) > 1
     predictions = next(iter(models.values()))
+    if counted_at is not None and predictions.classes != 2:
+        raise ValueError(f"--thresholds needs two classes, got {predictions.classes}")
 
     # Figures first: one that cannot be written should be known before the long part.
     drawing: dict[str, Any] = {"bins": bins, "level": level, "title": Path(source).name}
@@ -136,6 +146,7 @@ def audit(
     times = resamples if intervals else 0
     settings: dict[str, Any] = {"bins": bins, "level": level, "interval_type": interval_type.value}
     settings |= {"resamples": times, "seed": seed}
+    settings |= {} if counted_at is None else {"thresholds": counted_at}
     found: Audit | ModelAudits
     with screen.progress(times * len(models), f"resampling {times} times") as step:
         if several:
@@ -168,6 +179,23 @@ def audit(
             f"{audits[above[0]].gate}{named} {errors[above[0]]:.4f} is above --max-ece {max_ece:g}"
         )
         raise typer.Exit(1)
+
+
+def probabilities(text: str) -> list[float]:
+    """Read the value of `--thresholds`.
+
+    >>> probabilities("0.01, 0.5")
+    [0.01, 0.5]
+    """
+    try:
+        found = [float(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 <= each <= 1 for each in found):
+        raise ValueError(
+            f"--thresholds must be probabilities in [0, 1] such as 0.1,0.5, got {text}"
+        )
+    return found
 
 
 def _file(paths: Sequence[str], reads: options.Reading) -> str:
@@ -248,9 +276,11 @@ def show_models(found: "ModelAudits", files: Mapping[str, Path]) -> None:
     """Print one table of all models, the verdicts, and which files were written."""
     say(found.facts)
     say("")
-    print_table(found.table)
+    hidden = print_table(found.table, keep=3)
     if found.differences:
         say("* best, = not significantly worse than the best")
+    if hidden:
+        say(f"hidden, terminal too narrow: {', '.join(hidden)}; see the page or --json")
     for name, each in found.audits.items():
         if each.verdict:
             say(f"{name}: {each.verdict}")

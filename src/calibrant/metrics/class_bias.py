@@ -24,8 +24,9 @@ class ClassBias:
         count: number (weight) of examples whose label it is.
         frequency: fraction of examples whose label it is.
         mean_probability: mean of its probability over all examples.
-        p_value: p-value of a test that both are equal, corrected for the number of classes (Holm);
-            NaN with weights or groups, because the test needs independent examples.
+        p_value: p-value of a test that both are equal, corrected for the number of classes (Holm)
+            if there are more than two, as two are one test; NaN with weights or groups, because
+            the test needs independent examples.
     """
 
     name: str
@@ -73,7 +74,10 @@ def class_biases(predictions: Predictions) -> tuple[ClassBias, ...]:
             stats.poisson.sf(observed - 1, expected),
         )
         exact = np.minimum(1, 2 * np.minimum(below, above))
-        p_values = holm(np.where(np.minimum(expected, observed) < FEW, exact, normal).tolist())
+        least = np.minimum(expected, observed)
+        tested = np.where(least < FEW, exact, normal).tolist()
+        # Two classes are one test: that of the rarer one.
+        p_values = [tested[int(least.argmin())]] * 2 if k == 2 else holm(tested)
     names = predictions.class_names or tuple(map(str, range(k)))
     return tuple(
         ClassBias(name, float(n), float(n) / total, float(e) / total, p_value)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """Result of `summary`; prints as a table.
 
@@ -43,6 +43,10 @@ class Summary:
     tests: dict[str, TestResult]
     class_biases: tuple[ClassBias, ...]
     interval_notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        said = self.verdict or f"ECE {self.metrics['ece'].value:.4f}"
+        return f"Summary({self.examples:,} examples, {self.known}: {said})"
 
     def __str__(self) -> str:
         level = round(100 * next(iter(self.metrics.values())).level)

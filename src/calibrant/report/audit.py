@@ -11,9 +11,9 @@ from calibrant.metrics import Interval, Summary, TestResult
 from calibrant.metrics.resampling.intervals import IntervalType
 from calibrant.metrics.verdict import State, class_label, judge, percent
 from calibrant.predictions import Predictions
-from calibrant.report.next_step import NextStep, next_step
+from calibrant.report.next_step import OUTPUT, NextStep, next_step
 from calibrant.report.rendering import SavedPage
-from calibrant.tables import Table, p_text
+from calibrant.tables import Table, count_text, p_text
 
 if TYPE_CHECKING:
     import pandas
@@ -37,8 +37,8 @@ class Audit(SavedPage):
     """What `audit` found; `to_dict` gives plain values, `save` writes a page.
 
     The numbers are in `summary`; without resamples its intervals have NaN ends. `file` is how the
-    command line names the predictions, for the command of the next step. The other fields are the
-    arguments of `audit`.
+    command line names the predictions, and `output` the file to write, for the command of the next
+    step. The other fields are the arguments of `audit`.
     """
 
     predictions: Predictions
@@ -51,6 +51,7 @@ class Audit(SavedPage):
     summary: Summary
     thresholds: tuple[float, ...] = THRESHOLDS
     file: str = ""
+    output: str = OUTPUT
 
     def __repr__(self) -> str:
         said = self.verdict or f"ECE {self.metrics['ece'].value:.4f}"
@@ -90,7 +91,14 @@ class Audit(SavedPage):
         state = self.state
         if state is None:
             return None
-        return next_step(self.predictions, state, bins=self.bins, file=self.file, seed=self.seed)
+        return next_step(
+            self.predictions,
+            state,
+            bins=self.bins,
+            file=self.file,
+            output=self.output,
+            seed=self.seed,
+        )
 
     @property
     def remarks(self) -> list[str]:
@@ -123,6 +131,11 @@ class Audit(SavedPage):
             )
         return f"{size}mean confidence {found.mean_confidence:.4f}"
 
+    @property
+    def table(self) -> Table:
+        """The metrics; see `metrics_table`."""
+        return self.metrics_table()
+
     def metrics_table(self) -> Table:
         """Each metric with its value, interval and meaning."""
         return self.summary.table(intervals=bool(self.resamples))
@@ -144,7 +157,7 @@ class Audit(SavedPage):
         rows = [
             [
                 class_label(each.name),
-                f"{each.count:,.10g}",
+                count_text(each.count),
                 f"{each.frequency:.4f}",
                 f"{each.mean_probability:.4f}",
                 f"{each.error:+.4f}",
@@ -162,9 +175,9 @@ class Audit(SavedPage):
         rows = [
             [
                 f"{each.threshold:g}",
-                f"{each.flagged:,.10g}",
+                count_text(each.flagged),
                 f"{each.expected:,.1f}",
-                f"{each.observed:,.10g}",
+                count_text(each.observed),
                 "-" if math.isnan(each.precision) else f"{each.precision:.4f}",
                 "-" if math.isnan(each.recall) else f"{each.recall:.4f}",
             ]
@@ -185,6 +198,9 @@ class Audit(SavedPage):
             values = {name: {"value": found.value} for name, found in self.metrics.items()}
             record |= asdict(self.summary) | {"metrics": values}
             del record["tests"]
+        if self.summary.classes == 2:
+            rows = metrics.at_thresholds(self.predictions, self.thresholds)
+            record["thresholds"] = [asdict(row) | {"precision": row.precision} for row in rows]
         return record | {"remarks": self.remarks}
 
     def to_html(self) -> str:

@@ -56,13 +56,18 @@ def audit_page(audit: "Audit") -> str:
         "audit.html",
         name=PurePath(audit.name).name,
         facts=audit.facts,
-        verdict=audit.verdict,
+        verdict=_sentence(audit.verdict),
         state=audit.state or "",
         step=audit.next_step,
         panels=_diagrams(audit),
         columns=[[measured], beside],
         terms=definitions(tables),
     )
+
+
+def _sentence(words: str) -> str:
+    """The same with a capital at the start."""
+    return words[:1].upper() + words[1:]
 
 
 def _directions(names: Iterable[str]) -> str:
@@ -72,7 +77,7 @@ def _directions(names: Iterable[str]) -> str:
         labels[METRICS[name].best].append(METRICS[name].label)
     words = {"higher": "higher is better", "zero": "best at 0", "one": "best at 1"}
     said = [f"{', '.join(labels[best])}: {text}. " for best, text in words.items() if labels[best]]
-    return "".join(each[0].upper() + each[1:] for each in said) + "All others: lower is better."
+    return "".join(map(_sentence, said)) + "All others: lower is better."
 
 
 def models_page(found: "ModelAudits") -> str:
@@ -157,7 +162,9 @@ def _steps(found: "ModelAudits") -> str:
         if step.calibrator:
             said = f"Next step: <code>{escape(step.line)}</code><br>Expected: "
             said += f"{escape(step.expected)}."
-        lines.append(f"<dt>{escape(name)}</dt><dd>{escape(each.verdict)}.<br>{said}</dd>")
+        lines.append(
+            f"<dt>{escape(name)}</dt><dd>{escape(_sentence(each.verdict))}.<br>{said}</dd>"
+        )
     return f'<dl class="terms">{"".join(lines)}</dl>' if lines else ""
 
 

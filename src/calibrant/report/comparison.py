@@ -105,7 +105,8 @@ class Comparison:
 def _calibrator(line: Combination) -> Cell:
     """The calibrator; with a dagger if its fit did not converge."""
     dagger = f" {DAGGER}" if line.remarks else ""
-    return Cell(line.calibrator + dagger, value=line.calibrator, tip=line.unconverged)
+    name = calibrator_name(line.calibrator)
+    return Cell(name + dagger, value=line.calibrator, tip=line.unconverged)
 
 
 def _cell(reading: Reading | None) -> Cell:

@@ -36,8 +36,10 @@ CALIBRATORS = {
     "beta": "beta calibration",
     "dirichlet": "Dirichlet calibration",
     "histogram": "histogram binning",
+    "identity": "identity",
     "irm": "order-preserving isotonic regression",
     "isotonic": "isotonic regression",
+    "none": "none",
     "platt": "Platt scaling",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
@@ -67,10 +69,11 @@ def display_names(labels: Iterable[str]) -> dict[str, str]:
 
 
 def calibrator_name(name: str) -> str:
-    """A calibrator in a sentence.
+    """A calibrator in a sentence or a table; names that people wrote stay as they are.
 
     Examples:
         >>> calibrator_name("focal_temperature"), calibrator_name("isotonic")
         ('focal temperature scaling', 'isotonic regression')
     """
-    return CALIBRATORS.get(name, f"{name.replace('_', ' ')} scaling")
+    plain = f"{name.replace('_', ' ')} scaling" if name.isidentifier() else name
+    return CALIBRATORS.get(name, plain)

@@ -1,9 +1,11 @@
 """The audits of several models side by side: one table, tests of differences, one page."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from calibrant.extras import need
@@ -137,7 +139,11 @@ class ModelAudits(SavedPage):
 
     def with_files(self, files: Mapping[str, str]) -> "ModelAudits":
         """The same audits, which know how the command line names the predictions of each model."""
-        audits = {name: replace(each, file=files[name]) for name, each in self.audits.items()}
+        outputs = _outputs(files)
+        audits = {
+            name: replace(each, file=files[name], output=outputs[name])
+            for name, each in self.audits.items()
+        }
         return replace(self, audits=audits)
 
     def to_dict(self) -> dict[str, Any]:
@@ -226,6 +232,23 @@ def audit_models(
 
 def _shown(value: Interval) -> str:
     return "inf" if value.value == math.inf else value_with_interval(value).split(" [")[0]
+
+
+def _outputs(files: Mapping[str, str]) -> dict[str, str]:
+    """A file for the calibrator of each model, all different.
+
+    >>> _outputs({"a": "'x y.npz' --probs p", "b": "z/b.npz"})
+    {'a': "'x y.json'", 'b': 'b.json'}
+    >>> _outputs({"a/t.npz": "a/t.npz", "b/t.npz": "b/t.npz"})
+    {'a/t.npz': 'a-t.npz.json', 'b/t.npz': 'b-t.npz.json'}
+    """
+    paths = {name: PurePath(shlex.split(file)[0]) for name, file in files.items()}
+    stems = {name: path.stem for name, path in paths.items()}
+    if len(set(stems.values())) < len(stems):
+        stems = {
+            name: "-".join(path.relative_to(path.anchor).parts) for name, path in paths.items()
+        }
+    return {name: shlex.quote(f"{stem}.json") for name, stem in stems.items()}
 
 
 def _tip(metric: str, difference: Difference | None) -> str:

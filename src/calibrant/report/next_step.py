@@ -1,7 +1,7 @@
 """What to do after an audit: a calibrator to fit, and its gain on held-out folds."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,8 @@ MANY = ("temperature", "structured_vector")
 # Examples and scores that are used at most; with more classes, only the first candidate is fitted.
 MOST, SCORES, CLASSES = 20_000, 1 << 22, 200
 FOLDS, RESAMPLES = 5, 400
+# File of the calibrator, and how errors of fits begin.
+OUTPUT, CANNOT = "cal.json", "cannot fit: "
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class NextStep:
             for name, value in self.before.items()
         ]
         part = f"a random {self.examples:,} of the" if self.subsampled else f"{self.examples:,}"
-        return f"{', '.join(changes)} ({FOLDS}-fold cross-validation on {part} examples)"
+        how = f"{FOLDS}-fold cross-validation on {part} examples"
+        return f"lower held-out NLL; {', '.join(changes)} ({how})"
 
     def __str__(self) -> str:
         wrap = partial(textwrap.fill, width=78, subsequent_indent="  ", break_on_hyphens=False)
@@ -66,13 +69,19 @@ class NextStep:
 
 
 def next_step(
-    predictions: Predictions, state: State, *, bins: int = 15, file: str = "", seed: int = 0
+    predictions: Predictions,
+    state: State,
+    *,
+    bins: int = 15,
+    file: str = "",
+    output: str = OUTPUT,
+    seed: int = 0,
 ) -> NextStep:
     """Find the calibrator to fit, if the verdict is that predictions are miscalibrated.
 
     A calibrator is recommended if its fit converged and its held-out NLL is significantly lower
     (paired bootstrap, 95 %), by at least 0.2 %. `file` is how the command line names the
-    predictions.
+    predictions, `output` the file of the calibrator.
     """
     if state == "calibrated":
         return NextStep("no repair needed")
@@ -80,22 +89,23 @@ def next_step(
         return NextStep("collect more examples before you recalibrate")
     if predictions.top_label_only:
         return NextStep("calibrators need the probabilities of all classes: audit a file with them")
-    part, tried, notes = _part(predictions, seed), [], []
+    part, tried = _part(predictions, seed), []
+    failed: dict[str, list[str]] = {}
     best, name = part, ""
     for candidate in _candidates(predictions):
         held = _held_out(candidate, part, seed)
         if isinstance(held, str):
-            notes.append(f"{candidate}: {held}")
+            failed.setdefault(held, []).append(candidate)
             continue
         tried.append(candidate)
         if _is_better(held, best, seed):
             best, name = held, candidate
     if not name:
-        return NextStep(_no_gain(tried, notes, file))
+        return NextStep(_no_gain(tried, failed, file, output))
     return NextStep(
         advice="fit a calibrator",
         calibrator=name,
-        line=_line(name, file),
+        line=_line(name, file, output),
         before=_measured(part, name, bins),
         after=_measured(best, name, bins),
         gain=metrics.compare(metrics.nll, best, part, resamples=RESAMPLES, seed=seed),
@@ -130,6 +140,9 @@ def _held_out(name: str, predictions: Predictions, seed: int) -> Predictions | s
             whole = kind.fit(predictions)
             if whole.origin is not None and not whole.origin.converged:
                 return whole.origin.remark
+        except ValueError as error:
+            return str(error)
+        try:
             fold = fold_of(predictions, folds=FOLDS, seed=seed)
             mapped = predictions.logits.double().clone()
             for number in range(FOLDS):
@@ -137,7 +150,7 @@ def _held_out(name: str, predictions: Predictions, seed: int) -> Predictions | s
                 fitted = kind.fit(predictions.take(fold != number))
                 mapped[out] = predictions.take(out).map(fitted).logits.double()
         except ValueError as error:
-            return str(error)
+            return f"{error}, in cross-validation"
     return predictions.map(lambda _: mapped)
 
 
@@ -159,17 +172,28 @@ def _measured(predictions: Predictions, calibrator: str, bins: int) -> dict[str,
     return {name: METRICS[name].with_bins(bins)(predictions) for name in names}
 
 
-def _line(calibrator: str, file: str) -> str:
+def _line(calibrator: str, file: str, output: str) -> str:
     if file:
-        return f"calibrant fit {file} --calibrator {calibrator} -o cal.json"
+        return f"calibrant fit {file} --calibrator {calibrator} -o {output}"
     from calibrant.calibrators import CALIBRATORS
 
     return f"calibrant.calibrators.{CALIBRATORS[calibrator].__name__}.fit(predictions)"
 
 
-def _no_gain(tried: Iterable[str], notes: Iterable[str], file: str) -> str:
-    names = " or ".join(tried)
-    found = [f"no significant gain in held-out NLL from {names}"] if names else []
-    found += [f"not recommended: {note}" for note in notes]
-    how = f"calibrant fit {file} -o cal.json" if file else "calibrant.calibrators.select"
+def _no_gain(
+    tried: Sequence[str], failed: Mapping[str, Sequence[str]], file: str, output: str
+) -> str:
+    """Why no calibrator is recommended: each reason once, with its calibrators."""
+    if not tried and all(reason.startswith(CANNOT) for reason in failed):
+        reasons = "; ".join(reason.removeprefix(CANNOT) for reason in failed)
+        return f"no calibrator can be fitted: {reasons}"
+    found = [f"no significant gain in held-out NLL from {_joined(tried, 'or')}"] if tried else []
+    found += [
+        f"not recommended: {_joined(names, 'and')}: {reason}" for reason, names in failed.items()
+    ]
+    how = f"calibrant fit {file} -o {output}" if file else "calibrant.calibrators.select"
     return f"{'; '.join(found)}. Compare all calibrators with {how}, or collect more examples"
+
+
+def _joined(names: Sequence[str], word: str) -> str:
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

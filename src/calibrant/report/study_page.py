@@ -6,6 +6,7 @@ from typing import Any
 
 from calibrant.report.charts.tables import MARK_KEY, sortable_table
 from calibrant.report.definitions import defined, definitions
+from calibrant.report.display_names import calibrator_name
 from calibrant.report.downloads import as_csv, as_latex, as_markdown
 from calibrant.report.findings import Findings, findings
 from calibrant.report.formatting import name_of
@@ -64,7 +65,9 @@ def _group(key: str, found: Findings) -> dict[str, Any]:
         "verdict": verdict,
         "comparison": comparison,
         "weak_spots": found.weak_spots,
-        "calibrators": list(dict.fromkeys(line.calibrator for line in comparison.combinations)),
+        "calibrators": {
+            line.calibrator: calibrator_name(line.calibrator) for line in comparison.combinations
+        },
         "table": sortable_table(table, sorted_by=name_of(verdict.proper or "")),
         "downloads": [
             (kind, f"{key}.{kind}", make(comparison)) for kind, make in DOWNLOADS.items()

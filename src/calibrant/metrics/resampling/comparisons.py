@@ -1,5 +1,6 @@
 """Differences between models, paired or not, with intervals and p-values."""
 
+import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from calibrant.predictions import Predictions
 from calibrant.progress import steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """Metric of the first predictions minus that of the second, with its interval.
 
@@ -28,6 +29,12 @@ class Difference:
     p_value: float
     level: float = 0.95
     smallest: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"Difference({self})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(str(self))}</code>"
 
     def __str__(self) -> str:
         sign = "<=" if self.p_value <= self.smallest else "="

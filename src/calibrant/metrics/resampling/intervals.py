@@ -1,5 +1,6 @@
 """Bootstrap confidence intervals."""
 
+import html
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ INTERVAL_TYPES = ("percentile", "basic", "bca")
 JACKKNIFE_BLOCKS = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interval:
     """A value and its confidence interval."""
 
@@ -32,6 +33,12 @@ class Interval:
     low: float
     high: float
     level: float = 0.95
+
+    def __repr__(self) -> str:
+        return f"Interval({self})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(str(self))}</code>"
 
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"

@@ -68,7 +68,7 @@ def sortable_table(table: Table, *, sorted_by: str = "") -> str:
     for position in order:
         row = table.rows[position]
         chosen = ' class="chosen"' if position == table.chosen else ""
-        words = escape(f"{row[0].text} {row[1].text}")
+        words = escape(" ".join(filter(None, (row[0].text, row[1].text, row[1].value))))
         cells = _row(table, row, note=" (named in the headline)" if chosen else "")
         lines.append(f'<tr data-place="{position}" data-words="{words}"{chosen}>{cells}</tr>')
     return (

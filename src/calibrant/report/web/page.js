@@ -54,7 +54,7 @@ function filterRows(group) {
   group.querySelector("output").textContent = shown === rows.length ? "" : `${shown} of ${rows.length} rows`;
 }
 
-// What is shown, as it is shown: a line for each row, fields that spreadsheets tell apart.
+// What is shown: a line for each row, fields that spreadsheets tell apart, identifiers of calibrators.
 function shownText(table) {
   const text = (cell) => {
     const parts = all(".mean, .ends", cell).map((part) => part.textContent);
