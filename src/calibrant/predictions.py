@@ -539,7 +539,7 @@ class Predictions:
         ignore_index: int | None = None,
         max_expansion: float = 100.0,
     ) -> "Predictions":
-        """Read an npz, csv, parquet or safetensors file, or all files that match a glob pattern.
+        """Read an npz, csv, tsv, parquet or safetensors file, or all that match a glob pattern.
 
         Args:
             path: the file, or a pattern such as `parts/*.parquet`.
@@ -576,7 +576,7 @@ class Predictions:
         return from_arrays(arrays, normalize=normalize, ignore_index=ignore_index)
 
     def save(self, path: str | Path) -> None:
-        """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.
+        """Write npz, csv, tsv, parquet or safetensors, by the suffix of `path`; the write is atomic.
 
         Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present; `confidence`
         and `correct` where only these are known.

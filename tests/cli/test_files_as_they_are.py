@@ -374,3 +374,16 @@ def test_a_positive_class_that_no_label_has_is_refused_with_the_choice(run, tabl
     for command in (["audit"], ["fit", "-o", "c.json"]):
         code, _, err = run(*command, "named.csv", "--positive", "maybe")
         assert (code, "named.csv: 'maybe' is not one of no, yes; give one" in err) == (2, True)
+
+
+def test_columns_that_end_in_the_labels_need_no_options(run, ece_of, table, probs):
+    p, labels = probs
+    columns = {f"prob_{name}": p[:, i] for i, name in enumerate(CLASSES)}
+    table("t.csv", id=labels, **columns, animal=CLASSES[labels])
+    value, err = ece_of("t.csv", "--labels", "animal")
+    assert value == pytest.approx(metrics.ece(Predictions.from_probs(p, labels)), rel=1e-9)
+    said = "t.csv: read ['prob_bird', 'prob_cat', 'prob_dog'] as probabilities, animal as labels\n"
+    assert said in err
+    table("t.csv", **columns, prob_of_rain=p[:, 0], y=CLASSES[labels])
+    code, _, err = run("audit", "t.csv")
+    assert (code, "name the arrays to read (--probs 'prob_*', or --confi" in err) == (2, True)
