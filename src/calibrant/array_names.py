@@ -82,9 +82,9 @@ class Names:
 def find_names(paths: Sequence[Path], requested: Requested) -> Names:
     """Find scores, labels, weights and groups in the parts of a file.
 
-    Values never decide the kind of scores. A damaged name must not silently drop an array, so archives may
-    hold known names only. Other columns of tables give a warning, or an error if they resemble a
-    known name.
+    Values never decide the kind of scores. A damaged name must not silently drop an array, so
+    archives may hold known names only. Other columns of tables give a warning, or an error if they
+    resemble a known name.
     """
     first, held = paths[0], files.columns(paths[0])
     found = _scores(first, held, requested)

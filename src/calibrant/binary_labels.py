@@ -75,7 +75,7 @@ def _values(value: Any) -> list[str]:
         return []
     if labels.min() >= 0 and labels.max() <= 1:
         return ["0", "1"]
-    found = labels.unique().tolist()
+    found = np.unique(labels.cpu().double().numpy()).tolist()
     if len(found) < 2 or not all(math.isfinite(each) and each == int(each) for each in found):
         return []
     return [str(int(each)) for each in found]

@@ -576,7 +576,7 @@ class Predictions:
         return from_arrays(arrays, normalize=normalize, ignore_index=ignore_index)
 
     def save(self, path: str | Path) -> None:
-        """Write npz, csv, tsv, parquet or safetensors, by the suffix of `path`; the write is atomic.
+        """Write npz, csv, tsv, parquet or safetensors, by the suffix of `path`; atomic.
 
         Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present; `confidence`
         and `correct` where only these are known.

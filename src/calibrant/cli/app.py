@@ -58,7 +58,7 @@ class _Command(TyperCommand):
     """A command that refuses to choose between two values of an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        order = self.make_parser(ctx).parse_args(list(args))[2]
+        order: list[Any] = [*self.make_parser(ctx).parse_args(list(args))[2]]
         single = [
             each.opts[0]
             for each in order

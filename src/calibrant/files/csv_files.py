@@ -162,9 +162,10 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]], delimiter: str =
 def _writer(text: io.TextIOWrapper, header: Sequence[str], delimiter: str) -> Any:
     """Write the header line, which tells the delimiter: others in names are quoted."""
     others = set(DELIMITERS) - {delimiter}
-    quoting = csv.QUOTE_ALL if others & set("".join(header)) else csv.QUOTE_MINIMAL
-    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerow(header)
-    return csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    plain = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    quoted = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    (quoted if others & set("".join(header)) else plain).writerow(header)
+    return plain
 
 
 def _opened(path: Path) -> TextIO:
