@@ -44,6 +44,12 @@ def binary_labels(value: Any, positive: str | int | None) -> tuple[Any, tuple[st
         chosen = "1"
     if not values or values == ["0", "1"] or (chosen is None and _has_ignored(values)):
         return value, None
+    if len(values) == 1:
+        raise InputError(
+            f"labels are all {values[0]}, the other class has no name",
+            "pass class_names=[...] of both, the scored class last",
+            "give --names of both, the scored class last",
+        )
     if len(values) != 2:
         raise InputError(
             f"1-D scores mean two classes, labels have {len(values)}",

@@ -166,6 +166,10 @@ def as_labels(
 def as_correct(value: Any, *, examples: int) -> Tensor:
     """Check that correctness is n booleans, True or False as text, or numbers that are 0 or 1."""
     flags = as_flags("correct", value)
+    if flags is None and not isinstance(value, Tensor):
+        first = next(iter(as_array("correct", value).flat), None)
+        if isinstance(first, str):
+            raise TypeError(f"correct must be 0 or 1, or all True or False, got {str(first)!r}")
     correct = as_tensor("correct", value if flags is None else flags).cpu()
     if shape(correct) != (examples,):
         raise ValueError(f"correct must be ({examples},), got {shape(correct)}")

@@ -343,6 +343,8 @@ def test_true_and_false_as_text_are_one_and_zero(run, ece_of, table, probs):
     table("conf.csv", conf=p.max(1), hit=right)
     value, _ = ece_of("conf.csv", "--confidence", "conf", "--correct", "hit")
     assert value == pytest.approx(whole, rel=1e-9)
+    table("conf.csv", confidence=p.max(1), correct=["yes"] * 300)
+    assert "correct must be 0 or 1, or all True or False, got 'yes'" in run("audit", "conf.csv")[2]
     binary = metrics.ece(Predictions.from_binary(p[:, 0], labels == 0, kind="probs"))
     table("one.csv", prob=p[:, 0], y=np.char.upper((labels == 0).astype(str)))
     assert ece_of("one.csv")[0] == pytest.approx(binary, rel=1e-9)
@@ -371,6 +373,9 @@ def test_one_score_takes_labels_of_any_two_integers(run, ece_of, table, probs, l
 def test_a_positive_class_that_no_label_has_is_refused_with_the_choice(run, table, probs):
     p, labels = probs
     table("named.csv", prob=p[:, 0], y=np.where(labels == 0, "yes", "no"))
+    table("all.csv", prob=p[:, 0], y=["yes"] * 300)
+    code, _, err = run("audit", "all.csv", "--positive", "yes")
+    assert (code, "labels are all yes, the other class has no name; give --na" in err) == (2, True)
     for command in (["audit"], ["fit", "-o", "c.json"]):
         code, _, err = run(*command, "named.csv", "--positive", "maybe")
         assert (code, "named.csv: 'maybe' is not one of no, yes; give one" in err) == (2, True)
