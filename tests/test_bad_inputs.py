@@ -159,8 +159,8 @@ ARRAYS = [
     value_error(13, logits(labels=[0, -1, 1]), "label -1 at row 1 ... ignore_index=-1"),
     value_error(
         13,
-        binary(PROBS[:, 1], [-1, 1, 1], "probs"),
-        "label -1 at row 0 ... labels look like -1/1: use 0 and 1",
+        binary(PROBS[:, 1], [1, 2, 2], "probs"),
+        "labels are 1 and 2, scores are those of one class; pass positive=... to name it",
     ),
     value_error(
         14,

@@ -15,7 +15,7 @@ LAYERS = [
     {"losses"},
     {"predictions"},
     {"prediction_files"},
-    {"score_array", "array_names"},
+    {"score_array", "array_names", "binary_labels"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
     | {"tables", "deprecated", "setting_errors", "data_folder", "advice", "progress"},

@@ -58,7 +58,7 @@ def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
     exec(dict(blocks(page))["python"], {})  # noqa: S102, our own docs
     quick = {"audit": ["--no-intervals", "--no-figure", "--no-page"], "compare": ["--resamples=60"]}
     commands = re.findall(r"calibrant ((?:audit|fit|apply|compare) [^`\n]+)", page)
-    assert len(commands) == 14
+    assert len(commands) == 16
     for command in commands:
         name, *rest = shlex.split(command)
         assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)

@@ -3,6 +3,7 @@
 import difflib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from pathlib import Path
 from calibrant import files
 from calibrant.advice import InputError
 from calibrant.checks import Kind
-from calibrant.files.checks import listed
+from calibrant.files.checks import is_text, listed
 
 # Read if present.
 OPTIONAL = ("weights", "groups")
@@ -29,6 +30,7 @@ STEMS |= dict.fromkeys(("z", "logit", "logits"), "logits")
 UNCLEAR = ("score", "scores", "class", "pred", "output")
 WORDS = {"probs": "probabilities", "logits": "logits", "confidence": "confidence"}
 _NUMBERED = re.compile(r"(.*?)[_.\- ]?(0|[1-9][0-9]{0,6})")
+_START = re.compile(r"[^_.\- ]+[_.\- ]")
 
 Given = str | Sequence[str] | None
 
@@ -80,9 +82,9 @@ class Names:
 def find_names(paths: Sequence[Path], requested: Requested) -> Names:
     """Find scores, labels, weights and groups in the parts of a file.
 
-    Nothing is guessed by values. A damaged name must not silently drop an array, so archives may
-    hold known names only. Other columns of tables give a warning, or an error if they resemble a
-    known name.
+    Values never decide the kind of scores. A damaged name must not silently drop an array, so
+    archives may hold known names only. Other columns of tables give a warning, or an error if they
+    resemble a known name.
     """
     first, held = paths[0], files.columns(paths[0])
     found = _scores(first, held, requested)
@@ -145,16 +147,26 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
         return Names(known[0], (known[0],), labels)
     if files.is_table(path) and enough and (found := _guessed(path, held, labels)):
         return found
-    raise _unnamed(
-        f"{path} has {listed(arrays)}; need {labels!r} and one of 'logits' or 'probs', or names"
-    )
+    problem = f"{path} has {listed(arrays)}; need {labels!r} and one of 'logits' or 'probs'"
+    starts = _starts(held) if files.is_table(path) else {}
+    for start, kind in starts.items():
+        if (
+            len(starts) == 1
+            and labels in held
+            and (found := _of_classes(path, start, kind, labels))
+        ):
+            return found
+        raise _unnamed(f"{problem}, or names", f"{kind}='{start}*'", f"--{kind} '{start}*'")
+    raise _unnamed(f"{problem}, or names")
 
 
-def _unnamed(problem: str) -> InputError:
+def _unnamed(problem: str, python: str = "", command: str = "") -> InputError:
     return InputError(
         problem,
-        "name the arrays to read (logits=, probs=, labels=, or confidence=, correct=)",
-        "name the arrays to read (--logits, --probs, --labels, or --confidence, --correct)",
+        f"name the arrays to read ({python or 'logits=, probs=, labels='}, or confidence=, "
+        "correct=)",
+        f"name the arrays to read ({command or '--logits, --probs, --labels'}, or --confidence, "
+        "--correct)",
     )
 
 
@@ -195,6 +207,27 @@ def _guessed(path: Path, held: Sequence[str], labels: str) -> Names | None:
     said = chosen[0] if len(chosen) == 1 else f"{chosen[0]} to {chosen[-1]}"
     warnings.warn(f"{path}: read {said} as {WORDS[kind]}, {labels} as labels", stacklevel=5)
     return Names(kind, chosen, labels)
+
+
+def _starts(held: Sequence[str]) -> dict[str, Kind]:
+    """Starts such as `prob_` that several columns have, which then may end in names of classes."""
+    matches = [_START.match(column) for column in held]
+    counts = Counter(match[0] for match in matches if match)
+    kinds = {start: STEMS.get(start[:-1].lower()) for start, times in counts.items() if times > 1}
+    return {start: kind for start, kind in kinds.items() if kind is not None}
+
+
+def _of_classes(path: Path, start: str, kind: Kind, labels: str) -> Names | None:
+    """Columns of a table with this start, if they end in the names of classes that labels have."""
+    chosen = tuple(column for column in files.columns(path) if column.startswith(start))
+    ends = tuple(column.removeprefix(start) for column in chosen)
+    values = files.read(path, [labels], text=[labels])[labels]
+    if not is_text(values) or set(ends) != set(values.tolist()):
+        return None
+    warnings.warn(
+        f"{path}: read {listed(chosen, 4)} as {WORDS[kind]}, {labels} as labels", stacklevel=5
+    )
+    return Names(kind, chosen, labels, classes=ends)
 
 
 def _parts(given: Given, known: set[str]) -> list[str]:

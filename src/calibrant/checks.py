@@ -22,6 +22,8 @@ SUM_OF_WEIGHTS = (1e-10, 1e15)
 FEW = 20
 # Labels by which segmentation sets mark pixels without a class.
 IGNORED = (254, 255)
+# Booleans as other programs write them to text.
+FLAGS = {"false": 0, "true": 1}
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
@@ -116,7 +118,8 @@ def as_labels(
     value: Any, *, examples: int, classes: int, name: str, class_names: Sequence[str] | None = None
 ) -> Tensor:
     """Check that labels are n class indices in [0, k - 1]; integral floats are cast."""
-    labels = as_tensor("labels", _named(value, class_names))
+    flags = as_flags("labels", value) if classes == 2 and class_names is None else None
+    labels = as_tensor("labels", _named(value, class_names) if flags is None else flags)
     if labels.ndim == 2 and shape(labels) == (examples, classes):
         raise ValueError(
             f"labels have shape {shape(labels)}: pass class indices, labels.argmax(1) if these are "
@@ -161,8 +164,13 @@ def as_labels(
 
 
 def as_correct(value: Any, *, examples: int) -> Tensor:
-    """Check that correctness is n booleans, or numbers that are 0 or 1."""
-    correct = as_tensor("correct", value).cpu()
+    """Check that correctness is n booleans, True or False as text, or numbers that are 0 or 1."""
+    flags = as_flags("correct", value)
+    if flags is None and not isinstance(value, Tensor):
+        first = next(iter(as_array("correct", value).flat), None)
+        if isinstance(first, str):
+            raise TypeError(f"correct must be 0 or 1, or all True or False, got {str(first)!r}")
+    correct = as_tensor("correct", value if flags is None else flags).cpu()
     if shape(correct) != (examples,):
         raise ValueError(f"correct must be ({examples},), got {shape(correct)}")
     bad = (correct != 0) & (correct != 1)
@@ -170,6 +178,16 @@ def as_correct(value: Any, *, examples: int) -> Tensor:
         row = int(bad.nonzero()[0])
         raise ValueError(f"correct must be 0 or 1, got {correct[row].item():g} at row {row}")
     return correct.long()
+
+
+def as_flags(name: str, value: Any) -> np.ndarray | None:
+    """Convert the strings True and False, in any case, to 1 and 0; None for anything else."""
+    array = None if isinstance(value, Tensor) else as_array(name, value)
+    if array is None or array.dtype.kind not in "OU" or not array.size:
+        return None
+    if not all(isinstance(item, str) and item.lower() in FLAGS for item in array.flat):
+        return None
+    return np.array([FLAGS[item.lower()] for item in array.flat]).reshape(array.shape)
 
 
 def _named(value: Any, class_names: Sequence[str] | None) -> Any:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import files
-from calibrant.advice import InputError
 from calibrant.array_names import Names, Requested, find_names
-from calibrant.files.checks import is_text, listed
+from calibrant.files.checks import is_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +25,7 @@ class PredictionArrays:
         labels: (n, ...) class indices or names, or correctness; None if the file has none.
         extras: weights and groups, if the file has them.
         class_names: given, or from the names of the columns.
+        positive: of scores in one column, the label of the class they score.
     """
 
     path: str | Path
@@ -35,6 +35,7 @@ class PredictionArrays:
     labels: NDArray[Any] | None
     extras: dict[str, NDArray[Any]]
     class_names: tuple[str, ...] | None
+    positive: str | int | None = None
 
     @property
     def class_labels(self) -> NDArray[Any] | None:
@@ -50,7 +51,7 @@ def read_arrays(
     requested: Requested,
     *,
     class_names: Sequence[str] | None = None,
-    positive: str | None = None,
+    positive: str | int | None = None,
     max_expansion: float = 100.0,
 ) -> PredictionArrays:
     """Read the arrays of a file, or of all files that match a pattern.
@@ -59,7 +60,7 @@ def read_arrays(
         path: the file or the pattern.
         requested: what to read.
         class_names: k names.
-        positive: of labels that are strings and scores of one class, the name of that class.
+        positive: of scores in one column, the label of the class they score.
         max_expansion: as in `files.read`.
     """
     parts = files.expand(path)
@@ -77,30 +78,6 @@ def read_arrays(
         raise ValueError(f"{path}: several arrays are named, so each must be one column of scores")
     scores = np.stack(columns, axis=1) if len(columns) > 1 else columns[0]
     labels = arrays[names.labels] if labelled else None
-    classes = None if class_names is None else tuple(class_names)
-    if classes is None:
-        classes = _classes(path, names, scores, labels, positive)
+    classes = names.classes if class_names is None else tuple(class_names)
     extras = {name: arrays[name] for name in names.optional}
-    return PredictionArrays(path, tuple(parts), names, scores, labels, extras, classes)
-
-
-def _classes(
-    path: str | Path,
-    names: Names,
-    scores: NDArray[Any],
-    labels: NDArray[Any] | None,
-    positive: str | None,
-) -> tuple[str, ...] | None:
-    """Names of the classes: those of the columns, or of two classes those of the labels."""
-    one = scores.ndim == 1 or scores.shape[1:] == (1,)
-    if labels is None or not is_text(labels) or not one or names.kind == "confidence":
-        return names.classes
-    values = sorted(set(labels.tolist()))
-    others = [value for value in values if value != positive]
-    if positive is None or len(others) != 1:
-        raise InputError(
-            f"{path}: labels are the strings {listed(values, 5)}, scores are those of one class",
-            "pass positive=... to name it, or class_names=[...] of both",
-            "give --positive NAME to name it, or --names of both, the scored class last",
-        )
-    return others[0], positive
+    return PredictionArrays(path, tuple(parts), names, scores, labels, extras, classes, positive)

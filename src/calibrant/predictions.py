@@ -14,6 +14,7 @@ from torch import Tensor
 from calibrant import checks, files
 from calibrant.advice import located
 from calibrant.array_names import Requested
+from calibrant.binary_labels import binary_labels
 from calibrant.deprecated import Renamed
 from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.extras import need
@@ -115,6 +116,7 @@ class Predictions:
         labels: Any,
         *,
         kind: checks.Kind,
+        positive: str | int | None = None,
         weights: Any = None,
         groups: Any = None,
         class_names: Sequence[str] | None = None,
@@ -123,8 +125,9 @@ class Predictions:
 
         Args:
             scores: probability of class 1, or its log-odds.
-            labels: 0 or 1.
+            labels: 0 or 1, or any two integers or strings.
             kind: what the scores are; it has no default because it is never guessed.
+            positive: which of two other labels is class 1; not used with `class_names`.
             weights: see the class.
             groups: see the class.
             class_names: two names.
@@ -143,12 +146,7 @@ class Predictions:
         if not len(one):
             raise ValueError(f"need at least 1 example, got scores of shape {tuple(one.shape)}")
         if class_names is None:
-            found = checks.as_tensor("labels", labels)
-            if found.numel() and found.max() > 1:
-                raise ValueError(
-                    f"1-D scores mean two classes, labels have {len(set(found.tolist()))}; "
-                    "pass scores of shape (n, k)"
-                )
+            labels, class_names = binary_labels(labels, positive)
         extras = {"weights": weights, "groups": groups, "class_names": class_names}
         if kind == "probs":
             checks.check_probs(one[:, None], tolerance=math.inf)
@@ -567,12 +565,12 @@ class Predictions:
         labels: str | None = None,
         ignore: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
-        positive: str | None = None,
+        positive: str | int | None = None,
         normalize: bool = False,
         ignore_index: int | None = None,
         max_expansion: float = 100.0,
     ) -> "Predictions":
-        """Read an npz, csv, parquet or safetensors file, or all files that match a glob pattern.
+        """Read an npz, csv, tsv, parquet or safetensors file, or all that match a glob pattern.
 
         Args:
             path: the file, or a pattern such as `parts/*.parquet`.
@@ -590,7 +588,7 @@ class Predictions:
                 an error in npz and safetensors files, which detects damaged names, and a warning
                 in csv and parquet files.
             class_names: k names; default: from columns such as p_cat, p_dog.
-            positive: of labels that are strings and scores in one column, the class they score.
+            positive: of scores in one column, the class they score, if labels are not 0 and 1.
             normalize: divide probabilities by their sums.
             ignore_index: drop positions with this label.
             max_expansion: largest allowed ratio of uncompressed to stored size of an array.
@@ -631,7 +629,7 @@ class Predictions:
         return pandas.DataFrame(columns)
 
     def save(self, path: str | Path) -> None:
-        """Write to npz, csv, parquet or safetensors, by the suffix of `path`; the write is atomic.
+        """Write npz, csv, tsv, parquet or safetensors, by the suffix of `path`; atomic.
 
         Names: `logits` or `probs`, `labels`, and `weights` and `groups` if present; `confidence`
         and `correct` where only these are known.
@@ -666,8 +664,9 @@ def _of_arrays(arrays: PredictionArrays, normalize: bool, ignore_index: int | No
     names = arrays.class_names
     dense = scores.ndim > 2
     shape = (len(scores), *scores.shape[2:])
-    labels = arrays.class_labels
-    labels = np.zeros(shape, np.int64) if labels is None else labels
+    labels, positive = arrays.class_labels, arrays.positive
+    if labels is None:
+        labels, positive = np.zeros(shape, np.int64), None
     if dense or (ignore_index is not None and labels.dtype.kind in "fiu"):
         scores, labels, image = _kept(scores, labels, ignore_index)
         if dense and "weights" in extras:
@@ -675,7 +674,8 @@ def _of_arrays(arrays: PredictionArrays, normalize: bool, ignore_index: int | No
         extras = {name: values[image] for name, values in extras.items()}
         extras = {"groups": image} | extras if dense else extras
     if scores.ndim == 1 or scores.shape[1] == 1:
-        return Predictions.from_binary(scores, labels, kind=kind, class_names=names, **extras)
+        extras |= {"positive": positive, "class_names": names}
+        return Predictions.from_binary(scores, labels, kind=kind, **extras)
     if kind == "logits":
         return Predictions(scores, labels, class_names=names, **extras)
     return Predictions.from_probs(scores, labels, normalize=normalize, class_names=names, **extras)

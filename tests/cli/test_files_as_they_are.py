@@ -334,3 +334,61 @@ def test_many_models_are_compared_with_a_baseline(run, pair, tmp_path):
 def write_other(folder):
     Predictions(np.eye(3)[:2], [0, 1]).save(folder / "other.npz")
     return "other.npz"
+
+
+def test_true_and_false_as_text_are_one_and_zero(run, ece_of, table, probs):
+    p, labels = probs
+    right = p.argmax(1) == labels
+    whole = metrics.ece(Predictions.from_probs(p, labels))
+    table("conf.csv", conf=p.max(1), hit=right)
+    value, _ = ece_of("conf.csv", "--confidence", "conf", "--correct", "hit")
+    assert value == pytest.approx(whole, rel=1e-9)
+    table("conf.csv", confidence=p.max(1), correct=["yes"] * 300)
+    assert "correct must be 0 or 1, or all True or False, got 'yes'" in run("audit", "conf.csv")[2]
+    binary = metrics.ece(Predictions.from_binary(p[:, 0], labels == 0, kind="probs"))
+    table("one.csv", prob=p[:, 0], y=np.char.upper((labels == 0).astype(str)))
+    assert ece_of("one.csv")[0] == pytest.approx(binary, rel=1e-9)
+    assert ece_of("one.csv", "--positive", "true")[0] == pytest.approx(binary, rel=1e-9)
+    table("two.csv", p0=1 - p[:, 0], p1=p[:, 0], y=labels == 0)
+    assert ece_of("two.csv")[0] == pytest.approx(binary, rel=1e-9)
+
+
+@pytest.mark.parametrize("low", [-1, 1, 3])
+def test_one_score_takes_labels_of_any_two_integers(run, ece_of, table, probs, low):
+    p, labels = probs
+    expected = metrics.ece(Predictions.from_binary(p[:, 0], labels == 0, kind="probs"))
+    high = 1 if low == -1 else low + 1
+    table("two.csv", prob=p[:, 0], y=np.where(labels == 0, high, low))
+    value, _ = ece_of("two.csv", "--positive", high)
+    assert value == pytest.approx(expected, rel=1e-9)
+    code, _, err = run("audit", "two.csv", "--positive", "maybe")
+    assert (code, f"'maybe' is not one of {low}, {high}; give" in err) == (2, True)
+    code, _, err = run("audit", "two.csv", *VALUES)
+    said = "note: labels are -1 and 1: 1 is read as the class of the scores"
+    if low > 0:
+        said = f"two.csv: labels are {low} and {high}, scores are those of one class; give --posi"
+    assert (code, said in err) == (0 if low == -1 else 2, True)
+
+
+def test_a_positive_class_that_no_label_has_is_refused_with_the_choice(run, table, probs):
+    p, labels = probs
+    table("named.csv", prob=p[:, 0], y=np.where(labels == 0, "yes", "no"))
+    table("all.csv", prob=p[:, 0], y=["yes"] * 300)
+    code, _, err = run("audit", "all.csv", "--positive", "yes")
+    assert (code, "labels are all yes, the other class has no name; give --na" in err) == (2, True)
+    for command in (["audit"], ["fit", "-o", "c.json"]):
+        code, _, err = run(*command, "named.csv", "--positive", "maybe")
+        assert (code, "named.csv: 'maybe' is not one of no, yes; give one" in err) == (2, True)
+
+
+def test_columns_that_end_in_the_labels_need_no_options(run, ece_of, table, probs):
+    p, labels = probs
+    columns = {f"prob_{name}": p[:, i] for i, name in enumerate(CLASSES)}
+    table("t.csv", id=labels, **columns, animal=CLASSES[labels])
+    value, err = ece_of("t.csv", "--labels", "animal")
+    assert value == pytest.approx(metrics.ece(Predictions.from_probs(p, labels)), rel=1e-9)
+    said = "t.csv: read ['prob_bird', 'prob_cat', 'prob_dog'] as probabilities, animal as labels\n"
+    assert said in err
+    table("t.csv", **columns, prob_of_rain=p[:, 0], y=CLASSES[labels])
+    code, _, err = run("audit", "t.csv")
+    assert (code, "name the arrays to read (--probs 'prob_*', or --confi" in err) == (2, True)

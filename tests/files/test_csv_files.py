@@ -78,3 +78,38 @@ def test_the_limit_on_bytes_holds(path, refused):
     path.write_text("labels\n" + "1\n" * 1000)
     assert len(files.read(path, ["labels"], max_bytes=2007)["labels"]) == 1000
     refused(path, "the text declares 2.0 kB, more than 2.0 kB", ["labels"], max_bytes=2006)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_the_header_line_tells_the_delimiter_which_is_kept(path, delimiter):
+    lines = ['"logits_0, raw",note,logits_0,logits_1,labels', '9,"a, ""b""; c",1.5,-2e3,cat']
+    lines = [line.replace(",", delimiter).replace(delimiter + " ", ", ") for line in lines]
+    path.write_text("\n".join([*lines, ""]))
+    assert files.columns(path) == ["logits_0, raw", "note", "logits_0", "logits_1", "labels"]
+    read = files.read(path, ["labels", "logits"], text=["labels"])
+    np.testing.assert_array_equal(read["logits"], [[1.5, -2000]])
+    assert read["labels"].tolist() == ["cat"]
+    new = path.with_name("b.csv")
+    files.rewrite(new, [path, path], {"logits_0": np.array([3, 4]), "logits_1": None})
+    found = new.read_text().splitlines()
+    assert files.columns(new) == ["logits_0, raw", "note", "logits_0", "labels"]
+    assert len(found[0].split(delimiter)) == 4
+    assert [line.split(delimiter)[-2:] for line in found[1:]] == [["3", "cat"], ["4", "cat"]]
+    assert [line.split(delimiter)[0] for line in found[1:]] == ["9", "9"]
+    read = files.read(new, ["logits"])
+    np.testing.assert_array_equal(read["logits"], [[3], [4]])
+
+
+def test_tsv_files_are_written_and_read_with_tabs(path):
+    path = path.with_suffix(".tsv")
+    files.write(path, {"logits": np.eye(2), "labels": np.array(["a, b", "c"])})
+    assert path.read_text().startswith("logits_0\tlogits_1\tlabels\n1.0\t0.0\ta, b\n")
+    assert files.read(path, ["logits", "labels"], text=["labels"])["labels"][0] == "a, b"
+    path.write_text("logits,raw\tlabels\n1\t2\n")
+    assert files.columns(path) == ["logits,raw", "labels"]
+
+
+def test_a_decimal_comma_is_refused(path, refused):
+    path.write_text("logits;labels\n-1,5e-3;2\n")
+    words = "'-1,5e-3' is not a number; write decimals with a point, not with a comma"
+    refused(path, rf"row 0 \(line 2\), column 'logits': {words}", ["logits", "labels"])

@@ -19,7 +19,8 @@ def same(read, written, suffix):
     assert read.shape == written.shape
     assert read.dtype.isnative
     assert read.flags.writeable
-    assert read.dtype == (np.float64 if suffix == ".csv" else written.dtype.newbyteorder("="))
+    text = suffix in (".csv", ".tsv")
+    assert read.dtype == (np.float64 if text else written.dtype.newbyteorder("="))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

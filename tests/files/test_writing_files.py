@@ -114,7 +114,7 @@ def test_only_a_file_in_a_folder_that_exists_is_written(tmp_path):
     (tmp_path / "a.npz").mkdir()
     with pytest.raises(IsADirectoryError, match=r"cannot write .*a.npz: it is a folder"):
         files.write(tmp_path / "a.npz", OLD)
-    with pytest.raises(ValueError, match=r"'.pt'; expected one of .npz, .parquet, .csv, .safet"):
+    with pytest.raises(ValueError, match=r"'.pt'; expected one of .npz, .parquet, .csv, .tsv"):
         files.write(tmp_path / "a.pt", OLD)
 
 

@@ -2,11 +2,13 @@
 
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from calibrant import __version__
 from calibrant.cli import complain, one_line, printable
@@ -50,8 +52,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class _Command(TyperCommand):
+    """A command that refuses to choose between two values of an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        order: list[Any] = [*self.make_parser(ctx).parse_args(list(args))[2]]
+        single = [
+            each.opts[0]
+            for each in order
+            if each.param_type_name == "option" and not (each.multiple or each.is_flag)
+        ]
+        for option, times in Counter(single).items():
+            if times > 1:
+                often = "twice" if times == 2 else f"{times} times"
+                raise ValueError(f"{option} was given {often}: give it once")
+        return super().parse_args(ctx, args)
+
+
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name, cls=_Command)(_command)
 
 
 def _show_version(requested: bool) -> bool:

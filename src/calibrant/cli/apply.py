@@ -30,7 +30,9 @@ def apply(
     ],
     output: Annotated[
         Path,
-        options.output(metavar="PATH", help="File to write: npz, csv, parquet or safetensors."),
+        options.output(
+            metavar="PATH", help="File to write: npz, csv, tsv, parquet or safetensors."
+        ),
     ],
     allow_same: Annotated[
         bool,

@@ -37,7 +37,7 @@ def audit(
         list[str] | None,
         typer.Argument(
             metavar="FILE...",
-            help="npz, csv, parquet or safetensors; several files are models to compare.",
+            help="npz, csv, tsv, parquet or safetensors; several files are models to compare.",
         ),
     ] = None,
     pool: Annotated[

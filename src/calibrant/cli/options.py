@@ -96,7 +96,7 @@ class Reading:
         reading(metavar="A,B,...", help="Class names in order, or a file with one in each line."),
     ] = None
     positive: Annotated[
-        str | None, reading(metavar="CLASS", help="Positive class of two; default: 1.")
+        str | None, reading(metavar="CLASS", help="Positive class of two: a label; default: 1.")
     ] = None
     normalize: Annotated[
         bool, reading("--normalize", help="Divide probabilities by their sums.")

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.files import csv_files, npz, parquet, tensors
+from calibrant.files import csv_files, npz, parquet, tensors, tsv_files
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import Limits, check_dtype, check_file, is_text
 from calibrant.files.tables import array_names, numbered_columns
@@ -68,6 +68,7 @@ FORMATS: dict[str, Format] = {
     ".npz": npz,
     ".parquet": parquet,
     ".csv": csv_files,
+    ".tsv": tsv_files,
     ".safetensors": tensors,
 }
 

@@ -1,7 +1,11 @@
-"""Arrays in `.csv` files: a header line, commas, UTF-8; values are read as float64."""
+"""Arrays in `.csv` and `.tsv` files: a header line, UTF-8; values are read as float64.
+
+The header line says whether commas, semicolons or tabs separate the cells.
+"""
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -15,12 +19,14 @@ from calibrant.files.tables import array_names, check_table, numbered_columns
 
 MAX_HEADER = 4 * 2**20
 ROWS = 4096
+DELIMITERS = ",;\t"
+DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def columns(path: Path) -> list[str]:
     """Columns of the table."""
     with _opened(path) as handle:
-        return _header(path, handle)
+        return _header(path, handle)[0]
 
 
 def names(path: Path) -> list[str]:
@@ -38,13 +44,13 @@ def read(
     size = path.stat().st_size
     check_size(path, "the text", size, size, limits)
     with _opened(path) as handle:
-        header = _header(path, handle)
+        header, delimiter = _header(path, handle)
         numbered = {name: numbered_columns(path, header, name) for name in requested}
         wanted = {column for name in requested for column in numbered[name] or [name]}
         strings = _strings(path, header, [name for name in text if name in wanted])
         values: dict[str, NDArray[Any]] = dict(strings)
         if wanted - set(strings):
-            values |= _body(path, handle, header, wanted - set(strings))
+            values |= _body(path, handle, header, wanted - set(strings), delimiter)
     return {
         name: np.stack([values[column] for column in numbered[name]], axis=1)
         if numbered[name]
@@ -61,14 +67,14 @@ def rewrite(
 ) -> None:
     """Write the tables below each other, with other values in some columns, or without them.
 
-    All other cells stay as they are written, one row at a time.
+    All other cells and the delimiter stay as they are, one row at a time.
     """
-    header = columns(paths[0])
+    with _opened(paths[0]) as first:
+        header, delimiter = _header(paths[0], first)
     kept = [name for name in header if replaced.get(name, ()) is not None]
     new = [name for name in replaced if name not in header and replaced[name] is not None]
     text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(kept + new)
+    writer = _writer(text, kept + new, delimiter)
     position = {name: at for at, name in enumerate(header)}
     given = {name: values for name, values in replaced.items() if values is not None}
     done = 0
@@ -89,9 +95,10 @@ def rewrite(
 def _blocks(path: Path, header: list[str]) -> Iterator[list[list[str]]]:
     """Yield the rows as text, a few thousand at a time."""
     with _opened(path) as handle:
-        if _header(path, handle) != header:
+        own, delimiter = _header(path, handle)
+        if own != header:
             raise ValueError(f"{path} has other columns than the first file")
-        reader = csv.reader(handle)
+        reader = csv.reader(handle, delimiter=delimiter)
         try:
             while block := list(islice(filter(None, reader), ROWS)):
                 for cells in block:
@@ -134,7 +141,7 @@ def _strings(path: Path, header: list[str], text: Sequence[str]) -> dict[str, ND
     return {name: np.array(cells, dtype=object) for name, cells in found.items()}
 
 
-def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]], delimiter: str = ",") -> None:
     """Write numbers that are restored exactly; bool as 0 and 1."""
     check_table(arrays)
     header, columns = [], []
@@ -143,8 +150,7 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
         header += [name] if array.ndim == 1 else [f"{name}_{i}" for i in range(array.shape[1])]
         columns += [values] if array.ndim == 1 else list(values.T)
     text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    writer = _writer(text, header, delimiter)
     for start in range(0, len(columns[0]), ROWS):
         block = [column[start : start + ROWS].tolist() for column in columns]
         writer.writerows(zip(*block, strict=True))
@@ -153,14 +159,29 @@ def write(handle: BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> None:
     text.detach()
 
 
+def _writer(text: io.TextIOWrapper, header: Sequence[str], delimiter: str) -> Any:
+    """Write the header line, which tells the delimiter: others in names are quoted."""
+    others = set(DELIMITERS) - {delimiter}
+    plain = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    quoted = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    (quoted if others & set("".join(header)) else plain).writerow(header)
+    return plain
+
+
 def _opened(path: Path) -> TextIO:
     return open(path, encoding="utf-8-sig", newline="")
 
 
-def _header(path: Path, handle: TextIO) -> list[str]:
-    """Read the column names; the handle is then at the first line of the body."""
+def _header(path: Path, handle: TextIO) -> tuple[list[str], str]:
+    """Read column names and delimiter; the handle is then at the first line of the body."""
     try:
-        header = next(csv.reader(_short_lines(path, handle), strict=True), [])
+        lines = _short_lines(path, handle)
+        first = next(lines, "")
+        unquoted = re.sub('"[^"]*"', "", first)
+        order = DELIMITERS[::-1] if path.suffix.lower() == ".tsv" else DELIMITERS
+        delimiter = next((each for each in order if each in unquoted), order[0])
+        reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+        header = next(reader, [])
     except UnicodeDecodeError as error:
         raise _not_utf8(path) from error
     except csv.Error as error:
@@ -170,7 +191,7 @@ def _header(path: Path, handle: TextIO) -> list[str]:
         raise ValueError(
             f"{path} has no header line; expected column names such as logits_0,labels"
         )
-    return header
+    return header, delimiter
 
 
 def _short_lines(path: Path, handle: TextIO) -> Iterator[str]:
@@ -185,7 +206,7 @@ def _not_utf8(path: Path) -> ValueError:
 
 
 def _body(
-    path: Path, handle: TextIO, header: list[str], columns: set[str]
+    path: Path, handle: TextIO, header: list[str], columns: set[str], delimiter: str
 ) -> dict[str, NDArray[np.float64]]:
     """Parse the rows; other columns are only counted."""
     # One field for each run of adjacent columns: numpy is slow with many fields.
@@ -196,11 +217,13 @@ def _body(
         if first is None:
             return {column: np.empty(0) for column in columns}
         lines = chain([first], handle)
-        table = np.loadtxt(lines, dtype=dtype, delimiter=",", quotechar='"', comments=None, ndmin=1)
+        table = np.loadtxt(
+            lines, dtype=dtype, delimiter=delimiter, quotechar='"', comments=None, ndmin=1
+        )
     except UnicodeDecodeError as error:
         raise _not_utf8(path) from error
     except ValueError as error:
-        raise _explained(path, header, columns, error) from error
+        raise _explained(path, header, columns, delimiter, error) from error
     return {
         column: table[f"r{i}"][:, j]
         for i, (key, run) in enumerate(runs)
@@ -209,11 +232,13 @@ def _body(
     }
 
 
-def _explained(path: Path, header: list[str], columns: set[str], error: ValueError) -> ValueError:
+def _explained(
+    path: Path, header: list[str], columns: set[str], delimiter: str, error: ValueError
+) -> ValueError:
     """Read again, slowly, to locate the error."""
     empty: dict[str, list[int]] = {}
     with _opened(path) as handle:
-        reader = csv.reader(handle)
+        reader = csv.reader(handle, delimiter=delimiter)
         try:
             next(reader)
             for row, cells in enumerate(filter(None, reader)):
@@ -226,8 +251,10 @@ def _explained(path: Path, header: list[str], columns: set[str], error: ValueErr
                     if not cell.strip():
                         empty.setdefault(column, []).append(row)
                     elif not _is_number(cell):
-                        shown = repr(one_line(cell, 40))
-                        return ValueError(f"{where}, column {column!r}: {shown} is not a number")
+                        shown = f"{one_line(cell, 40)!r} is not a number"
+                        if DECIMAL_COMMA.fullmatch(cell.strip()):
+                            shown += "; write decimals with a point, not with a comma"
+                        return ValueError(f"{where}, column {column!r}: {shown}")
         except (csv.Error, UnicodeDecodeError) as other:
             return ValueError(f"{path}: {one_line(other)}")
     for column, rows in empty.items():
