@@ -123,6 +123,13 @@ def test_the_cost_of_resampling_does_not_grow_with_the_examples():
     assert len(Samples(four_classes()).of(metrics.nll).examples) == samples.LARGE
 
 
+def test_a_function_that_may_not_scale_is_resampled_on_all_examples():
+    p = two_classes()
+    count = metrics.interval(lambda given: float(given.correct.sum()), p, resamples=60)
+    rate = metrics.accuracy(p)
+    assert count.high - count.low == pytest.approx(4 * np.sqrt(N * rate * (1 - rate)), rel=0.35)
+
+
 def test_masked_classes_are_not_merged():
     logits = np.zeros((N, 2))
     logits[0, 0] = -np.inf

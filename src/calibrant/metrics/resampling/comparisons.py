@@ -117,7 +117,7 @@ def compare(
     else:
         check_units(second)
     one, two = Samples(first), Samples(second)
-    samples = (one.paired, two.paired) if paired else (one.of(metric), two.of(metric))
+    samples = [each.of(metric, paired=paired) for each in (one, two)]
     statistics = [resampler(metric, each.examples) for each in samples]
     resamples = min(each.resamples_of(metric, resamples, paired=paired) for each in (one, two))
     drawn = np.empty((2, resamples))

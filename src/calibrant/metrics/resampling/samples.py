@@ -29,7 +29,7 @@ class Sample:
     Attributes:
         examples: the set.
         counts: how many of the given examples each one stands for; None if only for itself.
-        fraction: of the given examples that are in the set.
+        fraction: fraction of the given examples that are in the set.
     """
 
     examples: Predictions
@@ -77,8 +77,8 @@ class Sample:
 
         Args:
             draws: values of the resamples.
-            value: of the metric on all examples.
-            own: of the metric on this set.
+            value: value of the metric on all examples.
+            own: value of the metric on this set.
         """
         if self.is_whole:
             return draws
@@ -96,30 +96,25 @@ class Samples:
     def __init__(self, predictions: Predictions) -> None:
         self.predictions = predictions
 
-    def of(self, metric: MetricFunction) -> Sample:
+    def of(self, metric: MetricFunction, *, paired: bool = False) -> Sample:
         """The set to resample for a metric.
 
         Up to 20,000 examples it is the examples themselves. More are merged where the metric
-        depends on a single probability and its outcome. For other metrics a random subset is
-        drawn; its deviations are scaled to the number of examples.
+        depends on a single probability and its outcome, unless `paired` models need the same rows.
+        For other metrics a random subset is drawn; its deviations are scaled to the number of
+        examples. Functions that are not metrics of calibrant may not scale so: all examples.
         """
         given, known = self.predictions, descriptor(metric)
-        if len(given) <= LARGE:
+        if len(given) <= LARGE or known is None:
             return self._whole
-        single = known is not None and (given.classes == 2 or not known.every_class)
-        if single and given.weights is None and self._merged is not None:
+        single = given.classes == 2 or not known.every_class
+        if single and not paired and given.weights is None and self._merged is not None:
             return self._merged
         return self._whole if given.groups is not None else self._subset
 
-    @property
-    def paired(self) -> Sample:
-        """The set to resample where two models are compared: the same rows for both."""
-        few = len(self.predictions) <= LARGE or self.predictions.groups is not None
-        return self._whole if few else self._subset
-
     def resamples_of(self, metric: MetricFunction, resamples: int, *, paired: bool = False) -> int:
         """How many resamples are affordable for a metric; fewer if its set is very large."""
-        known, examples = descriptor(metric), (self.paired if paired else self.of(metric)).examples
+        known, examples = descriptor(metric), self.of(metric, paired=paired).examples
         width = 1 if known is not None and not known.every_class else examples.classes
         return min(resamples, max(FEWEST, BUDGET // (len(examples) * width)))
 
