@@ -34,6 +34,7 @@ def blas_threads():
     return {each["filepath"]: each["num_threads"] for each in found if each["user_api"] == "blas"}
 
 
+@pytest.mark.slow
 def test_eight_threads_give_the_results_of_one_and_restore_process_settings():
     data, probe = examples(), torch.randn(20, 4, dtype=torch.float64)
     # All four are inside `select` at once, and leave in any order.

@@ -61,6 +61,7 @@ class Tags(HTMLParser):
         self.links += [v for k, v in attrs if k in ("src", "href", "xlink:href") and v[:1] != "#"]
 
 
+@pytest.mark.slow
 def test_a_study_runs_shows_a_table_and_writes_an_inert_page(run, spec, tmp_path):
     code, out, err = run("study", spec, "--workers", "2")
     assert code == 0, err
@@ -127,6 +128,7 @@ def test_json_says_how_the_runs_ended(run, spec):
     assert json.loads(out) == {"folder": "runs/tiny", "cells": {"done": 2}, "rows": 12}
 
 
+@pytest.mark.slow
 def test_a_worker_joins_and_finds_nothing_left(run, spec):
     run("study", spec, "--set", "seeds=[0]")
     code, out, _ = run("worker", "runs/tiny")

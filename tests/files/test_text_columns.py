@@ -52,6 +52,7 @@ def test_a_column_of_text_has_no_empty_cells_and_starts_with_text(tmp_path, refu
     refused(path, "a row has 1 cells, header has 2", ["labels"], text=["labels"])
 
 
+@pytest.mark.slow
 def test_strings_of_parquet_files_are_counted_before_they_fill_the_memory(tmp_path, refused):
     path = tmp_path / "a.parquet"
     long = pa.array(["x" * 10_000] * 100_000)

@@ -236,6 +236,7 @@ def test_invalid_fits_are_refused(call, words):
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "blend"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_auto_and_blend_select_by_cross_validation(name):

@@ -38,6 +38,7 @@ def attempts(folder: Path) -> list[int]:
     return [len(state.attempts) for state in saved_runs(folder).states()]
 
 
+@pytest.mark.slow
 def test_a_study_trains_what_is_new_and_its_rows_follow_its_settings(alone, tmp_path, monkeypatch):
     rows = runner.run(parse(SMALL), tmp_path)
     # Two methods, two seeds; val and test as they are, test after each of two calibrators.
