@@ -94,7 +94,8 @@ def test_the_error_of_a_child_process_is_reported_by_the_main_process(tmp_path):
     )
     code += ", 'only here'\n    return __import__('torch').nn.Linear(2, given['classes'])\n"
     (tmp_path / "failing.py").write_text(code)
-    command = [*COMMAND, "--output", str(tmp_path / "run"), "--model", "failing:make"]
+    given = ["failing:make" if each == "mlp" else each for each in COMMAND]
+    command = [*given, "--output", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=NEVER, env=environment)
     assert ended.returncode == 2
