@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, metrics
-from calibrant.metrics import binary, hypothesis_tests, kernel, simplex
+from calibrant.metrics import hypothesis_tests, kernel, recalibration, simplex
 from calibrant.metrics.resampling import samples
 from calibrant.metrics.resampling.intervals import intervals
 from calibrant.metrics.resampling.samples import Samples
@@ -177,7 +177,7 @@ def test_values_do_not_depend_on_the_chunks(monkeypatch):
     slope = metrics.calibration_slope(q), metrics.calibration_intercept(q)
     monkeypatch.setattr(kernel, "ROWS", 700)
     monkeypatch.setattr(simplex, "ENTRIES", 999)
-    monkeypatch.setattr(binary, "MANY", 500)
+    monkeypatch.setattr(recalibration, "MANY", 500)
     for metric, value in own.items():
         assert metric(p) == pytest.approx(value, abs=1e-12), metric
     assert metrics.calibration_slope(q) == pytest.approx(slope[0], abs=1e-9)

@@ -10,8 +10,6 @@ from calibrant.metrics.binary import (
     binary_ece,
     brier_skill,
     calibration_in_the_large,
-    calibration_intercept,
-    calibration_slope,
     debiased_binary_ece,
     mean_probability,
     positive_sums,
@@ -33,6 +31,7 @@ from calibrant.metrics.grouped import group_ece
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.metric import Metric
+from calibrant.metrics.recalibration import calibration_intercept, calibration_slope
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
 from calibrant.metrics.resampling.intervals import INTERVAL_TYPES, Interval, interval

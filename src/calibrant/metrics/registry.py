@@ -13,12 +13,9 @@ from calibrant.metrics.binary import (
     brier_skill,
     brier_skill_statistic,
     calibration_in_the_large,
-    calibration_intercept,
-    calibration_slope,
     debiased_binary_ece,
     debiased_binary_ece_statistic,
     excess_positive,
-    recalibration_statistic,
     roc_auc,
     roc_auc_statistic,
     squared_error,
@@ -42,6 +39,11 @@ from calibrant.metrics.classwise import classwise_ece, classwise_ece_statistic
 from calibrant.metrics.grouped import group_ece, group_ece_statistic
 from calibrant.metrics.kernel import sece, sece_statistic, smece, smece_statistic
 from calibrant.metrics.metric import Metric, MetricFunction, Statistic
+from calibrant.metrics.recalibration import (
+    calibration_intercept,
+    calibration_slope,
+    recalibration_statistic,
+)
 from calibrant.metrics.scores import (
     accuracy,
     aurc,
