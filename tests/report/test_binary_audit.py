@@ -79,14 +79,14 @@ def test_the_class_table_has_signed_errors_and_names_classes_in_the_verdict():
 
 def test_a_single_low_p_value_is_not_hidden():
     from calibrant.metrics import Interval, TestResult
-    from calibrant.metrics.verdict import verdict
+    from calibrant.metrics.verdict import judge
 
     metrics = {"overconfidence": Interval(0.0, -0.01, 0.01)}
     tests = {"spiegelhalter": TestResult(2.1, 0.035), "consistency": TestResult(0.02, 0.4, 0.001)}
-    said = verdict(1000, metrics, tests, ())
+    said = judge(1000, metrics, tests, ()).text
     assert said == "weak evidence of miscalibration in one of 2 tests (spiegelhalter p = 0.035)"
     tests["consistency"] = TestResult(0.05, 0.001, 0.001)
-    said = verdict(1000, metrics, tests, ())
+    said = judge(1000, metrics, tests, ()).text
     assert said.startswith("calibrated on average, but not at every level of confidence")
     assert "consistency p <= 0.001" in said
 

@@ -12,7 +12,7 @@ from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spi
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.intervals import Interval, IntervalType, intervals
 from calibrant.metrics.resampling.samples import Samples
-from calibrant.metrics.verdict import verdict
+from calibrant.metrics.verdict import Judgement, judge
 from calibrant.predictions import Predictions
 from calibrant.tables import Table, plain_html, range_text
 
@@ -79,11 +79,16 @@ class Summary:
         return [*([unknown] if self.classes == 1 else []), *self.interval_notes, *excluded]
 
     @property
+    def judgement(self) -> Judgement | None:
+        """The verdict with its state; None without intervals."""
+        if math.isnan(self.metrics["overconfidence"].low):
+            return None
+        return judge(self.examples, self.metrics, self.tests, self.class_biases)
+
+    @property
     def verdict(self) -> str:
         """Whether the predictions are calibrated, and how they are not; empty without intervals."""
-        if math.isnan(self.metrics["overconfidence"].low):
-            return ""
-        return verdict(self.examples, self.metrics, self.tests, self.class_biases)
+        return "" if self.judgement is None else self.judgement.text
 
     def table(self, *, intervals: bool = True) -> Table:
         """Each metric with its value, interval and meaning."""

@@ -29,16 +29,6 @@ class Judgement(NamedTuple):
     text: str
 
 
-def verdict(
-    examples: int,
-    metrics: Mapping[str, Interval],
-    tests: Mapping[str, TestResult],
-    classes: Sequence[ClassBias],
-) -> str:
-    """The sentences of `judge`."""
-    return judge(examples, metrics, tests, classes).text
-
-
 def judge(
     examples: int,
     metrics: Mapping[str, Interval],
@@ -53,11 +43,9 @@ def judge(
     if examples < FEW:
         return Judgement("unclear", f"{examples} examples are too few for a verdict")
     found = _positive(metrics, classes) if len(classes) == 2 else _confidence(metrics, classes)
-    return (
-        Judgement("miscalibrated", "; ".join(found))
-        if found
-        else _by_tests(examples, tests, len(classes))
-    )
+    if found:
+        return Judgement("miscalibrated", "; ".join(found))
+    return _by_tests(examples, tests, len(classes))
 
 
 def _positive(metrics: Mapping[str, Interval], classes: Sequence[ClassBias]) -> list[str]:

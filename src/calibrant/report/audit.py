@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from calibrant import metrics
 from calibrant.metrics import Interval, Summary, TestResult
 from calibrant.metrics.resampling.intervals import IntervalType
-from calibrant.metrics.verdict import State, class_label, judge, percent
+from calibrant.metrics.verdict import State, class_label, percent
 from calibrant.predictions import Predictions
 from calibrant.report.next_step import OUTPUT, NextStep, next_step
 from calibrant.report.rendering import SavedPage
@@ -80,10 +80,8 @@ class Audit(SavedPage):
     @property
     def state(self) -> State | None:
         """Whether the verdict is "calibrated", "miscalibrated" or "unclear"; None without one."""
-        found = self.summary
-        if not self.verdict:
-            return None
-        return judge(found.examples, found.metrics, found.tests, found.class_biases).state
+        found = self.summary.judgement
+        return None if found is None else found.state
 
     @cached_property
     def next_step(self) -> NextStep | None:
