@@ -15,7 +15,8 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.selection import Candidate, Selection, select
+from calibrant.calibrators.selection import select
+from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.storage import load, save
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,

@@ -1,0 +1,162 @@
+"""The result of a selection: its candidates, its table and its verdict."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.blend import blended
+from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.deprecated import Renamed
+from calibrant.extras import need
+from calibrant.metrics import Difference
+from calibrant.predictions import Predictions
+from calibrant.tables import Table, plain_html
+
+if TYPE_CHECKING:
+    import pandas
+
+# Marks rows of the table.
+UNCONVERGED = "  did not converge"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One calibrator of a selection, evaluated on held-out folds.
+
+    Attributes:
+        name: name in `CALIBRATORS`.
+        score: the criterion over all folds.
+        difference_to_best: paired difference to the best score, with its interval; None for the
+            candidate with the best score.
+        size: number of fitted parameters.
+        keeps_argmax: whether it preserves the predicted class.
+        converged: whether the search converged in every fold, and on all examples if selected.
+    """
+
+    name: str
+    score: float
+    difference_to_best: Difference | None
+    size: int
+    keeps_argmax: bool
+    converged: bool = True
+
+    behind = Renamed()
+
+
+@dataclass(frozen=True, repr=False)
+class Selection:
+    """Result of `select`; prints as a table.
+
+    Attributes:
+        name: name of the selected calibrator.
+        best: the selected calibrator, fitted to all examples.
+        criterion: the proper score that ranks the candidates.
+        folds: number of cross-validation folds.
+        candidates: best score first.
+        skipped: name to reason, for those that could not be fitted.
+        ties: names of the parts of `blend`, best score first, including the selected one.
+        remarks: what is wrong with the selected calibrator; empty if nothing is.
+        examples: the predictions used.
+    """
+
+    name: str
+    best: Calibrator
+    criterion: str
+    folds: int
+    candidates: tuple[Candidate, ...]
+    skipped: Mapping[str, str]
+    ties: tuple[str, ...]
+    remarks: tuple[str, ...]
+    examples: Predictions = field(compare=False)
+
+    rows = Renamed()
+
+    @cached_property
+    def blend(self) -> Calibrator:
+        """Mean of all tied calibrators, fitted to all examples at the first access.
+
+        Without ties it is the selected calibrator.
+        """
+        others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
+        return blended([others.get(name, self.best) for name in self.ties])
+
+    def __repr__(self) -> str:
+        return f"Selection({len(self.candidates)} calibrators, {self.verdict})"
+
+    def __str__(self) -> str:
+        gaps = "difference to the best"
+        heads = f"{'calibrator':24} {self.criterion:>8}  {gaps:28} parameters"
+        lines = [self._caption, heads]
+        for each in self.candidates:
+            gap, mark = _shown(each.difference_to_best), "" if each.converged else UNCONVERGED
+            lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}{mark}")
+        lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join([*lines, self.verdict, *(f"warning: {each}" for each in self.remarks)])
+
+    @property
+    def _caption(self) -> str:
+        return f"{self.folds} folds, ranked by {self.criterion} on held-out examples"
+
+    def _repr_html_(self) -> str:
+        heads = ("calibrator", self.criterion, "difference to the best", "parameters", "converged")
+        rows = [
+            (
+                each.name,
+                f"{each.score:.4f}",
+                _shown(each.difference_to_best),
+                f"{each.size:,}",
+                "yes" if each.converged else "no",
+            )
+            for each in self.candidates
+        ]
+        caption = ". ".join([self._caption, self.verdict, *self.remarks])
+        return plain_html(Table.of(heads, rows, caption=caption))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The candidates as a data frame, best score first."""
+        pandas = need("pandas", extra="pandas", what="a data frame")
+        rows = []
+        for each in self.candidates:
+            gap = each.difference_to_best
+            ends = {"difference": 0.0} if gap is None else {"difference": gap.value}
+            ends |= {} if gap is None else {"low": gap.low, "high": gap.high}
+            rest = {"size": each.size, "keeps_argmax": each.keeps_argmax}
+            rest |= {"converged": each.converged, "selected": each.name == self.name}
+            rows.append({"calibrator": each.name, self.criterion: each.score, **ends, **rest})
+        return pandas.DataFrame(rows).set_index("calibrator")
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: which calibrator was selected, and why."""
+        first = self.candidates[0]
+        own = next(each for each in self.candidates if each.name == self.name)
+        if own.difference_to_best is None:
+            doubt = "" if own.converged else ", although it did not converge"
+            return f"selected: {self.name}, the best {self.criterion}{doubt}"
+        why = "simpler" if own.size < first.size else "parametric"
+        why = why if first.converged else "converged"
+        return (
+            f"selected: {self.name}, which is {why} and not significantly worse than {first.name} "
+            f"({_shown(own.difference_to_best)})"
+        )
+
+    as_dict = Renamed()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "chosen": self.name,
+            "criterion": self.criterion,
+            "folds": self.folds,
+            "candidates": [asdict(each) for each in self.candidates],
+            "skipped": dict(self.skipped),
+            "ties": list(self.ties),
+            "remarks": list(self.remarks),
+            "verdict": self.verdict,
+        }
+
+
+def _shown(gap: Difference | None) -> str:
+    return "-" if gap is None else f"{gap.value:.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
