@@ -7,6 +7,7 @@ from pathlib import Path
 # Rightwards only; folders of one set do not import each other. Integrations may import all but cli.
 LAYERS = [
     {"cli"},
+    {"tables"},
     {"report", "study", "export"},
     {"training"},
     {"methods"},
@@ -18,14 +19,14 @@ LAYERS = [
     {"score_array", "array_names", "binary_labels"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
-    | {"tables", "deprecated", "setting_errors", "data_folder", "advice", "progress"},
+    | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5
 # Heavy or optional packages, which only these folders may load at import time.
 OPTIONAL = {"matplotlib", "typer", "rich", "pyarrow", "safetensors", "torchmetrics", "sklearn"}
 OPTIONAL |= {"onnx", "onnxruntime", "PIL"}
-OPTIONAL |= {"datasets", "pydantic", "distributed"}
+OPTIONAL |= {"datasets", "pydantic", "distributed", "ibis"}
 ROOT = Path(__file__).parents[1] / "src" / "calibrant"
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 

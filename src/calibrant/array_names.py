@@ -13,7 +13,7 @@ from pathlib import Path
 from calibrant import files
 from calibrant.advice import InputError
 from calibrant.checks import Kind
-from calibrant.files.checks import is_text, listed
+from calibrant.files.checks import check_present, is_text, listed
 
 # Read if present.
 OPTIONAL = ("weights", "groups")
@@ -37,7 +37,10 @@ Given = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class Requested:
-    """What to read, as the user named it: arrays, columns, or patterns of columns."""
+    """What to read, as the user named it: arrays, columns, or patterns of columns.
+
+    `by` are columns of slices.
+    """
 
     logits: Given = None
     probs: Given = None
@@ -46,6 +49,7 @@ class Requested:
     labels: str | None = None
     ignore: Sequence[str] = ()
     need_labels: bool = True
+    by: Sequence[str] = ()
 
     @property
     def kind(self) -> Kind | None:
@@ -87,13 +91,19 @@ def find_names(paths: Sequence[Path], requested: Requested) -> Names:
     resemble a known name.
     """
     first, held = paths[0], files.columns(paths[0])
-    found = _scores(first, held, requested)
+    check_present(first, requested.by, held)
+    labels = LABELS if requested.labels is None else (requested.labels,)
+    for name in requested.by:
+        if name in (*SCORES, *labels, "correct", "weights"):
+            raise ValueError(f"{first}: cannot slice by {name!r}, which has another use")
+    found = _scores(first, [name for name in held if name not in requested.by], requested)
     for name in requested.ignore:
         if name in (*found.scores, found.labels):
             raise ValueError(f"cannot ignore {name!r}: it is read")
     each = []
     for path in paths:
         own = held if path == first else files.columns(path)
+        check_present(path, requested.by, own)
         _check_others(path, own, found, requested)
         each.append(tuple(n for n in OPTIONAL if n in own and n not in requested.ignore))
         if each[-1] != each[0]:
@@ -295,7 +305,7 @@ def class_names_of(columns: Sequence[str]) -> tuple[str, ...] | None:
 
 def _check_others(path: Path, held: Sequence[str], found: Names, requested: Requested) -> None:
     read = (*found.scores, found.labels)
-    used = {
+    used = set(requested.by) | {
         column
         for name in read
         if name in held or len(found.scores) == 1

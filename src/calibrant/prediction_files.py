@@ -1,7 +1,7 @@
 """Arrays of predictions as a file holds them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class PredictionArrays:
         scores: (n,) of class 1, (n, k), or (n, k, ...) of pixels or tokens.
         labels: (n, ...) class indices or names, or correctness; None if the file has none.
         extras: weights and groups, if the file has them.
+        slices: columns of slices, as requested.
         class_names: given, or from the names of the columns.
         positive: of scores in one column, the label of the class they score.
     """
@@ -36,6 +37,7 @@ class PredictionArrays:
     extras: dict[str, NDArray[Any]]
     class_names: tuple[str, ...] | None
     positive: str | int | None = None
+    slices: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def class_labels(self) -> NDArray[Any] | None:
@@ -69,8 +71,8 @@ def read_arrays(
     labels_too = [names.labels] if labelled else []
     arrays = files.read_parts(
         parts,
-        [*names.scores, *labels_too, *names.optional],
-        text=(names.labels, "groups"),
+        list(dict.fromkeys([*names.scores, *labels_too, *names.optional, *requested.by])),
+        text=(names.labels, "groups", *requested.by),
         max_expansion=max_expansion,
     )
     columns = [arrays[name] for name in names.scores]
@@ -80,4 +82,7 @@ def read_arrays(
     labels = arrays[names.labels] if labelled else None
     classes = names.classes if class_names is None else tuple(class_names)
     extras = {name: arrays[name] for name in names.optional}
-    return PredictionArrays(path, tuple(parts), names, scores, labels, extras, classes, positive)
+    slices = {name: arrays[name] for name in requested.by}
+    return PredictionArrays(
+        path, tuple(parts), names, scores, labels, extras, classes, positive, slices
+    )

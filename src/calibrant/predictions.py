@@ -22,7 +22,7 @@ from calibrant.files.checks import listed
 from calibrant.prediction_files import PredictionArrays, read_arrays
 from calibrant.score_array import Scores, TopLabelScores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
-from calibrant.tables import Table, plain_html
+from calibrant.table_values import Table, plain_html
 
 if TYPE_CHECKING:
     import pandas
@@ -654,6 +654,22 @@ def from_arrays(
         return _of_arrays(arrays, normalize, ignore_index)
     except (ValueError, TypeError) as error:
         raise located(arrays.path, error) from None
+
+
+def slices_from_arrays(
+    arrays: PredictionArrays, *, ignore_index: int | None = None
+) -> dict[str, np.ndarray]:
+    """Columns of slices of a file, with a value for each example of `from_arrays`."""
+    scores, labels = arrays.scores, arrays.class_labels
+    for name, values in arrays.slices.items():
+        if values.ndim != 1:
+            raise ValueError(f"{arrays.path}: {name!r} must be one column, got {values.shape}")
+    if labels is None:
+        labels = np.zeros((len(scores), *scores.shape[2:]), np.int64)
+    if scores.ndim > 2 or (ignore_index is not None and labels.dtype.kind in "fiu"):
+        rows = _kept(scores, labels, ignore_index)[2]
+        return {name: values[rows] for name, values in arrays.slices.items()}
+    return arrays.slices
 
 
 def _of_arrays(arrays: PredictionArrays, normalize: bool, ignore_index: int | None) -> Predictions:

@@ -17,6 +17,8 @@ from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, Quadra
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
+from calibrant.calibrators.slice_estimates import CrossValidation
+from calibrant.calibrators.sliced import SlicedCalibrator, SliceSummary
 from calibrant.calibrators.storage import load, save
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
@@ -33,6 +35,7 @@ __all__ = [
     "Blend",
     "Calibrator",
     "Candidate",
+    "CrossValidation",
     "DirichletCalibration",
     "EnsembleTemperature",
     "Fit",
@@ -47,6 +50,8 @@ __all__ = [
     "PlattScaling",
     "QuadraticScaling",
     "Selection",
+    "SliceSummary",
+    "SlicedCalibrator",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",

@@ -16,7 +16,7 @@ from calibrant.deprecated import Renamed
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
-from calibrant.tables import Table, plain_html
+from calibrant.table_values import Table, plain_html
 
 # Classes named in a message; the rest is counted.
 SHOWN = 8

@@ -12,7 +12,7 @@ from calibrant.deprecated import Renamed
 from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
-from calibrant.tables import Table, plain_html
+from calibrant.table_values import Table, plain_html
 
 if TYPE_CHECKING:
     import pandas

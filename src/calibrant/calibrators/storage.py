@@ -17,11 +17,12 @@ from torch import Tensor
 
 from calibrant import __version__, files
 from calibrant.advice import InputError, located
-from calibrant.calibrators import records
+from calibrant.calibrators import records, sliced_records
 from calibrant.calibrators.base import Calibrator, Fit, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.sliced import SUPPORTED, SlicedCalibrator
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import check_file, human, one_line
@@ -33,6 +34,8 @@ FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is not in CALIBRATORS; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
+# Nor is a sliced calibrator; that of all its examples is.
+SLICED = "sliced"
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
@@ -47,7 +50,7 @@ MAX_CLASSES = 10**6
 PROBED_SIZES, PROBED_CLASSES = (1.0, 1e4, 1e30), 1000
 
 
-def save(calibrator: Calibrator, path: str | Path) -> None:
+def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
     """Write a calibrator as JSON with its digest; parameters are restored bit by bit.
 
     Tensors of more than 1 MB are written first, to a file next to it whose name contains its own
@@ -57,20 +60,14 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     name = calibrator_name(calibrator)
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
-    parts = calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
-    for part in parts:
+    for part in _distinct_parts(calibrator):
         try:
             check_probabilities(part)
         except ValueError as error:
             raise ValueError(
                 f"cannot save {calibrator_name(part)}: {error}; rescale the logits and fit again"
             ) from None
-    tensors = {
-        f"{at}.{key}" if isinstance(calibrator, Blend) else key: value
-        for at, part in enumerate(parts)
-        for key, value in part.parameters.items()
-        if isinstance(value, Tensor)
-    }
+    tensors = _tensors(calibrator)
     inline = sum(value.numel() for value in tensors.values()) <= INLINE_NUMBERS
     record: dict[str, Any] = {
         "format": FORMAT,
@@ -83,11 +80,40 @@ def save(calibrator: Calibrator, path: str | Path) -> None:
     if not inline:
         record["tensors"] = _write_tensors(path, tensors)
     record[DIGEST] = digest_of(record)
+    content = records.text_of(record).encode()
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"cannot write {path}: more than {human(MAX_BYTES)} of names of slices")
     with replacing(path) as handle:
-        handle.write(records.text_of(record).encode())
+        handle.write(content)
 
 
-def load(path: str | Path) -> Calibrator:
+def _distinct_parts(calibrator: Calibrator | SlicedCalibrator) -> tuple[Calibrator, ...]:
+    """The calibrators to check: the parts of a blend, or those of slices, each once."""
+    if isinstance(calibrator, SlicedCalibrator):
+        return tuple(dict.fromkeys((calibrator.overall, *calibrator.calibrators)))
+    return calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
+
+
+def _tensors(calibrator: Calibrator | SlicedCalibrator) -> dict[str, Tensor]:
+    """Tensors by their names in a tensor file."""
+    own: dict[str, Tensor] = {}
+    parts: dict[str, Calibrator] = {}
+    if isinstance(calibrator, SlicedCalibrator):
+        own = sliced_records.tensors_of(calibrator)
+        parts[f"{sliced_records.OVERALL}."] = calibrator.overall
+    elif isinstance(calibrator, Blend):
+        parts = {f"{at}.": part for at, part in enumerate(calibrator.parts)}
+    else:
+        parts[""] = calibrator
+    return own | {
+        f"{at}{key}": value
+        for at, part in parts.items()
+        for key, value in part.parameters.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load(path: str | Path) -> Calibrator | SlicedCalibrator:
     """Read a calibrator that `save` wrote; schema 1, which has no digest, gives a warning.
 
     Raises:
@@ -105,10 +131,10 @@ def load(path: str | Path) -> Calibrator:
         raise ValueError(text if str(path) in text else f"{path}: {text}") from None
 
 
-def calibrator_name(calibrator: Calibrator) -> str:
-    """Name of a calibrator in `CALIBRATORS`, or "blend"."""
-    if isinstance(calibrator, Blend):
-        return BLEND
+def calibrator_name(calibrator: Calibrator | SlicedCalibrator) -> str:
+    """Name of a calibrator in `CALIBRATORS`, or "blend" or "sliced"."""
+    if isinstance(calibrator, Blend | SlicedCalibrator):
+        return BLEND if isinstance(calibrator, Blend) else SLICED
     for name, kind in CALIBRATORS.items():
         if type(calibrator) is kind:
             return name
@@ -118,9 +144,12 @@ def calibrator_name(calibrator: Calibrator) -> str:
     )
 
 
-def _record(calibrator: Calibrator, *, inline: bool) -> dict[str, Any]:
+def _record(calibrator: Calibrator | SlicedCalibrator, *, inline: bool) -> dict[str, Any]:
     if isinstance(calibrator, Blend):
         given: dict[str, Any] = {"parts": [_record(p, inline=inline) for p in calibrator.parts]}
+    elif isinstance(calibrator, SlicedCalibrator):
+        given = sliced_records.encoded(calibrator, inline=inline)
+        given[sliced_records.OVERALL] = _record(calibrator.overall, inline=inline)
     else:
         values = calibrator.parameters.items()
         given = {name: records.encoded(value, inline=inline) for name, value in values}
@@ -145,7 +174,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
     return {"file": name, "sha256": digest}
 
 
-def _calibrator(path: Path, record: Any) -> Calibrator:
+def _calibrator(path: Path, record: Any) -> Calibrator | SlicedCalibrator:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise records.other_file(f'no "format": "{FORMAT}"')
     _check_digest(path, record)
@@ -154,9 +183,25 @@ def _calibrator(path: Path, record: Any) -> Calibrator:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
     parts = _parts(record)
     loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
+    if record["method"] == SLICED:
+        given, at = record["parameters"], f"{sliced_records.OVERALL}."
+        return _sliced(given, _part(at, parts[at], classes, loaded), loaded)
     made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
     is_blend = record["method"] == BLEND
     return Blend(classes=classes, parts=made, origin=_fit(record["fit"])) if is_blend else made[0]
+
+
+def _sliced(
+    given: Mapping[str, Any], overall: Calibrator, loaded: Mapping[str, np.ndarray]
+) -> SlicedCalibrator:
+    """Make a sliced calibrator, and apply that of each slice once to check its parameters."""
+    try:
+        sliced = sliced_records.decoded(given, overall, loaded)
+    except INVALID as error:
+        raise ValueError(f"invalid parameters: {one_line(error)}") from None
+    for part in _distinct_parts(sliced)[1:]:
+        check_probabilities(part)
+    return sliced
 
 
 def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
@@ -183,10 +228,16 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
 
 def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return records by the prefix of their tensors: one calibrator, or the parts of a blend."""
-    if typed("method", record["method"], str) != BLEND:
-        _check_part("", record, [*CALIBRATORS, BLEND])
+    if typed("method", record["method"], str) not in (BLEND, SLICED):
+        _check_part("", record, [*CALIBRATORS, BLEND, SLICED])
         return {"": record}
     given = typed("parameters", record["parameters"], dict)
+    if record["method"] == SLICED:
+        tensors, overall = sliced_records.TENSORS, sliced_records.OVERALL
+        check_keys("parameters", given, (*sliced_records.PLAIN, *tensors, overall))
+        check_keys(overall, typed(overall, given[overall], dict), PART)
+        _check_part(f"{overall}: ", given[overall], SUPPORTED)
+        return {f"{overall}.": given[overall], "": {"parameters": {n: given[n] for n in tensors}}}
     check_keys("parameters", given, ("parts",))
     parts = typed("parameters.parts", given["parts"], list)
     if not 1 <= len(parts) <= MOST_PARTS:
@@ -199,7 +250,7 @@ def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> None:
     name = typed(f"{where}method", record["method"], str)
-    if name not in CALIBRATORS:
+    if name not in CALIBRATORS or (known is SUPPORTED and name not in known):
         raise ValueError(f"{where}no calibrator {short(name)}; {did_you_mean(name, known)}")
     given = typed(f"{where}parameters", record["parameters"], dict)
     check_keys(f"{where}parameters", given, parameter_names(CALIBRATORS[name]))

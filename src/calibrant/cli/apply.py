@@ -54,14 +54,16 @@ def apply(
     labels, weights, groups and the arrays that --ignore names.
     """
     from calibrant import files
+    from calibrant.calibrators import SlicedCalibrator
     from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.storage import calibrator_name, load
-    from calibrant.predictions import from_arrays
+    from calibrant.predictions import from_arrays, slices_from_arrays
 
     fitted = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    arrays = reads.arrays(file)
+    sliced = isinstance(fitted, SlicedCalibrator)
+    arrays = reads.arrays(file, by=fitted.columns if isinstance(fitted, SlicedCalibrator) else ())
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
@@ -76,13 +78,25 @@ def apply(
             zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1
         )
     try:
-        changed = predictions.map(fitted)
+        if isinstance(fitted, SlicedCalibrator):
+            slices = slices_from_arrays(arrays, ignore_index=reads.ignore_index)
+            index = fitted.index(slices, examples=len(predictions))
+            changed = predictions.map(fitted.at(index))
+            unseen = int((index < 0).sum())
+        else:
+            changed = predictions.map(fitted)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     log_probs = changed.logits
     if labelled and reads.ignore_index is not None:
         # Ignored positions are calibrated, too: the file keeps its shape.
-        log_probs = fitted(from_arrays(replace(arrays, labels=None), normalize=normalize).logits)
+        whole = replace(arrays, labels=None)
+        logits = from_arrays(whole, normalize=normalize).logits
+        if isinstance(fitted, SlicedCalibrator):
+            every = fitted.index(slices_from_arrays(whole), examples=len(logits))
+            log_probs = fitted.at(every)(logits)
+        else:
+            log_probs = fitted(logits)
     kind = arrays.names.kind if written_as is None else written_as.value
     write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
     record = {
@@ -96,6 +110,8 @@ def apply(
         "after": measured(changed) if labelled else None,
         "predictions": str(output),
     }
+    if sliced:
+        record["unseen_slices"] = unseen
     (screen.show_json if as_json else _show)(record)
 
 
@@ -104,6 +120,10 @@ def _show(record: dict[str, Any]) -> None:
         f"{record['calibrator_name']} applied to {record['examples']:,} examples "
         f"of {record['classes']:,} classes"
     )
+    if record.get("unseen_slices"):
+        screen.say(
+            f"  {record['unseen_slices']:,} examples of unseen slices: the global calibrator"
+        )
     screen.say("")
     if record["before"] is None:
         screen.say("no labels: metrics not computed")

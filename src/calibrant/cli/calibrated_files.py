@@ -42,7 +42,7 @@ def write_calibrated(
     found: dict[str, Any] = {names.scores[0] if single else kind: values}
     if arrays.labels is not None:
         found[names.labels] = arrays.labels
-    found |= arrays.extras
+    found |= arrays.extras | arrays.slices
     left = [each for each in files.names(parts[0]) if each not in (*found, *names.scores)]
     copied = [each for each in left if any(fnmatchcase(each, pattern) for pattern in ignored)]
     if copied and len(parts) == 1 and not files.is_table(parts[0]):

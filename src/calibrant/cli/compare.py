@@ -13,7 +13,7 @@ import typer
 from calibrant.cli import compare_many, options, screen
 from calibrant.cli.screen import say, show_table
 from calibrant.setting_errors import did_you_mean
-from calibrant.tables import p_text, range_text
+from calibrant.table_values import p_text, range_text
 
 if TYPE_CHECKING:
     import calibrant.metrics

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.cli import screen
 from calibrant.cli.screen import say, show_table
-from calibrant.tables import p_text, range_text
+from calibrant.table_values import p_text, range_text
 
 if TYPE_CHECKING:
     from calibrant.cli.compare import Row

@@ -19,12 +19,15 @@ def export(
     """Export a calibrator as an ONNX graph, after checking that both give equal outputs."""
     if output.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {output}: expected a name that ends in .onnx")
+    from calibrant.calibrators import SlicedCalibrator
     from calibrant.calibrators.storage import calibrator_name, load
     from calibrant.export import export_onnx
 
     fitted = load(calibrator)
     export_onnx(fitted, output, kind="probs" if probs else "logits")
     given = "given_probs" if probs else "logits"
+    if isinstance(fitted, SlicedCalibrator):
+        given += ", slice"
     screen.say(
         f"{calibrator_name(fitted)} of {fitted.classes:,} classes; {given} -> log_probs, probs"
     )

@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_change, summary_of
+from calibrant.cli.fit_slices import fit_by
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -66,6 +67,13 @@ def fit(
             help="Replaces probabilities of exactly 0; by default estimated from the examples.",
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        options.measuring(
+            metavar="COLUMNS",
+            help="Fit each slice, such as region or region,version; shrunk towards all examples.",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Fit a calibrator to held-out predictions, not to those the network was trained on."""
@@ -82,6 +90,21 @@ def fit(
         raise ValueError(f"no criterion {criterion!r}; {did_you_mean(criterion, CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
+    if by is not None:
+        fit_by(
+            reads,
+            file,
+            output,
+            by=by,
+            name=name,
+            zero_floor=zero_floor,
+            as_json=as_json,
+            folds=folds,
+            criterion=criterion,
+            seed=seed,
+            preserve_class=preserve_class,
+        )
+        return
     predictions = reads.load(file)
     if zero_floor is not None:
         predictions = predictions.with_zero_floor(zero_floor)

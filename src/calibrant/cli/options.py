@@ -115,8 +115,13 @@ class Reading:
         float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
     ] = 100.0
 
-    def arrays(self, source: str) -> "calibrant.prediction_files.PredictionArrays":
-        """Read the arrays of a file, or of all files that match a pattern; labels if present."""
+    def arrays(
+        self, source: str, *, by: Sequence[str] = (), need_labels: bool = False
+    ) -> "calibrant.prediction_files.PredictionArrays":
+        """Read the arrays of a file, or of all files that match a pattern.
+
+        Labels are read if present, and the columns of slices that `by` names.
+        """
         from calibrant.array_names import Requested
         from calibrant.prediction_files import read_arrays
 
@@ -125,7 +130,8 @@ class Reading:
             probs=self.probs,
             labels=self.labels,
             ignore=tuple(self.ignore or ()),
-            need_labels=False,
+            need_labels=need_labels,
+            by=tuple(by),
         )
         return read_arrays(
             source,

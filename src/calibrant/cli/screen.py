@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from calibrant.cli import printable
-from calibrant.tables import Cell, Mark, Table
+from calibrant.table_values import Cell, Mark, Table
 
 if TYPE_CHECKING:
     from rich.progress import Progress

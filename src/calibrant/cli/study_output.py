@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from calibrant.cli import screen
-from calibrant.tables import Table
+from calibrant.table_values import Table
 
 if TYPE_CHECKING:
     from calibrant.study.estimate import Estimate

@@ -33,8 +33,11 @@ def temperature(graph: Graph, logits: str, *, temperature: float) -> str:
 def focal_temperature(graph: Graph, logits: str, *, temperature: float, gamma: float) -> str:
     """Divide, then apply the focal map in log space; see `calibrators.focal_map`."""
     log_p = graph.log_softmax(graph("Div", logits, temperature))
-    if gamma == 0:
-        return log_p
+    return log_p if gamma == 0 else focal_of(graph, log_p, gamma)
+
+
+def focal_of(graph: Graph, log_p: str, gamma: str | float) -> str:
+    """The focal map of log-probabilities, before normalisation."""
     log_miss, p = _log_misses(graph, log_p), graph("Exp", log_p)
     miss = graph("Exp", log_miss)
     near = graph("Less", miss, NEAR_ONE)
@@ -111,8 +114,8 @@ def platt(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
 def beta(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
     """A linear function of log(p) and log(1 - p) of each class."""
     odds = _odds(graph, logits, coefficients)
-    against = graph("Neg", _log_sigmoid(graph, graph("Neg", odds)))
-    return _one_versus_rest(graph, [_log_sigmoid(graph, odds), against, None], coefficients)
+    against = graph("Neg", log_sigmoid(graph, graph("Neg", odds)))
+    return _one_versus_rest(graph, [log_sigmoid(graph, odds), against, None], coefficients)
 
 
 def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
@@ -139,7 +142,7 @@ def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> st
 def irm(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, slope: float) -> str:
     """One piecewise linear function of all log-odds, and a term in the probability."""
     odds = _all_odds(graph, logits)
-    probs = graph("Exp", _log_sigmoid(graph, odds))
+    probs = graph("Exp", log_sigmoid(graph, odds))
     found = interpolation(graph, odds, [knots], [values])
     return graph("Log", graph("Add", found, graph("Mul", probs, slope)))
 
@@ -153,10 +156,13 @@ def _binary_probs(graph: Graph, probs: str, functions: int) -> str:
 
 def _odds(graph: Graph, logits: str, functions: Tensor) -> str:
     """Log-odds of class 1, (n, 1), if there is one function; else of each class against all."""
-    if len(functions) == 1:
-        first, second = (graph("Gather", logits, np.array([at]), axis=1) for at in (0, 1))
-        return graph("Sub", second, first)
-    return _all_odds(graph, logits)
+    return binary_odds(graph, logits) if len(functions) == 1 else _all_odds(graph, logits)
+
+
+def binary_odds(graph: Graph, logits: str) -> str:
+    """Log-odds of class 1 of two, (n, 1)."""
+    first, second = (graph("Gather", logits, np.array([at]), axis=1) for at in (0, 1))
+    return graph("Sub", second, first)
 
 
 def _all_odds(graph: Graph, logits: str) -> str:
@@ -171,14 +177,19 @@ def _one_versus_rest(graph: Graph, terms: list[str | None], coefficients: Tensor
         graph.constant(column[None]) if term is None else graph("Mul", term, column[None])
         for term, column in zip(terms, coefficients.T, strict=True)
     ]
+    if len(coefficients) == 1:
+        return binary_sigmoids(graph, parts)
+    return log_sigmoid(graph, graph("Clip", graph("Sum", *parts), -FARTHEST, FARTHEST))
+
+
+def binary_sigmoids(graph: Graph, parts: list[str]) -> str:
+    """Log-probabilities of two classes from the parts of the log-odds of class 1."""
     odds = graph("Clip", graph("Sum", *parts), -FARTHEST, FARTHEST)
-    own = _log_sigmoid(graph, odds)
-    if len(coefficients) > 1:
-        return own
-    return graph("Concat", _log_sigmoid(graph, graph("Neg", odds)), own, axis=1)
+    both = log_sigmoid(graph, graph("Neg", odds)), log_sigmoid(graph, odds)
+    return graph("Concat", *both, axis=1)
 
 
-def _log_sigmoid(graph: Graph, odds: str) -> str:
+def log_sigmoid(graph: Graph, odds: str) -> str:
     """Log of the logistic function, finite for any log-odds."""
     small = graph("Exp", graph("Neg", graph("Abs", odds)))
     return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", small, 1.0)))

@@ -81,14 +81,31 @@ class Graph:
         element = self.onnx.TensorProto.FLOAT
         self.nodes.append(self.onnx.helper.make_node("Cast", [values], [name], to=element))
 
-    def model(self, given: str, name: str, classes: int, properties: dict[str, str]) -> Any:
-        """Return the model of the input `given`, for any number of rows."""
+    def model(
+        self,
+        given: str,
+        name: str,
+        classes: int,
+        properties: dict[str, str],
+        *,
+        integers: Sequence[str] = (),
+    ) -> Any:
+        """Return the model of the input `given`, for any number of rows.
+
+        `integers` are further inputs, (n,) int64.
+        """
         helper, element = self.onnx.helper, self.onnx.TensorProto.FLOAT
         first, *outputs = (
             helper.make_tensor_value_info(each, element, ["n", classes])
             for each in (given, "log_probs", "probs")
         )
-        graph = helper.make_graph(self.nodes, name, [first], outputs, initializer=self.constants)
+        numbers = [
+            helper.make_tensor_value_info(each, self.onnx.TensorProto.INT64, ["n"])
+            for each in integers
+        ]
+        graph = helper.make_graph(
+            self.nodes, name, [first, *numbers], outputs, initializer=self.constants
+        )
         opset = helper.make_opsetid("", OPSET)
         model = helper.make_model(graph, opset_imports=[opset], producer_name="calibrant")
         model.ir_version = IR_VERSION

@@ -11,8 +11,10 @@ from jaxtyping import Float
 from calibrant import __version__
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.masks import FAR
+from calibrant.calibrators.sliced import SlicedCalibrator, SliceMap
 from calibrant.calibrators.storage import calibrator_name
 from calibrant.checks import Kind
+from calibrant.export import sliced
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
 from calibrant.extras import need
@@ -31,12 +33,18 @@ BATCH = 1 << 20
 CLOSE = 2.4e-7
 
 
-def export_onnx(calibrator: Calibrator, path: str | Path, *, kind: Kind = "logits") -> None:
+def export_onnx(
+    calibrator: Calibrator | SlicedCalibrator, path: str | Path, *, kind: Kind = "logits"
+) -> None:
     """Write a calibrator as an ONNX file, after verifying the graph.
 
     Input `logits`, (n, k) float32 for any n; outputs `log_probs` and `probs`. Logits of -inf mask
     classes. With kind "probs" the input is `given_probs` instead, such as the probabilities of a
     forest, and the graph replaces zeros by the `zero_floor` of the fit.
+
+    A `SlicedCalibrator` has a second input, `slice`, (n,) int64: the number of the slice of each
+    row, or -1. Its metadata also hold `base`, the kind of calibrator, and as JSON the `columns`
+    and `slices`, in the order of these numbers. Unknown numbers use the calibrator of all examples.
 
     The graph is run in onnxruntime on 10,000 random and on extreme rows first; nothing is written
     unless all probabilities agree within 1e-6. Metadata of the file: `method`, `classes`,
@@ -62,7 +70,7 @@ def export_onnx(calibrator: Calibrator, path: str | Path, *, kind: Kind = "logit
         handle.write(content)
 
 
-def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
+def graph_of(calibrator: Calibrator | SlicedCalibrator, kind: Kind = "logits") -> Any:
     """Build the ONNX model of a calibrator."""
     graph, name = Graph(), calibrator_name(calibrator)
     given = graph("Cast", INPUTS[kind], to=graph.onnx.TensorProto.DOUBLE)
@@ -72,7 +80,11 @@ def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
         graph.masked = graph("IsInf", given, detect_positive=0)
         # Relative to the largest logit of float32, as in `calibrators.masks.far_below`.
         scores = graph.where_masked(-FAR * float(np.finfo(np.float32).max), given)
-    log_probs = graph.normalised(BUILDERS[name](graph, scores, **calibrator.parameters))
+    if isinstance(calibrator, SlicedCalibrator):
+        built = sliced.build(graph, scores, calibrator)
+    else:
+        built = BUILDERS[name](graph, scores, **calibrator.parameters)
+    log_probs = graph.normalised(built)
     if calibrator.keeps_argmax:
         log_probs = _with_top_of(graph, scores, log_probs)
     graph.output("log_probs", log_probs)
@@ -85,7 +97,11 @@ def graph_of(calibrator: Calibrator, kind: Kind = "logits") -> Any:
     }
     if calibrator.zero_floor is not None:
         properties["zero_floor"] = repr(calibrator.zero_floor)
-    return graph.model(INPUTS[kind], name, calibrator.classes, properties)
+    integers = []
+    if isinstance(calibrator, SlicedCalibrator):
+        properties |= sliced.properties(calibrator)
+        integers = [sliced.INPUT]
+    return graph.model(INPUTS[kind], name, calibrator.classes, properties, integers=integers)
 
 
 def _without_zeros(graph: Graph, probs: str, floor: float) -> str:
@@ -104,7 +120,9 @@ def _with_top_of(graph: Graph, logits: str, log_probs: str) -> str:
     return graph("Where", own, log_probs, graph("Min", log_probs, graph("Sub", best, room)))
 
 
-def largest_difference(content: bytes, calibrator: Calibrator, kind: Kind = "logits") -> float:
+def largest_difference(
+    content: bytes, calibrator: Calibrator | SlicedCalibrator, kind: Kind = "logits"
+) -> float:
     """Compare a graph with its calibrator; infinity if it returns NaN or another class.
 
     The absolute difference of probabilities, and the relative one of log-probabilities.
@@ -114,16 +132,23 @@ def largest_difference(content: bytes, calibrator: Calibrator, kind: Kind = "log
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    worst = 0.0
+    worst, generator = 0.0, np.random.default_rng(0)
     for logits in comparison_logits(calibrator.classes):
-        given = logits
+        given, inputs = logits, {}
+        mapped: Calibrator | SliceMap
+        if not isinstance(calibrator, SlicedCalibrator):
+            mapped = calibrator
+        else:
+            index = generator.integers(-1, len(calibrator.keys) + 1, len(logits))
+            inputs[sliced.INPUT] = index
+            mapped = calibrator.at(np.where(index < len(calibrator.keys), index, -1))
         if kind == "probs":
             given = torch.from_numpy(logits).softmax(1).numpy()
             rows = Predictions.from_probs(given.astype(np.float64), np.zeros(len(given), np.int64))
-            expected = rows.map(calibrator).logits.numpy()
+            expected = rows.map(mapped).logits.numpy()
         else:
-            expected = calibrator(torch.from_numpy(logits).double()).numpy()
-        log_probs, probs = session.run(["log_probs", "probs"], {INPUTS[kind]: given})
+            expected = mapped(torch.from_numpy(logits).double()).numpy()
+        log_probs, probs = session.run(["log_probs", "probs"], {INPUTS[kind]: given, **inputs})
         same_class = not calibrator.keeps_argmax or (probs.argmax(1) == given.argmax(1)).all()
         allowed = expected > -np.inf
         if not same_class or not np.array_equal(log_probs > -np.inf, allowed):

@@ -27,6 +27,7 @@ from calibrant.metrics.binned import (
 from calibrant.metrics.bins import BinSums
 from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
+from calibrant.metrics.control_charts import ControlChart, cusum, cusum_threshold, fixed_window_z
 from calibrant.metrics.grouped import group_ece
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.kernel import sece, smece
@@ -46,6 +47,7 @@ from calibrant.metrics.scores import (
     overconfidence,
     top_label_brier,
 )
+from calibrant.metrics.sequential import CalibrationEProcess, DriftTest, drift_test
 from calibrant.metrics.simplex import simplex_ece
 from calibrant.metrics.summary import Summary, summary
 
@@ -55,8 +57,11 @@ __all__ = [
     "AtThreshold",
     "BinSums",
     "BrierSplit",
+    "CalibrationEProcess",
     "ClassBias",
+    "ControlChart",
     "Difference",
+    "DriftTest",
     "Interval",
     "Metric",
     "Summary",
@@ -82,10 +87,14 @@ __all__ = [
     "compare",
     "compare_many",
     "consistency_test",
+    "cusum",
+    "cusum_threshold",
     "debiased_binary_ece",
     "debiased_ece",
     "debiased_rmsce",
+    "drift_test",
     "ece",
+    "fixed_window_z",
     "group_ece",
     "holm",
     "interval",

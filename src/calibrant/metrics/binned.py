@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float64, Int64
 from scipy import special
 
 from calibrant.metrics.bins import (
@@ -221,19 +222,26 @@ def tie_starts(ordered: Values) -> Int64[np.ndarray, " r"]:
 
 def without_noise_l1(sums: BinSums) -> float:
     """ECE minus the folded-normal bias of each bin; see `debiased_ece`."""
+    return float(without_noise(sums, 1))
+
+
+def without_noise_l2(sums: BinSums) -> float:
+    """RMSCE with the variance of each bin subtracted; see `debiased_rmsce`."""
+    return float(without_noise(sums, 2))
+
+
+def without_noise(sums: BinSums, norm: Literal[1, 2]) -> Float64[np.ndarray, "..."]:
+    """Debiased ECE (norm 1) or RMSCE (norm 2) of sums of shape (..., b)."""
+    if norm == 2:
+        enough = sums.count > 1
+        square = sums.gap**2 - _variance(sums) / np.where(enough, sums.count - 1, 1)
+        return np.asarray(np.sqrt((sums.share * square * enough).sum(-1).clip(0)))
     gap = np.abs(sums.gap)
     spread = np.sqrt(_variance(sums) / np.maximum(sums.count, 1))
     ratio = np.divide(gap, spread, out=np.full_like(gap, np.inf), where=spread > 0)
     noisy = spread * math.sqrt(2 / math.pi) * np.exp(-(ratio**2) / 2)
     noisy += gap * special.erf(ratio / math.sqrt(2))
-    return float((sums.share * (2 * gap - noisy)).sum())
-
-
-def without_noise_l2(sums: BinSums) -> float:
-    """RMSCE with the variance of each bin subtracted; see `debiased_rmsce`."""
-    enough = sums.count > 1
-    square = sums.gap**2 - _variance(sums) / np.where(enough, sums.count - 1, 1)
-    return math.sqrt(max(0.0, float((sums.share * square)[enough].sum())))
+    return np.asarray((sums.share * (2 * gap - noisy)).sum(-1))
 
 
 def check_norm(norm: float | str) -> float:

@@ -14,7 +14,7 @@ from calibrant.metrics.resampling.intervals import Interval, IntervalType, inter
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.metrics.verdict import Judgement, judge
 from calibrant.predictions import Predictions
-from calibrant.tables import Table, plain_html, range_text
+from calibrant.table_values import Table, plain_html, range_text
 
 if TYPE_CHECKING:
     import pandas

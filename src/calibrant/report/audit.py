@@ -13,7 +13,7 @@ from calibrant.metrics.verdict import State, class_label, percent
 from calibrant.predictions import Predictions
 from calibrant.report.next_step import OUTPUT, NextStep, next_step
 from calibrant.report.rendering import SavedPage
-from calibrant.tables import Table, count_text, p_text
+from calibrant.table_values import Table, count_text, p_text
 
 if TYPE_CHECKING:
     import pandas

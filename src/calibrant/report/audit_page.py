@@ -20,7 +20,7 @@ from calibrant.report.definitions import defined, definitions
 from calibrant.report.formatting import shorten
 from calibrant.report.reliability_points import POSITIVE, TOP_LABEL, Terms, diagram_sums
 from calibrant.report.rendering import Panel, render
-from calibrant.tables import Table
+from calibrant.table_values import Table
 
 if TYPE_CHECKING:
     from calibrant.report.audit import Audit

@@ -10,7 +10,7 @@ from calibrant.metrics.resampling.seeds import over_runs
 from calibrant.report.differences import SAME, Reading, better, differences, is_worse
 from calibrant.report.display_names import calibrator_name
 from calibrant.report.formatting import digits, ends_text, name_of, number, value_with_interval
-from calibrant.tables import Cell, Column, Mark, Table
+from calibrant.table_values import Cell, Column, Mark, Table
 
 NONE = "none"
 # Behind a calibrator whose fit did not converge.

@@ -7,7 +7,7 @@ from calibrant.metrics import METRICS
 from calibrant.metrics.registry import UNLISTED
 from calibrant.report.charts.svg import escape
 from calibrant.report.rendering import Panel
-from calibrant.tables import Table
+from calibrant.table_values import Table
 
 INTERVAL = "interval"
 TERMS = {

@@ -10,7 +10,7 @@ from scipy import stats
 
 from calibrant.metrics import METRICS, Interval, holm
 from calibrant.metrics.resampling.seeds import WIDTH
-from calibrant.tables import Mark
+from calibrant.table_values import Mark
 
 LEVEL = 0.95
 # Numbers that agree to this part of their size are the same.

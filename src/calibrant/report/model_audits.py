@@ -15,7 +15,7 @@ from calibrant.predictions import Predictions
 from calibrant.report.audit import Audit, audit
 from calibrant.report.formatting import ends_text, value_with_interval
 from calibrant.report.rendering import SavedPage
-from calibrant.tables import Cell, Column, Mark, Table
+from calibrant.table_values import Cell, Column, Mark, Table
 
 if TYPE_CHECKING:
     import pandas

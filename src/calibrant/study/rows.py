@@ -21,7 +21,7 @@ from calibrant.metrics import METRICS, Interval
 from calibrant.metrics.metric import MetricFunction
 from calibrant.metrics.resampling.intervals import intervals
 from calibrant.predictions import Predictions
-from calibrant.tables import Table, plain_html
+from calibrant.table_values import Table, plain_html
 from calibrant.training.checkpoint import write
 
 if TYPE_CHECKING:

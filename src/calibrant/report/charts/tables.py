@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from calibrant.report.charts.svg import escape
-from calibrant.tables import MARKS, Cell, Table
+from calibrant.table_values import MARKS, Cell, Table
 
 # What the marks of a comparison look like.
 MARK_KEY = (
