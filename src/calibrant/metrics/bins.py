@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from calibrant import checks
 from calibrant.predictions import Predictions
@@ -20,9 +20,6 @@ Bins = int | Sequence[float]
 RUN = 1 << 16
 # float32 has 23 bits of mantissa; dropping 15 bits leaves 256 cells for each power of two.
 GRID_SHIFT = 15
-# A product with it, subtracted from itself less the factor, leaves 9 significant bits of a float64
-# (Veltkamp's splitting): multiplication and subtraction alone, so every SQL engine has it.
-GRID_SPLIT = 2.0**44 + 1
 GRID_HALF = (0x3F000000 >> GRID_SHIFT) + 1
 
 
@@ -97,14 +94,14 @@ class BinSums:
     def on_grid(cls, confidence: Any, correct: Any, *, weights: Any = None) -> "BinSums":
         """Sums over a fixed fine grid from which equal-mass bins can be formed later.
 
-        A cell is the side of 1/2 and min(p, 1 - p) rounded to 9 significant bits: 256 cells for
-        each halving of the distance to 0 or 1, so the resolution is high for over-confident
-        networks. The grid does not depend on the data, so sums can be added.
+        A cell is the side of 1/2 and the top bits of float32(min(p, 1 - p)): 256 cells for each
+        halving of the distance to 0 or 1, so the resolution is high for over-confident networks.
+        The grid does not depend on the data, so sums can be added.
         """
         confidence, correct, weights = _checked(confidence, correct, weights)
-        small = np.minimum(confidence, 1 - confidence).clip(0)
-        split = small * GRID_SPLIT
-        index = grid_index(split - (split - small), confidence > 0.5)
+        small = np.minimum(confidence, 1 - confidence).clip(0).astype(np.float32)
+        cell = small.view(np.int32).astype(np.int64) >> GRID_SHIFT
+        index = np.where(confidence <= 0.5, cell, 2 * GRID_HALF - 1 - cell)
         return cls(*weighted_sums(index, confidence, correct, weights, 2 * GRID_HALF), None)
 
     def equal_mass(self, bins: int = 15) -> "BinSums":
@@ -209,10 +206,26 @@ def bin_index(confidence: Values, edges: Float64[np.ndarray, " e"]) -> Index:
     return np.asarray(index.clip(0, last))
 
 
-def grid_index(small: Values, upper: Bool[np.ndarray, " n"]) -> Index:
-    """Cell of `BinSums.on_grid`, given min(p, 1 - p) of 9 significant bits, and if p > 1/2."""
-    cell = small.astype(np.float32).view(np.int32).astype(np.int64) >> GRID_SHIFT
-    return np.where(upper, 2 * GRID_HALF - 1 - cell, cell)
+def cells_per_bin(bins: int) -> int:
+    """Number of equal cells that one scan of a table divides each bin into, for equal-mass bins.
+
+    `ceil(c * bins * cells)` is the cell of c, with one product in float64. Rounding can take a
+    confidence next to an edge to the wrong side, unless the products lie as close to each other as
+    the confidences do: so `bins * cells` is just below a power of two, the first for which every
+    edge agrees with the comparisons of `bin_index`.
+
+    >>> cells_per_bin(15)
+    546
+    """
+    edges, at = bin_edges(bins), np.arange(bins + 1)
+    above = np.nextafter(edges, 2)
+    for bits in range(13, 52):
+        most = (2**bits - 1) // bins
+        for cells in range(most, max(0, most - 16), -1):
+            scale, cuts = float(bins * cells), at * cells
+            if (np.ceil(edges * scale) == cuts).all() and (np.ceil(above * scale) > cuts).all():
+                return cells
+    raise ValueError(f"no cells agree with the edges of {bins:,} bins")
 
 
 def equal_mass_index(count: PerBin, bins: int) -> Index:

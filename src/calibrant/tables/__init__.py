@@ -1,16 +1,21 @@
 """Calibration of prediction tables where they live: Ibis expressions, summed by the engine."""
 
 from calibrant.tables.audit import TableAudit, audit
+from calibrant.tables.bootstrap import bootstrap
+from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns, find_columns
-from calibrant.tables.measures import calibration_test, measured
-from calibrant.tables.scan import query, scan
-from calibrant.tables.series import Series, Window
-from calibrant.tables.slices import Slice, Slices
+from calibrant.tables.measures import bootstrapped, calibration_test, measured
+from calibrant.tables.scan import diagnose, query, scan, without_invalid
+from calibrant.tables.search import FoundSlice, find_slices
+from calibrant.tables.series import Series, Window, series_of, window_key
+from calibrant.tables.slices import Slice, Slices, audit_slices
 from calibrant.tables.sources import open_table
 from calibrant.tables.table_sums import TableSums
 
 __all__ = [
+    "Clusters",
     "Columns",
+    "FoundSlice",
     "Series",
     "Slice",
     "Slices",
@@ -18,10 +23,18 @@ __all__ = [
     "TableSums",
     "Window",
     "audit",
+    "audit_slices",
+    "bootstrap",
+    "bootstrapped",
     "calibration_test",
+    "diagnose",
     "find_columns",
+    "find_slices",
     "measured",
     "open_table",
     "query",
     "scan",
+    "series_of",
+    "window_key",
+    "without_invalid",
 ]

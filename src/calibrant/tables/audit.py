@@ -1,23 +1,26 @@
 """The audit of a table: metrics, tests, slices and windows of time from sums of its engine."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics import METRICS, Interval, TestResult
+from calibrant.metrics.verdict import ALPHA
 from calibrant.report.rendering import SavedPage
 from calibrant.table_values import Cell, Column, Table, count_text, p_text, range_text
+from calibrant.tables.bootstrap import bootstrap as resample
+from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns, find_columns
-from calibrant.tables.measures import calibration_test, measured
-from calibrant.tables.scan import scan
-from calibrant.tables.series import Series, audit_series
+from calibrant.tables.examples import REASONS
+from calibrant.tables.measures import bootstrapped, calibration_test, measured, summary_names
+from calibrant.tables.scan import InvalidRowsError, Key, diagnose, scan, without_invalid
+from calibrant.tables.search import FoundSlice, find_slices
+from calibrant.tables.series import Series, series_of, window_key
 from calibrant.tables.slices import LEAST, Correction, Slices, audit_slices
-from calibrant.tables.table_sums import REASONS, TableSums
+from calibrant.tables.table_sums import TableSums
 
 if TYPE_CHECKING:
     import ibis
-
-ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class TableAudit(SavedPage):
         name: name of the table.
         columns: the columns that were read.
         sums: the sums of all valid rows.
-        metrics: name to value and interval; the ends of adaptive and classwise ECE are NaN.
-        test: chi-squared test that the predictions are calibrated.
+        metrics: name to value and interval; NaN where an interval cannot be had.
+        test: test that the predictions are calibrated.
         level: confidence level of the intervals.
+        intervals: how the intervals were made, in words.
+        invalid: number of rows left out, by reason.
         slices: the slices, if asked for.
         series: the windows of time, if asked for.
+        worst: the worst slice that a search found, if asked for.
+        notes: what the reader should know of the source, such as files left out.
     """
 
     name: str
@@ -41,8 +48,12 @@ class TableAudit(SavedPage):
     metrics: dict[str, Interval]
     test: TestResult
     level: float
+    intervals: str
+    invalid: Mapping[str, int] = field(default_factory=dict)
     slices: Slices | None = None
     series: Series | None = None
+    worst: FoundSlice | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def gate(self) -> str:
@@ -53,16 +64,25 @@ class TableAudit(SavedPage):
     def facts(self) -> str:
         """Size of the table, and rows left out."""
         known = "top label only" if self.sums.classes == 1 else f"{self.sums.classes:,} classes"
-        left = sum(self.sums.invalid.values())
-        dropped = f", {left:,} invalid rows left out ({invalid_text(self.sums)})" if left else ""
+        left = sum(self.invalid.values())
+        dropped = f", {left:,} invalid rows left out ({invalid_text(self.invalid)})" if left else ""
         return f"{self.sums.rows:,} rows, {known}{dropped}"
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether nothing speaks against calibration: not all rows, no slice, no window."""
+        excess = self.metrics[summary_names(self.sums.classes)["gap"]]
+        off = excess.low > 0 or excess.high < 0 or self.test.p_value < ALPHA
+        found = self.slices is not None and bool(self.slices.miscalibrated)
+        found |= self.series is not None and self.series.alarm is not None
+        found |= self.worst is not None and self.worst.p_value < ALPHA
+        return not (off or found)
 
     @property
     def verdict(self) -> str:
         """One sentence: is confidence too high or too low, where, and since when?"""
-        two = self.sums.classes == 2
-        excess = self.metrics["calibration_in_the_large" if two else "overconfidence"]
-        what = "P(positive)" if two else "confidence"
+        what = "P(positive)" if self.sums.classes == 2 else "confidence"
+        excess = self.metrics[summary_names(self.sums.classes)["gap"]]
         points = f"{100 * abs(excess.value):.1f} points"
         if excess.low > 0:
             said = f"{what} is {points} too high on average"
@@ -71,14 +91,14 @@ class TableAudit(SavedPage):
         elif self.test.p_value < ALPHA:
             said = f"calibrated on average, but not at every level of {what}"
         else:
-            said = f"no miscalibration detected with {self.sums.rows:,} rows"
-        off = [each for each in self.slices.slices if each.corrected < ALPHA] if self.slices else []
-        if off and self.slices is not None:
-            total = len(self.slices.slices)
-            said += f"; {len(off)} of {total} slices are miscalibrated, first {off[0].name}"
-        alarm = None if self.series is None else self.series.alarm
-        if alarm is not None:
-            said += f"; drift detected in the window of {alarm.start:%Y-%m-%d %H:%M}"
+            said = f"no miscalibration detected in all {self.sums.rows:,} rows together"
+        if self.slices is not None and self.slices.miscalibrated:
+            off, total = self.slices.miscalibrated, len(self.slices.slices)
+            said += f"; {len(off):,} of {total:,} slices miscalibrated, first {off[0].name}"
+        if self.worst is not None and self.worst.p_value < ALPHA:
+            said += f"; worst slice found: {self.worst.name}"
+        if self.series is not None and self.series.alarm is not None:
+            said += f"; miscalibration in time detected in the window {self.series.alarm.name}"
         return said
 
     def metrics_table(self) -> Table:
@@ -92,7 +112,7 @@ class TableAudit(SavedPage):
 
     def slices_table(self, most: int | None = None) -> Table:
         """Slices ranked by evidence, with p-values corrected for their number."""
-        heads = ["slice", "rows", "ECE", "debiased ECE", "mean gap", "p-value", "corrected"]
+        heads = ["slice", "rows", "ECE", "debiased ECE", "mean gap", "p-value", "corrected p"]
         columns = tuple(Column(head, number=head != "slice") for head in heads)
         rows = tuple(
             (
@@ -100,7 +120,7 @@ class TableAudit(SavedPage):
                 _number(each.sums.rows, count_text(each.sums.rows)),
                 _number(each.ece.value, f"{each.ece.value:.4f}", each.ece),
                 _number(each.debiased.value, f"{each.debiased.value:.4f}", each.debiased),
-                _number(each.excess.value, f"{each.excess.value:+.4f}", each.excess),
+                _number(each.gap.value, f"{each.gap.value:+.4f}", each.gap),
                 _number(each.p_value, p_text(each.p_value)),
                 _number(each.corrected, p_text(each.corrected)),
             )
@@ -111,27 +131,16 @@ class TableAudit(SavedPage):
     def series_table(self) -> Table:
         """Each window with its rows, ECE, mean gap and e-value."""
         heads = ["window", "rows", "ECE", "debiased ECE", "mean gap", "e-value"]
+        names = summary_names(self.sums.classes)
         rows = []
-        if self.series is not None:
-            tested = self.series.drift
-            two = self.sums.classes == 2
-            names = (
-                ("binary_ece", "debiased_binary_ece", "calibration_in_the_large")
-                if two
-                else ("ece", "debiased_ece", "overconfidence")
+        for at, each in enumerate(self.series.windows if self.series else ()):
+            tested = None if self.series is None else self.series.drift
+            ece, debiased, gap = (each.metrics[name] for name in names.values())
+            evidence = "-" if tested is None else f"{tested.e_values[at]:.3g}"
+            texts = [f"{f.value:.4f} {range_text(f.low, f.high)}" for f in (ece, debiased)]
+            rows.append(
+                [each.name, count_text(each.sums.rows), *texts, f"{gap.value:+.4f}", evidence]
             )
-            for at, each in enumerate(self.series.windows):
-                found = [each.metrics[name] for name in names]
-                evidence = "-" if tested is None else f"{tested.e_values[at]:.3g}"
-                rows.append(
-                    [
-                        f"{each.start:%Y-%m-%d %H:%M}",
-                        count_text(each.sums.rows),
-                        *(f"{f.value:.4f} [{f.low:.4f}, {f.high:.4f}]" for f in found[:2]),
-                        f"{found[2].value:+.4f}",
-                        evidence,
-                    ]
-                )
         return Table.of(heads, rows, numbers=heads[1:], caption="Windows of time")
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,13 +149,15 @@ class TableAudit(SavedPage):
             "source": self.name,
             "rows": self.sums.rows,
             "classes": self.sums.classes,
-            "invalid": dict(self.sums.invalid),
+            "invalid": dict(self.invalid),
             "bins": self.sums.bins,
             "level": self.level,
             "columns": asdict(self.columns),
             "metrics": {name: asdict(each) for name, each in self.metrics.items()},
-            "tests": {"chi_squared": asdict(self.test)},
+            "intervals": self.intervals,
+            "tests": {"calibration": asdict(self.test)},
             "verdict": self.verdict,
+            "notes": list(self.notes),
         }
         if self.slices is not None:
             record["slices"] = {
@@ -154,19 +165,22 @@ class TableAudit(SavedPage):
                 "least": self.slices.least,
                 "too_small": self.slices.too_small,
                 "correction": self.slices.correction,
+                "useful_rows": self.slices.useful,
                 "found": [
                     {
                         "where": dict(each.where),
                         "rows": each.sums.rows,
                         "ece": asdict(each.ece),
                         "debiased_ece": asdict(each.debiased),
-                        "mean_gap": asdict(each.excess),
+                        "mean_gap": asdict(each.gap),
                         "p_value": each.p_value,
                         "corrected": each.corrected,
                     }
                     for each in self.slices.slices
                 ],
             }
+        if self.worst is not None:
+            record["worst_slice"] = self.worst.to_dict()
         if self.series is not None:
             tested = self.series.drift
             record["series"] = {
@@ -204,11 +218,17 @@ def audit(
     depth: int = 1,
     least: int = LEAST,
     correction: Correction = "holm",
+    search: Sequence[str] = (),
     time: str | None = None,
     every: str = "1d",
+    bootstrap: int = 0,
+    key: str | None = None,
+    notes: Sequence[str] = (),
     **columns: Any,
 ) -> TableAudit:
     """Audit a table of predictions in the engine that holds it; only sums leave the engine.
+
+    Metrics and windows of time take one scan, all slices together another.
 
     Args:
         table: an Ibis table: DuckDB, Polars, PostgreSQL, Spark, BigQuery, ...
@@ -219,41 +239,98 @@ def audit(
         seed: seed of the draws.
         drop_invalid: leave out rows with nulls, NaN, scores or labels out of range, and count them;
             otherwise they are refused.
-        by: columns to slice by, with one more scan.
+        by: columns to slice by.
         depth: how many of them are combined.
         least: rows of the smallest slice that is tested.
         correction: of the p-values of slices, "holm" or "bh" (Benjamini-Hochberg).
-        time: column of times for a series, with one more scan.
+        search: columns in which to search for the worst slice; see `find_slices`.
+        time: column of times for a series.
         every: width of its windows: 15m, 1h, 1d, 1w.
+        bootstrap: resamples of a Poisson bootstrap in the engine; 0 for intervals from sums.
+        key: column of row keys for the bootstrap and the halves of a search; rows with the same key
+            stay together. Default: the group column.
+        notes: remarks for the page.
         columns: names of columns, see `find_columns`.
     """
     found = find_columns(table, **columns)
-    sums = scan(table, found, bins=bins)[()]
-    if sums.invalid and not drop_invalid:
-        left = sum(sums.invalid.values())
-        raise ValueError(
-            f"{left:,} of {left + sums.rows:,} rows are invalid: {invalid_text(sums)}; repair "
-            "them, or leave them out with drop_invalid=True (--drop-invalid)"
-        )
-    if not sums.rows:
-        raise ValueError(f"{name} has no valid rows")
-    slices = series = None
-    options: dict[str, Any] = {"bins": bins, "level": level, "seed": seed}
+    windows = {} if time is None else {"window": window_key(table, time, every)}
+    invalid: dict[str, int] = {}
+    try:
+        sums = _scanned(table, found, windows, bins=bins)
+    except InvalidRowsError:
+        invalid = diagnose(table, found, time=windows.get("window"))
+        if not drop_invalid:
+            raise ValueError(_refused(table, name, invalid)) from None
+        table = without_invalid(table, found, time=windows.get("window"))
+        windows = {} if time is None else {"window": window_key(table, time, every)}
+        sums = _scanned(table, found, windows, bins=bins)
+    if not sums:
+        left = f": {invalid_text(invalid)}" if invalid else ""
+        raise ValueError(f"{name} has no valid rows{left}")
+    key = key or found.group
+    total = _total(list(sums.values()))
+    clusters: dict[Key, Clusters] = {}
+    if found.group is not None:
+        clusters = Clusters.scan(table, found, bins=bins)
+        if windows:
+            clusters |= Clusters.scan(table, found, bins=bins, keys=windows)
+    own = clusters.get(())
+    said = "normal approximation from the sums of the bins"
+    said += f", {own.number:,} clusters" if own is not None else ""
+    options: dict[str, Any] = {"level": level, "seed": seed}
+    metrics = measured(total, draws=draws, clusters=own, **options)
+    if bootstrap:
+        if key is None:
+            raise ValueError("a bootstrap needs a column of row keys: give key (--key)")
+        replicates = resample(table, found, key, replicates=bootstrap, bins=bins, seed=seed)
+        metrics = bootstrapped(total, replicates, level=level)
+        said = f"Poisson bootstrap of {bootstrap:,} resamples, by {key}"
+    slices = series = worst = None
     if by:
         slices = audit_slices(
-            table, found, by, depth=depth, least=least, correction=correction, **options
+            table, found, by, bins=bins, depth=depth, least=least, correction=correction, **options
         )
-    if time is not None:
-        series = audit_series(table, found, time, every=every, **options)
-    metrics = measured(sums, level=level, draws=draws, seed=seed)
-    return TableAudit(name, found, sums, metrics, calibration_test(sums), level, slices, series)
+    if search:
+        worst = find_slices(table, found, search, key=key, bins=bins, least=least, **options)
+    if windows:
+        each = {int(window[0]): part for window, part in sums.items()}
+        own_clusters = {int(k[0]): c for k, c in clusters.items() if k} if clusters else None
+        series = series_of(each, every=every, clusters=own_clusters, **options)
+    test = calibration_test(total, own)
+    return TableAudit(
+        name, found, total, metrics, test, level, said, invalid, slices, series, worst, tuple(notes)
+    )
 
 
-def invalid_text(sums: TableSums) -> str:
+def _scanned(
+    table: "ibis.Table", columns: Columns, windows: Mapping[str, Any], *, bins: int
+) -> dict[Key, TableSums]:
+    sums = scan(table, columns, bins=bins, keys=windows)
+    if (None,) in sums:
+        raise InvalidRowsError("rows without a time")
+    return {key: each for key, each in sums.items() if each.rows}
+
+
+def _total(sums: Sequence[TableSums]) -> TableSums:
+    """All together, by halves, so that few numbers are added repeatedly."""
+    while len(sums) > 1:
+        sums = [sum(sums[at + 1 : at + 2], sums[at]) for at in range(0, len(sums), 2)]
+    return sums[0]
+
+
+def _refused(table: "ibis.Table", name: str, invalid: Mapping[str, int]) -> str:
+    left, rows = sum(invalid.values()), int(table.count().to_pyarrow().as_py())
+    return (
+        f"{name}: {left:,} of {rows:,} rows are invalid: {invalid_text(invalid)}; repair them, or "
+        "leave them out with drop_invalid=True (--drop-invalid)"
+    )
+
+
+def invalid_text(invalid: Mapping[str, int]) -> str:
     """How many rows have which problem."""
-    return ", ".join(f"{count:,} with {REASONS[name]}" for name, count in sums.invalid.items())
+    return ", ".join(f"{count:,} with {REASONS[reason]}" for reason, count in invalid.items())
 
 
 def _number(value: float, text: str, interval: Interval | None = None) -> Cell:
-    ends = "" if interval is None else f"[{interval.low:.4f}, {interval.high:.4f}]"
+    ends = "" if interval is None else range_text(interval.low, interval.high)
     return Cell(text, ends, value=f"{value!r}")

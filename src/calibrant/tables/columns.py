@@ -43,6 +43,11 @@ class Columns:
     weight: str | None = None
     group: str | None = None
 
+    @property
+    def focus(self) -> int:
+        """The part of `TableSums` that a verdict is about."""
+        return 2 if self.classes == 2 else 0
+
 
 def find_columns(
     table: "ibis.Table",

@@ -1,7 +1,7 @@
 """Metrics and intervals from the sums of a table, without a second scan."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,123 +14,88 @@ from calibrant.metrics.binned import without_noise
 from calibrant.metrics.bins import BinSums, segment_sum
 from calibrant.metrics.registry import METRICS
 from calibrant.metrics.resampling.intervals import quantiles
+from calibrant.tables.clusters import Clusters
 from calibrant.tables.table_sums import TableSums
 
 # Bins are pooled until so many events are expected to vary, for the chi-squared approximation.
 LEAST_VARIANCE = 5.0
-Draws = Float64[np.ndarray, "r"]
+ADAPTIVE = -1
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A metric as a function of sums.
+class Draw:
+    """Sums (..., b) of a part: weight, value, hit, and squared gap; of the table, or many draws."""
 
-    Attributes:
-        value: the metric of a table.
-        error: its standard error, for a mean over examples; None for a function of bins.
-        binned: for a function of bins: draws of the sums of `part` to draws of the metric.
-        part: which sums, given the table's.
-    """
+    w: Float64[np.ndarray, "..."]
+    v: Float64[np.ndarray, "..."]
+    h: Float64[np.ndarray, "..."]
+    s: Float64[np.ndarray, "..."]
+    edges: tuple[float, ...] | None = None
 
-    value: Callable[[TableSums], float]
-    error: Callable[[TableSums], float] | None = None
-    binned: Callable[[BinSums], Float64[np.ndarray, "..."]] | None = None
-    part: Callable[[TableSums], int] = lambda sums: 0
+    @property
+    def bins(self) -> BinSums:
+        """The sums that binned metrics use."""
+        return BinSums(self.w, self.v, self.h, self.edges)
 
-
-def _mean(first: str, second: str) -> Measure:
-    """A mean over examples, from the sum and the sum of squares (both may be weighted)."""
-
-    def error(sums: TableSums) -> float:
-        mean = sums.total(first) / sums.total("w")
-        square = sums.total(second) - 2 * mean * sums.total(f"{first}_w2")
-        return _root(square + mean**2 * sums.total("w2")) / sums.total("w")
-
-    return Measure(lambda sums: sums.total(first) / sums.total("w"), error)
+    def mean(self, name: str) -> Float64[np.ndarray, "..."]:
+        """Mean over all examples."""
+        total = self.w.sum(-1)
+        return np.asarray(getattr(self, name).sum(-1) / np.where(total > 0, total, np.inf))
 
 
-def _gap(part: int) -> Measure:
-    """Mean value minus mean hit of a part."""
-
-    def value(sums: TableSums) -> float:
-        return (sums.total("v", part) - sums.total("h", part)) / sums.total("w", part)
-
-    def error(sums: TableSums) -> float:
-        square = _squared_gaps(sums, part, "_w2")
-        linear = sums.total("v_w2", part) - sums.total("h_w2", part)
-        mean = value(sums)
-        raw = square - 2 * mean * linear + mean**2 * sums.total("w2", part)
-        return _root(raw) / sums.total("w", part)
-
-    return Measure(value, error)
+Drawn = Sequence[Draw]
+Measure = tuple[Callable[[int], Sequence[int]], Callable[[Drawn], Any]]
 
 
-def _squared_gaps(sums: TableSums, part: int, kind: str = "") -> float:
-    return (
-        sums.total(f"vv{kind}", part)
-        - 2 * sums.total(f"vh{kind}", part)
-        + sums.total(f"h{kind}", part)
-    )
+def _of(part: int, function: Callable[[Draw], Any]) -> Measure:
+    """A function of the sums of one part."""
+    return (lambda k: [part]), lambda drawn: function(drawn[0])
 
 
-def _binned(measure: Callable[[BinSums], Any], *, positive: bool = False) -> Measure:
-    part = 2 if positive else 0
-    return Measure(lambda sums: float(measure(sums.part(part))), None, measure, lambda sums: part)
+def _skill(draw: Draw) -> Any:
+    rate = draw.mean("h")
+    variance = rate * (1 - rate)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(variance > 0, 1 - draw.mean("s") / variance, np.nan)
 
 
-def _nll(sums: TableSums) -> float:
-    return math.inf if sums.total("zero") else sums.total("nll") / sums.total("w")
+def _classwise(drawn: Drawn) -> Any:
+    errors = np.stack([draw.bins.error(1) for draw in drawn], -1)
+    # Classes without labels are left out, as in `metrics.classwise_ece`.
+    present = np.stack([draw.h.sum(-1) > 0 for draw in drawn], -1)
+    return (errors * present).sum(-1) / present.sum(-1).clip(1)
 
 
-def _classwise(sums: TableSums) -> float:
-    found = [sums.part(at) for at in range(1, sums.classes + 1)]
-    return float(np.mean([each.ece for each in found if each.correct.any()]))
-
-
-def _adaptive(sums: TableSums) -> float:
-    found = sums.adaptive()
-    return math.nan if found is None else found.ece
-
-
-def _skill(sums: TableSums) -> float:
-    rate = sums.total("h", 2) / sums.total("w", 2)
-    brier = _squared_gaps(sums, 2) / sums.total("w", 2)
-    return 1 - brier / (rate * (1 - rate)) if 0 < rate < 1 else math.nan
-
-
-def _root(value: float) -> float:
-    return math.sqrt(max(0.0, value))
-
-
-_MEAN_NLL = _mean("nll", "nll_nll")
-# By the names of `METRICS`; the others of that dict need every example.
+TOP, POSITIVE = 0, 2
+# Part or parts, and the metric as a function of their sums, by the names of `METRICS`; the others
+# of that dict need every example.
 MEASURES: dict[str, Measure] = {
-    "calibration_in_the_large": _gap(2),
-    "binary_ece": _binned(lambda sums: sums.error(1), positive=True),
-    "debiased_binary_ece": _binned(lambda sums: without_noise(sums, 1), positive=True),
-    "binary_brier": Measure(lambda sums: _squared_gaps(sums, 2) / sums.total("w", 2)),
-    "brier_skill": Measure(_skill),
-    "accuracy": Measure(
-        lambda sums: sums.total("h") / sums.total("w"),
-        lambda sums: _accuracy_error(sums),
-    ),
-    "nll": Measure(_nll, _MEAN_NLL.error),
-    "brier": _mean("brier", "brier_brier"),
-    "overconfidence": _gap(0),
-    "ece": _binned(lambda sums: sums.error(1)),
-    "debiased_ece": _binned(lambda sums: without_noise(sums, 1)),
-    "adaptive_ece": Measure(_adaptive),
-    "classwise_ece": Measure(_classwise),
-    "mce": _binned(lambda sums: sums.error(math.inf)),
-    "rmsce": _binned(lambda sums: sums.error(2)),
-    "debiased_rmsce": _binned(lambda sums: without_noise(sums, 2)),
-    "top_label_brier": Measure(lambda sums: _squared_gaps(sums, 0) / sums.total("w")),
+    "calibration_in_the_large": _of(POSITIVE, lambda d: d.mean("v") - d.mean("h")),
+    "binary_ece": _of(POSITIVE, lambda d: d.bins.error(1)),
+    "debiased_binary_ece": _of(POSITIVE, lambda d: without_noise(d.bins, 1)),
+    "binary_brier": _of(POSITIVE, lambda d: d.mean("s")),
+    "brier_skill": _of(POSITIVE, _skill),
+    "accuracy": _of(TOP, lambda d: d.mean("h")),
+    "nll": (lambda k: [k + 1], lambda drawn: drawn[0].mean("v")),
+    "brier": (lambda k: [k + 2], lambda drawn: drawn[0].mean("v")),
+    "overconfidence": _of(TOP, lambda d: d.mean("v") - d.mean("h")),
+    "ece": _of(TOP, lambda d: d.bins.error(1)),
+    "debiased_ece": _of(TOP, lambda d: without_noise(d.bins, 1)),
+    "adaptive_ece": _of(ADAPTIVE, lambda d: d.bins.error(1)),
+    "classwise_ece": (lambda k: range(1, k + 1), _classwise),
+    "mce": _of(TOP, lambda d: d.bins.error(math.inf)),
+    "rmsce": _of(TOP, lambda d: d.bins.error(2)),
+    "debiased_rmsce": _of(TOP, lambda d: without_noise(d.bins, 2)),
+    "top_label_brier": _of(TOP, lambda d: d.mean("s")),
 }
 
 
-def _accuracy_error(sums: TableSums) -> float:
-    rate, hits = sums.total("h") / sums.total("w"), sums.total("h_w2")
-    return _root(hits - 2 * rate * hits + rate**2 * sums.total("w2")) / sums.total("w")
+def values(sums: TableSums, names: Sequence[str] = ()) -> dict[str, float]:
+    """Metrics of the sums; `names` selects some."""
+    return {
+        name: float(function([_own(sums, part) for part in parts]))
+        for name, parts, function in _chosen(sums, names)
+    }
 
 
 def measured(
@@ -139,120 +104,168 @@ def measured(
     level: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
-    names: tuple[str, ...] = (),
+    names: Sequence[str] = (),
+    clusters: Clusters | None = None,
 ) -> dict[str, Interval]:
     """Metrics of the sums with intervals; `names` selects some.
 
-    A mean has a normal interval from its sum of squares. A function of bins is evaluated on `draws`
-    draws of the sums from their joint normal distribution: under Poisson resampling the sums of
-    different bins are independent, and the covariance of (w, v, h) within a bin is the sum of their
-    products. The interval is the basic one, extended to zero if calibrated predictions with the
-    same scores have errors as large, as in `metrics.interval`. Adaptive and classwise ECE, which
-    are functions of more than these sums, have none.
+    The sums are drawn `draws` times from their joint normal distribution: under Poisson resampling
+    the sums of different bins are independent, and the covariance within a bin follows from its
+    moments; with `clusters`, whose rows are drawn together, all bins are dependent. Each metric is
+    evaluated on each draw. The interval is the basic one, extended to zero if calibrated
+    predictions with the same scores have errors as large, as in `metrics.interval`.
+
+    Equal-mass bins are those of the table in every draw. The classes of classwise ECE are drawn
+    independently (of two classes, as one). With clusters both have no interval.
     """
     if not sums.rows:
         raise ValueError("no valid rows")
-    chosen = {
-        name: measure
-        for name, measure in MEASURES.items()
-        if (not names or name in names) and _defined(name, sums)
-    }
+    found, drawn = {}, {}
     rng = np.random.default_rng(seed)
-    drawn: dict[int, tuple[BinSums, BinSums]] = {}
-    found = {}
-    for name, measure in chosen.items():
-        value = measure.value(sums)
+    for name, parts, function in _chosen(sums, names):
+        metric = METRICS[name]
+        value = float(function([_own(sums, part) for part in parts]))
         low = high = math.nan
-        if draws and measure.error is not None:
-            width = stats.norm.ppf((1 + level) / 2) * measure.error(sums)
-            low, high = value - width, value + width
-        elif draws and measure.binned is not None:
-            part = measure.part(sums)
-            if part not in drawn:
-                drawn[part] = (
-                    drawn_sums(sums, part, draws, rng),
-                    calibrated_sums(sums, part, draws, rng),
-                )
-            resampled, calibrated = (np.asarray(measure.binned(each)) for each in drawn[part])
+        if draws and math.isfinite(value) and (clusters is None or clusters.has(parts)):
+            if name == "classwise_ece" and sums.classes == 2:
+                # The second class mirrors the first.
+                parts, function = [2], lambda d: d[0].bins.error(1)
+            for part in parts:
+                if part not in drawn:
+                    drawn[part] = _drawn(sums, part, draws, rng, clusters)
+            resampled = np.asarray(function([drawn[part][0] for part in parts]))
             bounds = quantiles(resampled, level)
-            low, high = 2 * value - bounds[1], 2 * value - bounds[0]
-            low, high = np.clip((low, high), *METRICS[name].range)
-            if not sums.weighted and (calibrated >= value).mean() > 1 - level:
-                low, high = min(low, 0.0), max(high, value, 0.0)
-        low, high = np.clip((low, high), *METRICS[name].range)
+            low, high = np.clip((2 * value - bounds[1], 2 * value - bounds[0]), *metric.range)
+            if metric.calibration_error and metric.range[0] == 0:
+                calibrated = np.asarray(function([drawn[part][1] for part in parts]))
+                if (calibrated >= value).mean() > 1 - level:
+                    low, high = 0.0, max(high, value)
         found[name] = Interval(value, float(low), float(high), level)
     return found
 
 
+def bootstrapped(
+    sums: TableSums,
+    replicates: Sequence[TableSums],
+    *,
+    level: float = 0.95,
+    names: Sequence[str] = (),
+) -> dict[str, Interval]:
+    """Metrics with basic bootstrap intervals, given the sums of resampled tables."""
+    every = [values(each, names) for each in replicates]
+    found = {}
+    for name, value in values(sums, names).items():
+        bounds = quantiles(np.array([each[name] for each in every]), level)
+        ends = np.clip((2 * value - bounds[1], 2 * value - bounds[0]), *METRICS[name].range)
+        found[name] = Interval(value, float(ends[0]), float(ends[1]), level)
+    return found
+
+
+def _chosen(
+    sums: TableSums, names: Sequence[str]
+) -> list[tuple[str, list[int], Callable[[Drawn], Any]]]:
+    """The measures that are defined for the sums, with their parts."""
+    return [
+        (name, list(parts(sums.classes)), function)
+        for name, (parts, function) in MEASURES.items()
+        if (not names or name in names) and _defined(name, sums)
+    ]
+
+
 def _defined(name: str, sums: TableSums) -> bool:
     metric = METRICS[name]
+    if name == "adaptive_ece" and not sums.fine:
+        return False
     if sums.classes == 1:
         return not (metric.every_class or metric.two_classes)
-    return (
-        (sums.classes == 2 or not metric.two_classes)
-        and not metric.confidence_only
-        and (name != "adaptive_ece" or sums.grid is not None)
-    )
+    return (sums.classes == 2 or not metric.two_classes) and not metric.confidence_only
 
 
-def drawn_sums(sums: TableSums, part: int, draws: int, rng: np.random.Generator) -> BinSums:
-    """Draws of the sums per bin of a part, (r, b), from their joint normal distribution."""
-    first = np.stack([sums.moment(name, part) for name in ("w", "v", "h")], -1)
-    w2, v, h, vv, vh = (
-        sums.moment(name, part) for name in ("w2", "v_w2", "h_w2", "vv_w2", "vh_w2")
-    )
-    covariance = np.stack([np.stack(row, -1) for row in ([w2, v, h], [v, vv, vh], [h, vh, h])], -2)
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(values.clip(0))[:, None, :]
-    moved = first + np.einsum("bij,rbj->rbi", root, rng.standard_normal((draws, *first.shape)))
-    count = moved[..., 0].clip(0)
-    empty = count <= 0
-    inside = [np.where(empty, 0, moved[..., at].clip(0, count)) for at in (1, 2)]
-    return BinSums(count, inside[0], inside[1], sums.part(part).edges)
+def _own(sums: TableSums, part: int) -> Draw:
+    """The sums of the table itself."""
+    if part == ADAPTIVE:
+        own = sums.adaptive[1]
+        return Draw(own.count, own.confidence, own.correct, np.zeros_like(own.count))
+    found = sums.moments(part)
+    edges = sums.part(0).edges if part <= sums.classes else None
+    return Draw(found["w"], found["v"], found["h"], found["s"], edges)
 
 
-def calibrated_sums(sums: TableSums, part: int, draws: int, rng: np.random.Generator) -> BinSums:
-    """Draws of the sums per bin if the predictions were calibrated: hits vary, scores do not."""
-    own = sums.part(part)
-    spread = np.sqrt((sums.moment("v_w2", part) - sums.moment("vv_w2", part)).clip(0))
-    hits = own.confidence + spread * rng.standard_normal((draws, own.bins))
-    shape = hits.shape
-    return BinSums(
-        np.broadcast_to(own.count, shape),
-        np.broadcast_to(own.confidence, shape),
-        hits.clip(0, own.count),
-        own.edges,
-    )
+def _drawn(
+    sums: TableSums, part: int, draws: int, rng: np.random.Generator, clusters: Clusters | None
+) -> tuple[Draw, Draw]:
+    """Draws of the sums of a part, and draws as if its predictions were calibrated."""
+    adaptive = part == ADAPTIVE
+    first, covariance = sums.joint(0, sums.adaptive[0]) if adaptive else sums.joint(part)
+    edges = None if adaptive else _own(sums, part).edges
+    if clusters is None:
+        noise = normal_draws(covariance, draws, rng)
+        # Of calibrated predictions only the hits vary, by the sum of w2 v (1 - v).
+        spread = np.sqrt((covariance[:, 0, 1] - covariance[:, 1, 1]).clip(0))
+        gaps = spread * rng.standard_normal((draws, len(first)))
+    else:
+        noise, gaps = clusters.draws(part, draws, rng)
+    moved = first + noise
+    # A draw of a tiny table may lose all of its rows: then it stays as it is.
+    empty = (moved[..., 0].clip(0).sum(-1) == 0)[:, None, None]
+    w, v, h, s = np.moveaxis(np.where(empty, first, moved), -1, 0)
+    w = w.clip(0)
+    own = part <= sums.classes
+    resampled = Draw(w, v.clip(0, w) if own else v, h.clip(0, w), s.clip(0), edges)
+    shape = gaps.shape
+    hits = (first[:, 1] + gaps).clip(0, first[:, 0])
+    same = [np.broadcast_to(first[:, at], shape) for at in (0, 1, 3)]
+    return resampled, Draw(same[0], same[1], hits, same[2], edges)
 
 
-def calibration_test(sums: TableSums) -> TestResult:
+def normal_draws(
+    covariance: Float64[np.ndarray, "b 4 4"], draws: int, rng: np.random.Generator
+) -> Float64[np.ndarray, "r b 4"]:
+    """Draws with mean zero of independent vectors, given the covariance of each."""
+    roots, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(roots.clip(0))[:, None, :]
+    drawn = rng.standard_normal((draws, *covariance.shape[:2]))
+    return np.asarray(np.einsum("bij,rbj->rbi", root, drawn))
+
+
+def calibration_test(sums: TableSums, clusters: Clusters | None = None) -> TestResult:
     r"""Chi-squared test over bins that the predictions are calibrated.
 
-    $$\sum_b \frac{(\sum_{i \in b} (y_i - p_i))^2}{\sum_{i \in b} p_i (1 - p_i)}$$
+    $$\sum_b \frac{(\sum_{i \in b} w_i (y_i - p_i))^2}{\sum_{i \in b} w_i^2 p_i (1 - p_i)}$$
 
     Unlike the test of Hosmer and Lemeshow it knows the variance of each bin, not only its mean, so
-    no degree of freedom is lost. Bins are pooled with the next until their variance is at least 5.
-    It needs independent examples of equal weight; otherwise the p-value is NaN.
+    no degree of freedom is lost. Bins are pooled with the next until their variance is at least 5
+    rows' worth. With clusters it is Hotelling's test that the mean gaps of the clusters are zero.
     """
-    if sums.weighted or not sums.rows:
-        return TestResult(math.nan, math.nan)
-    part = sums.focus
-    own = sums.part(part)
-    variance = (sums.moment("v", part) - sums.moment("vv", part)).clip(0)
-    pool = np.minimum(
-        variance.cumsum() // LEAST_VARIANCE, max(0, variance.sum() // LEAST_VARIANCE - 1)
-    )
+    found = sums.moments(sums.focus)
+    variance = (found["v2"] - found["q2"]).clip(0)
+    gap = found["h"] - found["v"]
+    total = variance.sum()
+    # Squared weights measured in rows.
+    least = LEAST_VARIANCE * (found["w2"].sum() / max(found["n"].sum(), 1))
+    pool = np.minimum(variance.cumsum() // least, max(0, total // least - 1))
     pool = np.unique(pool, return_inverse=True)[1]
     size = int(pool.max()) + 1
-    gap = segment_sum(pool, own.correct - own.confidence, size)
-    spread = segment_sum(pool, variance, size)
+    gap, spread = segment_sum(pool, gap, size), segment_sum(pool, variance, size)
+    if clusters is not None:
+        return clusters.test(sums.focus, pool, gap)
     if not spread.all():
         # Probabilities of exactly 0 or 1 cannot be wrong if calibrated.
-        impossible = bool((np.abs(gap[spread == 0]) > 1e-9).any())
-        if impossible:
+        if (np.abs(gap[spread == 0]) > 1e-9 * max(1.0, found["w"].sum())).any():
             return TestResult(math.inf, 0.0)
         gap, spread = gap[spread > 0], spread[spread > 0]
-        if not len(gap):
-            return TestResult(0.0, 1.0)
+    if not len(gap):
+        return TestResult(0.0, 1.0)
     statistic = float((gap**2 / spread).sum())
     return TestResult(statistic, float(stats.chi2.sf(statistic, len(gap))))
+
+
+def summary_names(classes: int) -> Mapping[str, str]:
+    """Names of the metrics that a slice or a window is judged by."""
+    if classes == 2:
+        return {
+            "ece": "binary_ece",
+            "debiased": "debiased_binary_ece",
+            "gap": "calibration_in_the_large",
+        }
+    return {"ece": "ece", "debiased": "debiased_ece", "gap": "overconfidence"}

@@ -12,6 +12,8 @@ from calibrant.report.charts.tables import html_table, sortable_table
 from calibrant.report.definitions import defined, definitions
 from calibrant.report.reliability_points import POSITIVE, TOP_LABEL
 from calibrant.report.rendering import Panel, render
+from calibrant.table_values import p_text
+from calibrant.tables.slices import CORRECTIONS
 
 if TYPE_CHECKING:
     from calibrant.tables.audit import TableAudit
@@ -30,6 +32,7 @@ def table_page(audit: "TableAudit") -> str:
         plot("Gap of each bin", gaps(own, title="Gap of each bin", terms=terms)),
     ]
     table = defined(audit.metrics_table())
+    about = " ".join([f"Intervals: {audit.intervals}.", *audit.notes])
     panels = [
         Panel(
             "reliability",
@@ -38,19 +41,17 @@ def table_page(audit: "TableAudit") -> str:
             shape_legend(terms.pair_key) + plots(figures),
         )
     ]
-    panels += [each for each in (_slices(audit), _series(audit)) if each is not None]
-    state = "calibrated" if audit.verdict.startswith("no miscalibration") else "miscalibrated"
+    more = (_slices(audit), _worst(audit), _series(audit))
+    panels += [each for each in more if each is not None]
     return render(
         "audit.html",
         name=PurePath(audit.name).name,
         facts=audit.facts,
         verdict=audit.verdict[:1].upper() + audit.verdict[1:],
-        state="miscalibrated" if ";" in audit.verdict else state,
+        state="calibrated" if audit.calibrated else "miscalibrated",
         step=None,
         panels=panels,
-        columns=[
-            [Panel("metrics", "Metrics", "All from one scan of the table.", html_table(table))]
-        ],
+        columns=[[Panel("metrics", "Metrics", about, html_table(table))]],
         terms=definitions([table]),
     )
 
@@ -70,12 +71,38 @@ def _slices(audit: "TableAudit") -> Panel | None:
         )
         for each in audit.slices.slices[:DRAWN]
     ]
+    slices = audit.slices
     about = (
-        f"Ranked by evidence. P-values are corrected for {len(audit.slices.slices):,} slices. "
-        f"{audit.slices.too_small:,} slices under {audit.slices.least:,} rows are not tested."
+        f"Ranked by evidence; p-values corrected for {len(slices.slices):,} slices "
+        f"({CORRECTIONS[slices.correction]}). {slices.too_small:,} slices under "
+        f"{slices.least:,} rows were not tested. To find a mean gap of 5 points with 80 % power, a "
+        f"slice needs about {slices.useful:,} rows. Click a heading to sort."
     )
     html = sortable_table(audit.slices_table()) + plots(figures)
     return Panel("slices", "Slices", about, html)
+
+
+def _worst(audit: "TableAudit") -> Panel | None:
+    """The slice that a search found, in both halves."""
+    if audit.worst is None:
+        return None
+    found = audit.worst
+    terms = POSITIVE if audit.sums.classes == 2 else TOP_LABEL
+    halves = {"searched half": found.searched, "other half": found.confirmed}
+    figures = [
+        plot(
+            name,
+            overlay({name: each.sums.part(each.sums.focus)}, title=name, size=200, terms=terms),
+            note=f"{each.sums.rows:,} rows, debiased ECE {each.debiased.value:.4f}",
+        )
+        for name, each in halves.items()
+    ]
+    about = (
+        f"{found.name}: the largest error among {found.tried:,} slices of half of the rows. In the "
+        f"other half its debiased ECE is {found.confirmed.debiased}, {p_text(found.p_value)}; that "
+        "half was not searched, so this p-value needs no correction."
+    )
+    return Panel("worst", "Worst slice found", about, plots(figures))
 
 
 def _series(audit: "TableAudit") -> Panel | None:
@@ -97,8 +124,7 @@ def _series(audit: "TableAudit") -> Panel | None:
             [line], "Evidence of miscalibration", "days", plain=True, guides=[math.log10(20)]
         )
         figures.append(plot("Evidence (log10 e-value)", drawn, note="dashed: alarm at 5 %"))
-    about = (
-        f"Windows of {audit.series.every}, from {windows[0].start:%Y-%m-%d %H:%M} UTC. The e-value "
-        "may be looked at after every window without inflating false alarms."
-    )
+    about = f"Windows of {audit.series.every}, from {windows[0].name} (UTC)."
+    if audit.series.drift is not None:
+        about += " You may look at the e-value after every window: 20 or more is an alarm at 5 %."
     return Panel("series", "Time", about, plots(figures) + html_table(audit.series_table()))

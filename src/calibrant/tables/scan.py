@@ -1,24 +1,32 @@
 """One scan of a table: Ibis expressions that sum what the metrics need, in the table's engine."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from calibrant.extras import need
-from calibrant.metrics.bins import GRID_SPLIT, check_count
+from calibrant.metrics.bins import cells_per_bin
 from calibrant.tables.columns import Columns
-from calibrant.tables.table_sums import INVALID, MOMENTS, TableSums
+from calibrant.tables.examples import ONE, REASONS, Examples, examples
+from calibrant.tables.table_sums import MOMENTS, STRIDE, TableSums
 
 if TYPE_CHECKING:
     import ibis
 
-# Probabilities of an example may miss a sum of 1 by so much.
-TOLERANCE = 1e-3
-# A confidence may exceed 1 by rounding, as in `BinSums`.
-ONE = 1 + 1e-6
-# Rows of the result that are held in memory: slices times bins times classes.
-MOST_ROWS = 20_000_000
+# Sums that are held in memory: slices times bins times classes.
+MOST_SUMS = 20_000_000
+# More bins would mostly be empty.
+MOST_BINS = 1000
+# These unnest several arrays of a row together; elsewhere rows are joined with the parts.
+ZIPPED = ("duckdb", "postgres")
+# Engines without grouping sets: they group by all keys together.
+NO_GROUPING_SETS = ("polars",)
+
+Key = tuple[Any, ...]
+Sets = Sequence[tuple[str, ...]]
 
 
 def scan(
@@ -26,35 +34,71 @@ def scan(
     columns: Columns,
     *,
     bins: int = 15,
-    by: Mapping[str, "ibis.Value"] | None = None,
-    grid: bool = True,
-) -> dict[tuple[Any, ...], TableSums]:
-    """Sums of each combination of the values of `by`, in one scan; without `by` the key is ().
+    keys: Mapping[str, "ibis.Value"] | None = None,
+    sets: Sets | None = None,
+    parts: Sequence[int] | None = None,
+    fine: bool = True,
+) -> dict[Key, TableSums]:
+    """Sums of each combination of values of the keys, in one scan; without keys that of ().
 
-    The engine computes softmax, the top class, bins and cells, and sums them; only the sums leave
-    it. With `grid` the cells of `BinSums.on_grid` are summed, from which equal-mass bins are made.
+    The engine computes softmax, the top class and the cells, and sums; only sums leave it.
+
+    Args:
+        table: the table.
+        columns: what its columns mean.
+        bins: number of bins.
+        keys: name to expression; a value of it must not be null.
+        sets: combinations of keys to group by, all together if not given. In the result, a key
+            that is not in the combination is None.
+        parts: parts of `TableSums` to sum; all if not given.
+        fine: sum over fine cells of the bins, for equal-mass bins.
     """
-    keys = dict(by or {})
-    summed = query(table, columns, bins=bins, by=keys, grid=grid)
-    found = summed.limit(MOST_ROWS + 1).to_pyarrow()
-    if len(found) > MOST_ROWS:
-        raise ValueError(f"more than {MOST_ROWS:,} sums: use fewer slices, windows or bins")
-    arrays = {name: found[name].to_numpy(zero_copy_only=False) for name in found.column_names}
-    labels = [found[f"by_{at}"].to_pylist() for at in range(len(keys))]
-    rows: dict[tuple[Any, ...], list[int]] = {}
-    for at, key in enumerate(zip(*labels, strict=True)):
-        rows.setdefault(key, []).append(at)
-    if not keys:
-        rows = {(): list(range(len(found)))}
-    return {
+    keys = dict(keys or {})
+    sets = [tuple(keys)] if sets is None else sets
+    given, at, arrays = fetch(
+        table, columns, bins=bins, keys=keys, sets=sets, parts=parts, fine=fine
+    )
+    order = np.argsort(at, kind="stable")
+    starts = np.searchsorted(at[order], np.arange(len(given) + 1))
+    weighted = columns.weight is not None
+    found = {
         key: TableSums.of_rows(
-            {name: values[at] for name, values in arrays.items() if not name.startswith("by_")},
-            classes=columns.classes,
-            bins=bins,
-            weighted=columns.weight is not None,
+            {name: values[order[start:end]] for name, values in arrays.items()},
+            classes=columns.classes, bins=bins, fine=fine, weighted=weighted,
         )
-        for key, at in rows.items()
+        for key, (start, end) in zip(given, pairwise(starts), strict=True)
+    }  # fmt: skip
+    return found if has_grouping_sets(table) or len(sets) == 1 else _rolled_up(found, keys, sets)
+
+
+def fetch(
+    table: "ibis.Table", columns: Columns, *, bins: int, fine: bool, **options: Any
+) -> tuple[list[Key], Int64[np.ndarray, " r"], dict[str, np.ndarray]]:
+    """Run the query; gives the keys, the index of the key of each row, and the rows as arrays."""
+    summed = query(table, columns, bins=bins, fine=fine, **options)
+    found = summed.limit(MOST_SUMS + 1).to_pyarrow()
+    if len(found) > MOST_SUMS:
+        raise ValueError(f"more than {MOST_SUMS:,} sums: use fewer slices, windows, groups or bins")
+    arrays = {
+        name: found[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        for name in ("cell", *MOMENTS, "known", "bad")
+        if name in found.column_names
     }
+    _check_valid(arrays, columns, bins=bins, fine=fine)
+    keep = arrays.pop("keep")
+    by = [name for name in found.column_names if name.startswith("by_")]
+    encoded = [found[name].combine_chunks().dictionary_encode("encode") for name in sorted(by)]
+    if not encoded:
+        return [()], np.zeros(len(arrays["n"]), np.int64), arrays
+    codes = np.stack([np.asarray(each.indices) for each in encoded], axis=1)[keep]
+    chosen, at = np.unique(codes, axis=0, return_inverse=True)
+    words = [each.dictionary.to_pylist() for each in encoded]
+    keys = [tuple(w[c] for w, c in zip(words, row, strict=True)) for row in chosen]
+    return keys, at.astype(np.int64), arrays
+
+
+class InvalidRowsError(ValueError):
+    """The table has rows that are no predictions; `diagnose` counts them by reason."""
 
 
 def query(
@@ -62,242 +106,229 @@ def query(
     columns: Columns,
     *,
     bins: int = 15,
-    by: Mapping[str, "ibis.Value"] | None = None,
-    grid: bool = True,
+    keys: Mapping[str, "ibis.Value"] | None = None,
+    sets: Sets = ((),),
+    parts: Sequence[int] | None = None,
+    fine: bool = True,
 ) -> "ibis.Table":
-    """The expression that `scan` runs: one row for each slice, part, bin and cell."""
+    """The expression that `scan` runs: one row for each combination of keys, part and cell."""
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    check_count(bins)
-    keys = {f"by_{at}": value for at, value in enumerate((by or {}).values())}
-    rows = _examples(ibis, table, columns, keys)
-    if columns.classes > 1:
-        rows = _long(ibis, rows, columns.classes, keys)
-    value, valid = rows["value"], rows["invalid"] == 0
-    last = ibis.literal(bins, "int64")
-    bin_ = (value * float(bins)).ceil().cast("int64")
-    for correction in _corrections(bins, exact=rows_are_float32(table, columns)):
-        bin_ = correction(value, bin_)
-    rows = rows.mutate(bin=ibis.ifelse(valid, ibis.least(bin_, last), -rows["invalid"]))
-    if grid:
-        # Signed: the distance to 0, or minus the distance to 1.
-        rows = rows.mutate(signed=value - (value > 0.5).cast("float64"))
-        rows = rows.mutate(split=rows["signed"] * GRID_SPLIT)
-        cell = rows["split"] - (rows["split"] - rows["signed"])
-        if columns.classes > 1:
-            cell = ibis.ifelse(rows["part"] == 0, cell, 0.0)
-        rows = rows.mutate(cell=ibis.ifelse(rows["bin"] >= 0, cell, 0.0))
-    groups = [*keys, *(["part"] if columns.classes > 1 else []), "bin", *(["cell"] if grid else [])]
-    return rows.group_by(groups).aggregate(**_sums(rows, columns))
-
-
-def rows_are_float32(table: "ibis.Table", columns: Columns) -> bool:
-    """Whether confidences are float32: then c * bins is exact, and no edge needs a comparison."""
-    return columns.kind == "confidence" and table[columns.scores[0]].type().is_float32()
-
-
-def _corrections(bins: int, *, exact: bool) -> list[Any]:
-    """Steps after which the bin is that of the comparisons with the edges k / bins in float64.
-
-    `ceil(c * bins)` is off by one at most, where the product is rounded.
-    """
-    if exact:
-        return []
-    count, edges = np.arange(1, bins + 1), np.arange(1, bins + 1) / bins
-    steps = []
-    if bool((edges * bins > count).any()):
-        steps.append(
-            lambda value, at: at - (value <= (at - 1).cast("float64") / float(bins)).cast("int64")
+    if not 1 <= bins <= MOST_BINS:
+        raise ValueError(f"tables take 1 to {MOST_BINS:,} bins, got {bins:,}")
+    backend = ibis.get_backend(table).name
+    names = {name: f"by_{at}" for at, name in enumerate(keys or {})}
+    by = {names[name]: value for name, value in (keys or {}).items()}
+    each = examples(ibis, table, columns, by)
+    kept = [*by, *(["weight"] if columns.weight is not None else [])]
+    chosen = {part: each.parts[part] for part in (each.parts if parts is None else parts)}
+    if len(chosen) == 1:
+        part, (value, hit) = next(iter(chosen.items()))
+        cell = _cell(ibis, value, part, columns, bins=bins, fine=fine)
+        narrow = backend == "duckdb" and fine and not part and not by
+        more = {"known": each.rows["known"]} if columns.classes == 1 else {}
+        # A key of 16 bits is summed by DuckDB without hashing; nulls stand for what does not fit.
+        rows = each.rows.select(
+            *kept,
+            value=value,
+            hit=hit,
+            cell=cell.try_cast("int16") if narrow else cell,
+            **more,
         )
-    if bool((np.nextafter(edges, 2) * bins <= count).any()):
-        steps.append(
-            lambda value, at: at + (value > at.cast("float64") / float(bins)).cast("int64")
-        )
-    return steps
-
-
-def _examples(
-    ibis: Any, table: "ibis.Table", columns: Columns, keys: Mapping[str, "ibis.Value"]
-) -> "ibis.Table":
-    """One row for each example: confidence, correctness, weight, and what is invalid about it."""
-    weight = {} if columns.weight is None else {"weight": table[columns.weight].cast("float64")}
-    outcome = table[columns.outcome]
-    if columns.classes == 1:
-        value, hit = table[columns.scores[0]].cast("float64"), outcome.cast("float64")
-        fine = (value >= 0) & (value <= ONE) & ((hit == 0) | (hit == 1))
-        invalid = _first_of(
-            ibis,
-            fine,
-            [
-                ("null", table[columns.scores[0]].isnull() | outcome.isnull()),
-                ("nan", value.isnan()),
-                ("range", ~((value >= 0) & (value <= ONE))),
-                ("label", ~((hit == 0) | (hit == 1))),
-            ],
-        )
-        rows = table.select(**keys, value=value, hit=hit, **weight, invalid=invalid)
+        if columns.classes == 1 and not table[columns.outcome].type().is_boolean():
+            rows = rows.mutate(bad=((rows["hit"] != 0) & (rows["hit"] != 1)).cast("int64"))
     else:
-        rows = _classes(ibis, table, columns, {**keys, **weight})
-    if columns.weight is not None:
-        good = (rows["weight"] >= 0) & (rows["weight"] < float("inf"))
-        bad = ibis.ifelse(ibis.coalesce(good, ibis.literal(False)), 0, INVALID.index("weight"))
-        rows = rows.mutate(invalid=ibis.ifelse(rows["invalid"] > 0, rows["invalid"], bad))
-    return rows
-
-
-def _first_of(ibis: Any, fine: Any, problems: Sequence[tuple[str, Any]]) -> Any:
-    """0 if all is fine, else the code of the first problem that holds."""
-    branches = [(holds, INVALID.index(name)) for name, holds in problems]
-    code = ibis.cases(*branches, else_=INVALID.index("null"))
-    return ibis.ifelse(ibis.coalesce(fine, ibis.literal(False)), 0, code).cast("int64")
-
-
-def _classes(
-    ibis: Any, table: "ibis.Table", columns: Columns, more: Mapping[str, "ibis.Value"]
-) -> "ibis.Table":
-    """Examples with the probabilities of all classes: softmax and the top class in the engine."""
-    k = columns.classes
-    if columns.array:
-        whole = table[columns.scores[0]]
-        raw = [whole[at].cast("float64") for at in range(k)]
-    elif len(columns.scores) == 1:
-        positive = table[columns.scores[0]].cast("float64")
-        raw = [1 - positive, positive]
-    else:
-        raw = [table[name].cast("float64") for name in columns.scores]
-    outcome = table[columns.outcome]
-    if columns.names is None:
-        label = outcome.cast("int64")
-    elif columns.names[0] == "" and k == 2:
-        label = (outcome.cast("string") == columns.names[1]).cast("int64")
-    else:
-        text = outcome.cast("string")
-        label = ibis.cases(*[(text == name, at) for at, name in enumerate(columns.names)], else_=-1)
-    # Labels that are not integers would be rounded by the cast.
-    whole_label = outcome == label if outcome.type().is_floating() else ibis.literal(True)
-    size = table[columns.scores[0]].length() if columns.array else ibis.literal(k)
-    rows = table.select(
-        **more, **{f"s{at}": value for at, value in enumerate(raw)}, label=label,
-        whole=whole_label, size=size,
-    )  # fmt: skip
-    scores = [rows[f"s{at}"] for at in range(k)]
-    rows = rows.mutate(top=_highest(ibis, scores))
-    top = rows["top"]
-    at_label = ibis.cases(*[(rows["label"] == at, s) for at, s in enumerate(scores)])
-    predicted = ibis.cases(*[(s == top, at) for at, s in enumerate(scores)])
-    known = (rows["label"] >= 0) & (rows["label"] < k) & rows["whole"]
-    if columns.kind == "logits":
-        rows = rows.mutate(
-            total=_total([(s - top).exp() for s in scores]), at_label=at_label, predicted=predicted
-        )
-        probs = [(s - rows["top"]).exp() / rows["total"] for s in scores]
-        nll = rows["total"].ln() - (rows["at_label"] - rows["top"])
-        zero = ibis.literal(0.0)
-        total = _total(scores)
-        ranges = [("range", ~(total.abs() < float("inf")))]
-        fine = total.abs() < float("inf")
-        value = 1 / rows["total"]
-    else:
-        rows = rows.mutate(at_label=at_label, predicted=predicted)
-        probs = scores
-        # The logarithm of 0 is an error in some engines: such labels are counted.
-        own = rows["at_label"]
-        nll = -ibis.ifelse(own > 0, own, 1.0).ln()
-        zero = (own == 0).cast("float64")
-        off = (_total(scores) - 1).abs()
-        inside = (_lowest(ibis, scores) >= 0) & (top <= ONE)
-        ranges = [("range", ~inside), ("sum", ~(off <= TOLERANCE))]
-        fine = inside & (off <= TOLERANCE)
-        value = top
-    nan = _any([s.isnan() for s in scores])
-    null = _any([s.isnull() for s in scores]) | rows["label"].isnull()
-    shape = rows["size"] == k
-    invalid = _first_of(
-        ibis,
-        fine & known & shape,
-        [("size", ~shape), ("null", null), ("nan", nan), *ranges, ("label", ~known)],
-    )
-    brier = _total([p * p for p in probs]) + 1
-    return rows.select(
-        *more,
-        value=value,
-        hit=(rows["predicted"] == rows["label"]).cast("float64"),
-        invalid=invalid,
-        label=rows["label"],
-        nll=nll,
-        zero=zero,
-        brier=brier - 2 * (rows["at_label"] if columns.kind == "probs" else (-nll).exp()),
-        **{f"p{at}": p for at, p in enumerate(probs)},
-    )
-
-
-def _long(ibis: Any, rows: "ibis.Table", k: int, keys: Mapping[str, Any]) -> "ibis.Table":
-    """One row for the top label (part 0) and one for each class (part 1 to k)."""
-    from ibis.expr.operations import TableUnnest
-
-    probs = [rows[f"p{at}"] for at in range(k)]
-    kept = [*keys, "hit", "invalid", "label", "nll", "zero", "brier"]
-    kept += ["weight"] if "weight" in rows.columns else []
-    if ibis.get_backend(rows).has_operation(TableUnnest):
-        values = ibis.array([rows["value"], *probs])
-        long = rows.select(*kept, value=values).unnest("value", offset="part")
-    else:
-        long = rows.cross_join(ibis.memtable({"part": list(range(k + 1))}))
-        parts = [(long["part"] == at + 1, long[f"p{at}"]) for at in range(k)]
-        long = long.select(*kept, "part", value=ibis.cases(*parts, else_=long["value"]))
-    first = long["part"] == 0
-    return long.mutate(
-        part=long["part"].cast("int64"),
-        hit=ibis.ifelse(first, long["hit"], (long["label"] == long["part"] - 1).cast("float64")),
-        **{name: ibis.ifelse(first, long[name], 0.0) for name in ("nll", "zero", "brier")},
-    )
-
-
-def _sums(rows: "ibis.Table", columns: Columns) -> dict[str, Any]:
-    """The sums of `MOMENTS`; those that follow from others without weights are left out."""
-    value, hit = rows["value"], rows["hit"]
-    one = {"v": value, "h": hit, "vv": value * value, "vh": value * hit}
-    sums: dict[str, Any] = {"rows": rows.count()}
-    if columns.weight is None:
-        sums |= {name: each.sum() for name, each in one.items()}
-        squared = 1
-        weight: Any = 1
-    else:
-        weight = rows["weight"]
-        squared = weight * weight
-        sums |= {"w": weight.sum()} | {name: (weight * each).sum() for name, each in one.items()}
-        sums |= {"w2": squared.sum()}
-        sums |= {f"{name}_w2": (squared * each).sum() for name, each in one.items()}
-    if columns.classes > 1:
-        nll, brier = rows["nll"], rows["brier"]
-        sums |= {"nll": (weight * nll).sum(), "zero": (weight * rows["zero"]).sum()}
-        sums |= {
-            "nll_nll": (squared * nll * nll).sum(),
-            "brier_brier": (squared * brier * brier).sum(),
+        if parts is None:
+            bad = ~ibis.coalesce(each.fine, ibis.literal(False))
+            chosen[columns.classes + 3] = (ibis.literal(0.0), bad.cast("float64"))
+        cells = {
+            part: _cell(ibis, value, part, columns, bins=bins, fine=fine)
+            for part, (value, _) in chosen.items()
         }
-        if columns.weight is not None:
-            sums |= {"nll_w2": (squared * nll).sum(), "brier_w2": (squared * brier).sum()}
-        sums |= {"brier": (weight * brier).sum()}
-    assert set(sums) <= {"rows", *MOMENTS}  # noqa: S101, a name of ours
-    return sums
+        rows = _long(ibis, each.rows, kept, chosen, cells, zipped=backend in ZIPPED)
+    squares = len(chosen) > 1 or not fine
+    return _aggregated(rows, list(by), [[names[n] for n in s] for s in sets], backend, squares)
 
 
-def _total(values: Sequence[Any]) -> Any:
-    total = values[0]
-    for each in values[1:]:
-        total = total + each
+def _cell(
+    ibis: Any, value: "ibis.Value", part: int, columns: Columns, *, bins: int, fine: bool
+) -> "ibis.Value":
+    """`part * STRIDE + cell`; null, NaN or out of range for values that are."""
+    ceil = _ceil(ibis, value)
+    start = float(part * STRIDE)
+    if part > columns.classes:
+        return ibis.literal(start)
+    cells = cells_per_bin(bins)
+    cell = ceil(value * float(bins * cells))
+    if not (fine and part in (0, 2 if columns.classes == 2 else 0)):
+        # Half a cell below, so that no engine's rounding of the product changes the bin.
+        cell = ceil((cell - 0.5) * (1 / cells))
+    return cell + start if part else cell
+
+
+def _ceil(ibis: Any, value: "ibis.Value") -> Any:
+    """The engine's own function, because that of Ibis casts to integers, which NaN are not."""
+    if ibis.get_backend(value).name == "polars":
+        return lambda x: x.ceil().cast("float64")
+
+    return ibis.udf.scalar.builtin(_engine_ceil, name="ceil")
+
+
+def _engine_ceil(x: float) -> float:  # type: ignore[empty-body]
+    """Ibis takes only the types from it."""
+
+
+def _long(
+    ibis: Any,
+    rows: "ibis.Table",
+    kept: Sequence[str],
+    parts: Mapping[int, tuple["ibis.Value", "ibis.Value"]],
+    cells: Mapping[int, "ibis.Value"],
+    *,
+    zipped: bool,
+) -> "ibis.Table":
+    """One row for each example and part."""
+    value, hit = ([part[at] for part in parts.values()] for at in (0, 1))
+    lists = {"value": value, "hit": hit, "cell": list(cells.values())}
+    if zipped:
+        return rows.select(
+            *kept, **{name: ibis.array(each).unnest() for name, each in lists.items()}
+        )
+    wide = {f"{name}_{at}": v for name, each in lists.items() for at, v in enumerate(each)}
+    joined = rows.select(*kept, **wide).cross_join(ibis.memtable({"part": list(range(len(parts)))}))
+    return joined.select(
+        *kept,
+        **{
+            name: ibis.cases(
+                *[(joined["part"] == at, joined[f"{name}_{at}"]) for at in range(len(parts))]
+            )
+            for name in lists
+        },
+    )
+
+
+def _aggregated(
+    rows: "ibis.Table",
+    by: Sequence[str],
+    sets: Sequence[Sequence[str]],
+    backend: str,
+    squares: bool,
+) -> "ibis.Table":
+    """Sum by the keys of each set and by cell."""
+    value, hit = rows["value"], rows["hit"]
+    gap = value - hit
+    terms = {"v": value, "h": hit, "s": gap * gap} | ({"q": value * value} if squares else {})
+    summed: dict[str, Any] = dict(terms)
+    if "weight" in rows.columns:
+        weight = rows["weight"]
+        summed = {"w": weight} | {name: weight * term for name, term in terms.items()}
+        summed |= {"w2": weight * weight}
+        summed |= {f"{name}2": weight * weight * term for name, term in terms.items()}
+        good = (weight >= 0) & (weight < float("inf"))
+        summed["bad"] = good.ifelse(0, 1).fill_null(1) + (
+            rows["bad"] if "bad" in rows.columns else 0
+        )
+    elif "bad" in rows.columns:
+        summed["bad"] = rows["bad"]
+    known = {"known": rows["known"].sum()} if "known" in rows.columns else {}
+    if len(sets) == 1 or backend in NO_GROUPING_SETS:
+        return rows.group_by([*by, "cell"]).aggregate(
+            n=rows.count(), **{name: term.sum() for name, term in summed.items()}, **known
+        )
+    terms_table = rows.select(*by, "cell", **summed)
+    columns = ", ".join(f'"{name}"' for name in [*by, "cell"])
+    sums = ", ".join(f'SUM("{name}") AS "{name}"' for name in summed)
+    groups = ", ".join("(" + ", ".join(f'"{n}"' for n in [*s, "cell"]) + ")" for s in sets)
+    return terms_table.alias("calibrant_terms").sql(
+        f'SELECT {columns}, COUNT(*) AS "n", {sums} FROM calibrant_terms '  # noqa: S608
+        f"GROUP BY GROUPING SETS ({groups})",
+        dialect="duckdb",
+    )
+
+
+def has_grouping_sets(table: "ibis.Table") -> bool:
+    """Whether the engine can group by several combinations of keys in one scan."""
+    ibis: Any = need("ibis", extra="tables", what="a table of predictions")
+    return ibis.get_backend(table).name not in NO_GROUPING_SETS
+
+
+def _rolled_up(
+    found: Mapping[Key, TableSums], keys: Mapping[str, Any], sets: Sets
+) -> dict[Key, TableSums]:
+    """Sums of each set, given those of all keys together."""
+    total: dict[Key, TableSums] = {}
+    for one in sets:
+        inside = [name in one for name in keys]
+        for key, sums in found.items():
+            short = tuple(v if kept else None for v, kept in zip(key, inside, strict=True))
+            total[short] = total[short] + sums if short in total else sums
     return total
 
 
-def _any(values: Sequence[Any]) -> Any:
-    found = values[0]
-    for each in values[1:]:
-        found = found | each
-    return found
+def _check_valid(arrays: dict[str, np.ndarray], columns: Columns, *, bins: int, fine: bool) -> None:
+    """Raise if the sums show that there are invalid rows; takes out what only serves this check.
+
+    Values that are null, NaN or out of range fall into cells of their own.
+    """
+    cell, n = arrays["cell"], arrays["n"]
+    check = cell >= (columns.classes + 3) * STRIDE
+    bad = bool(np.isnan(cell).any())
+    if "bad" in arrays:
+        bad |= bool(arrays.pop("bad").sum())
+    if "known" in arrays:
+        bad |= bool((arrays.pop("known") < n).any())
+    if columns.classes == 1:
+        last = bins * (cells_per_bin(bins) if fine else 1)
+        low, high = cell < 1, cell > last
+        bad |= bool((cell < 0).any() or (arrays["v"][low] < 0).any())
+        bad |= bool(
+            (arrays["v"][high] > ONE * arrays.get("w", n)[high]).any() or (cell > last + 1).any()
+        )
+    else:
+        bad |= bool(arrays["h"][check].sum())
+    if bad:
+        raise InvalidRowsError("the table has invalid rows")
+    for name in arrays:
+        arrays[name] = arrays[name][~check]
+    arrays["keep"] = ~check
 
 
-def _highest(ibis: Any, values: Sequence[Any]) -> Any:
-    return ibis.greatest(*values)
+def diagnose(
+    table: "ibis.Table", columns: Columns, *, time: "ibis.Value | None" = None
+) -> dict[str, int]:
+    """Count invalid rows by the first reason that holds, with a scan of its own."""
+    ibis: Any = need("ibis", extra="tables", what="a table of predictions")
+    rows = _with_reason(ibis, table, columns, time).group_by("reason")
+    counted = rows.aggregate(n=lambda t: t.count()).to_pyarrow().to_pylist()
+    found = {row["reason"]: int(row["n"]) for row in counted if row["reason"]}
+    return {reason: found[reason] for reason in REASONS if reason in found}
 
 
-def _lowest(ibis: Any, values: Sequence[Any]) -> Any:
-    return ibis.least(*values)
+def without_invalid(
+    table: "ibis.Table", columns: Columns, *, time: "ibis.Value | None" = None
+) -> "ibis.Table":
+    """The table without invalid rows."""
+    ibis: Any = need("ibis", extra="tables", what="a table of predictions")
+    rows = _with_reason(ibis, table, columns, time)
+    return rows.filter(rows["reason"] == "").select(*table.columns)
+
+
+def _with_reason(
+    ibis: Any, table: "ibis.Table", columns: Columns, time: "ibis.Value | None"
+) -> "ibis.Table":
+    """The table with a column `reason`, empty for valid rows."""
+    more = {name: table[name] for name in table.columns}
+    renamed = {f"kept_{at}": value for at, value in enumerate(more.values())}
+    if time is not None:
+        renamed["time"] = time
+    each: Examples = examples(ibis, table, columns, renamed)
+    problems = dict(each.problems)
+    fine = each.fine
+    if time is not None:
+        problems["time"] = each.rows["time"].isnull()
+        fine = fine & each.rows["time"].notnull()
+    reason = ibis.cases(*[(holds, name) for name, holds in problems.items()], else_="null")
+    valid = ibis.coalesce(fine, ibis.literal(False))
+    return each.rows.select(
+        reason=ibis.ifelse(valid, "", reason),
+        **{name: each.rows[f"kept_{at}"] for at, name in enumerate(more)},
+    )

@@ -1,10 +1,9 @@
 """Calibration of slices: which parts of the table are off, ranked by evidence."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import combinations, pairwise
-from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,20 +11,27 @@ import numpy as np
 from calibrant.extras import need
 from calibrant.metrics import Interval
 from calibrant.metrics.resampling.comparisons import holm
+from calibrant.setting_errors import did_you_mean
+from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns
-from calibrant.tables.measures import calibration_test, measured
-from calibrant.tables.scan import scan
+from calibrant.tables.measures import calibration_test, measured, summary_names
+from calibrant.tables.scan import Key, scan
 from calibrant.tables.table_sums import TableSums
 
 if TYPE_CHECKING:
     import ibis
 
 Correction = Literal["holm", "bh"]
+CORRECTIONS: dict[Correction, str] = {"holm": "Holm", "bh": "Benjamini-Hochberg"}
 # Smaller slices are counted, not tested: an interval of their ECE would span most of its range.
 LEAST = 100
 # Numeric columns with more distinct values are cut into so many quantile bins.
 DISTINCT, QUANTILES = 20, 5
+# More would fill the page, and leave no p-value after the correction.
+MOST_SLICES = 100_000
 MISSING = "(missing)"
+# Gap and power for which the page states the size of a slice.
+USEFUL_GAP, Z_LEVEL, Z_POWER = 0.05, 1.96, 0.84
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ class Slice:
         sums: the sums of its rows.
         ece: ECE with its interval; of two classes that of P(positive).
         debiased: ECE minus its sampling bias.
-        excess: mean confidence minus accuracy; of two classes mean P(positive) minus base rate.
-        p_value: of the chi-squared test that the slice is calibrated.
+        gap: mean confidence minus accuracy; of two classes mean P(positive) minus base rate.
+        p_value: of the test that the slice is calibrated.
         corrected: the p-value corrected for the number of slices tested.
     """
 
@@ -46,7 +52,7 @@ class Slice:
     sums: TableSums
     ece: Interval
     debiased: Interval
-    excess: Interval
+    gap: Interval
     p_value: float
     corrected: float
 
@@ -58,7 +64,17 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices ranked by evidence: the smallest corrected p-value first, then the largest error."""
+    """Slices ranked by evidence: the smallest corrected p-value first, then the largest error.
+
+    Attributes:
+        slices: the slices that were tested.
+        columns: the columns they were made of.
+        depth: how many columns were combined at most.
+        least: rows of the smallest slice that is tested.
+        too_small: number of smaller slices.
+        correction: of the p-values.
+        useful: rows that a slice needs so that a mean gap of 5 points is found with 80 % power.
+    """
 
     slices: tuple[Slice, ...]
     columns: tuple[str, ...]
@@ -66,6 +82,12 @@ class Slices:
     least: int
     too_small: int
     correction: Correction
+    useful: int
+
+    @property
+    def miscalibrated(self) -> tuple[Slice, ...]:
+        """Those with a corrected p-value below 5 %."""
+        return tuple(each for each in self.slices if each.corrected < 0.05)
 
 
 def audit_slices(
@@ -82,28 +104,40 @@ def audit_slices(
 ) -> Slices:
     """Measure each value of each column of `by`, and their combinations up to `depth` columns.
 
-    One scan groups by all columns together; smaller combinations are sums of its results. Columns
-    of many distinct numbers are cut at quantiles, which takes one more query.
+    All slices take one scan, by grouping sets where the engine has them. Columns of many distinct
+    numbers are cut at quantiles, which takes one query before.
     """
-    keys = {name: slice_key(table, name) for name in by}
-    cells = scan(table, columns, bins=bins, by=keys, grid=False)
-    groups: dict[tuple[tuple[str, str], ...], list[TableSums]] = {}
-    for values, sums in cells.items():
-        named = [(column, text_of(value)) for column, value in zip(by, values, strict=True)]
-        for size in range(1, min(depth, len(by)) + 1):
-            for where in combinations(named, size):
-                groups.setdefault(where, []).append(sums)
-    totals = {where: reduce(add, parts) for where, parts in groups.items()}
-    kept = {where: sums for where, sums in totals.items() if sums.rows >= least}
-    raw = [calibration_test(sums).p_value for sums in kept.values()]
-    corrected = corrected_p_values(raw, correction)
+    if correction not in CORRECTIONS:
+        raise ValueError(f"no correction {correction!r}; use one of {', '.join(CORRECTIONS)}")
+    if depth < 1:
+        raise ValueError(f"depth must be at least 1, got {depth}")
+    keys = slice_keys(table, by)
+    depth = min(depth, len(keys))
+    sets = [one for size in range(1, depth + 1) for one in combinations(keys, size)]
+    options: dict[str, Any] = {"bins": bins, "keys": keys, "sets": sets}
+    totals = scan(table, columns, parts=[columns.focus], fine=False, **options)
+    kept = {key: sums for key, sums in totals.items() if sums.rows >= least}
+    if len(kept) > MOST_SLICES:
+        raise ValueError(f"{len(kept):,} slices, at most {MOST_SLICES:,}: use fewer columns")
+    clusters: dict[Key, Clusters] = {}
+    if columns.group is not None:
+        clusters = Clusters.scan(table, columns, scores=False, **options)
+    raw = [calibration_test(sums, clusters.get(key)).p_value for key, sums in kept.items()]
     found = [
-        measured_slice(dict(where), sums, p_value, adjusted, level=level, seed=seed)
-        for (where, sums), p_value, adjusted in zip(kept.items(), raw, corrected, strict=True)
-    ]
-    # NaN, with weights, ranks by the error alone.
+        measured_slice(
+            {name: value for name, value in zip(keys, key, strict=True) if value is not None},
+            sums, p_value, adjusted, level=level, seed=seed, clusters=clusters.get(key),
+        )
+        for (key, sums), p_value, adjusted in zip(
+            kept.items(), raw, corrected_p_values(raw, correction), strict=True
+        )
+    ]  # fmt: skip
+    # NaN, of too few clusters, ranks by the error alone.
     found.sort(key=lambda each: (np.nan_to_num(each.corrected, nan=1.0), -each.debiased.value))
-    return Slices(tuple(found), tuple(by), depth, least, len(totals) - len(kept), correction)
+    useful = useful_size(list(totals.values()))
+    return Slices(
+        tuple(found), tuple(keys), depth, least, len(totals) - len(kept), correction, useful
+    )
 
 
 def measured_slice(
@@ -114,54 +148,91 @@ def measured_slice(
     *,
     level: float = 0.95,
     seed: int = 0,
+    clusters: Clusters | None = None,
 ) -> Slice:
     """A slice with its metrics."""
-    names = (
-        ("binary_ece", "debiased_binary_ece", "calibration_in_the_large")
-        if sums.classes == 2
-        else ("ece", "debiased_ece", "overconfidence")
+    names = summary_names(sums.classes)
+    found = measured(
+        sums, level=level, draws=200, seed=seed, names=list(names.values()), clusters=clusters
     )
-    found = measured(sums, level=level, draws=200, seed=seed, names=names)
-    ece, debiased, excess = (found[name] for name in names)
-    return Slice(where, sums, ece, debiased, excess, p_value, corrected)
+    ece, debiased, gap = (found[name] for name in names.values())
+    return Slice(where, sums, ece, debiased, gap, p_value, corrected)
+
+
+def useful_size(slices: Sequence[TableSums]) -> int:
+    """Rows with which a mean gap of 5 points is found at 5 % with a power of 80 %."""
+    found = [each.moments(each.focus) for each in slices]
+    weight = sum(float(each["w"].sum()) for each in found)
+    variance = sum((each["v"] - each["q"]).sum() for each in found) / max(weight, 1e-300)
+    return max(1, math.ceil(float(variance) * ((Z_LEVEL + Z_POWER) / USEFUL_GAP) ** 2))
 
 
 def corrected_p_values(p_values: Sequence[float], correction: Correction) -> list[float]:
     """Correct for the number of tests: Holm (any false alarm), or Benjamini-Hochberg (their share).
 
+    A test that could not be made, NaN, stays NaN and does not count.
+
     >>> corrected_p_values([0.01, 0.04, 0.03], "bh")
     [0.03, 0.04, 0.04]
     """
-    if correction == "holm" or not p_values:
-        return holm(list(p_values))
-    values = np.asarray(p_values)
-    order = values.argsort(kind="stable")[::-1]
-    ranks = np.arange(len(values), 0, -1)
-    found = np.empty_like(values)
-    found[order] = np.minimum(np.minimum.accumulate(values[order] * len(values) / ranks), 1)
+    values = np.asarray(p_values, dtype=np.float64)
+    made = ~np.isnan(values)
+    tested, found = values[made], values.copy()
+    if correction == "holm" or not len(tested):
+        found[made] = holm(tested.tolist())
+    else:
+        order = tested.argsort(kind="stable")[::-1]
+        ranks = np.arange(len(tested), 0, -1)
+        adjusted = np.empty_like(tested)
+        steps = np.minimum.accumulate(tested[order] * len(tested) / ranks)
+        adjusted[order] = np.minimum(steps, 1)
+        found[made] = adjusted
     return [float(value) for value in found]
 
 
-def slice_key(table: "ibis.Table", name: str) -> "ibis.Value":
-    """The value of a column that slices are made of; many numbers become quantile bins."""
+def slice_keys(table: "ibis.Table", by: Sequence[str]) -> dict[str, "ibis.Value"]:
+    """For each column an expression of the value that slices are made of, as text.
+
+    Columns of many numbers become quantile bins, for all columns with one query.
+    """
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    if name not in table.columns:
-        raise ValueError(f"no column {name!r} in the table to slice by")
-    column = table[name]
-    if not column.type().is_numeric():
-        return column.cast("string")
-    counted = table.aggregate(
-        distinct=column.nunique(),
-        **{f"q{at}": column.quantile(at / QUANTILES) for at in range(1, QUANTILES)},
-    ).to_pyarrow()
-    if counted["distinct"][0].as_py() <= DISTINCT:
-        return column.cast("string")
-    cuts = sorted({counted[f"q{at}"][0].as_py() for at in range(1, QUANTILES)})
-    labels = [f"<= {cuts[0]:g}", *(f"{a:g} to {b:g}" for a, b in pairwise(cuts))]
+    by = list(dict.fromkeys(by))
+    for name in by:
+        if name not in table.columns:
+            raise ValueError(
+                f"no column {name!r} in the table to slice by; {did_you_mean(name, table.columns)}"
+            )
+    numbers = [name for name in by if _is_number(table[name])]
+    cuts = {}
+    if numbers:
+        wanted: dict[str, Any] = {}
+        for at, name in enumerate(numbers):
+            column = table[name].cast("float64")
+            wanted |= {f"n{at}": table[name].nunique()}
+            wanted |= {f"q{at}_{q}": column.quantile(q / QUANTILES) for q in range(1, QUANTILES)}
+        row = table.aggregate(**wanted).to_pyarrow().to_pylist()[0]
+        for at, name in enumerate(numbers):
+            if row[f"n{at}"] > DISTINCT:
+                ends = {row[f"q{at}_{q}"] for q in range(1, QUANTILES)}
+                cuts[name] = sorted(float(each) for each in ends if each is not None)
+    return {
+        name: _quantile_bin(ibis, table[name], cuts[name])
+        if name in cuts
+        else table[name].cast("string").fill_null(MISSING)
+        for name in by
+    }
+
+
+def _is_number(column: "ibis.Value") -> bool:
+    kind = column.type()
+    return bool(kind.is_numeric() and not kind.is_boolean())
+
+
+def _quantile_bin(ibis: Any, column: "ibis.Value", cuts: Sequence[float]) -> "ibis.Value":
+    labels = [f"<= {cuts[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(cuts))]
     branches = [(column <= cut, label) for cut, label in zip(cuts, labels, strict=True)]
-    return ibis.cases((column.isnull(), MISSING), *branches, else_=f"> {cuts[-1]:g}")
-
-
-def text_of(value: object) -> str:
-    """A value of a slice as text."""
-    return MISSING if value is None else str(value)
+    known = ibis.cases(*branches, else_=f"> {cuts[-1]:g}")
+    missing = column.isnull()
+    if column.type().is_floating():
+        missing = missing | column.isnan()
+    return ibis.ifelse(missing, MISSING, known)

@@ -1,14 +1,18 @@
 """Open a table where it is: files by DuckDB or Polars, databases and clusters by their URL."""
 
+import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urldefrag
 
 from calibrant.extras import need
 from calibrant.files import expand
+from calibrant.files.checks import listed
 
 if TYPE_CHECKING:
     import ibis
@@ -16,8 +20,37 @@ if TYPE_CHECKING:
 Engine = Literal["duckdb", "polars"]
 ENGINES: tuple[Engine, ...] = ("duckdb", "polars")
 ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv"}
-# Larger files are not loaded into memory unless asked: an array takes up to 8 times its file there.
+# Larger files are not loaded into memory unless asked: arrays take several times as much there.
 LARGE = 256 * 2**20
+# DuckDB sums keys of so many bits without hashing.
+PERFECT_HASH_BITS = 18
+# Name of the table of files in a query.
+TABLE = "predictions"
+# Bytes of the first line of a csv file.
+MOST_HEADER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open table, and what the reader should know of it.
+
+    Attributes:
+        table: the table.
+        files: its files; none for a database.
+        skipped: files that were left out, with the reason.
+    """
+
+    table: "ibis.Table"
+    files: tuple[Path, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to say of files that were left out."""
+        if not self.skipped:
+            return ()
+        total = len(self.files) + len(self.skipped)
+        return (f"{len(self.skipped):,} of {total:,} files left out: {listed(self.skipped, 5)}.",)
 
 
 def is_url(source: str) -> bool:
@@ -43,14 +76,13 @@ def table_files(source: str) -> list[Path]:
 def is_large(source: str) -> bool:
     """Whether `audit` reads a source through DuckDB by itself.
 
-    A folder always, and parquet or csv files of more than 256 MB in total.
+    Folders and databases always; a parquet or csv file, or a glob pattern, of more than 256 MB.
     """
     if is_url(source) or Path(source).is_dir():
         return True
-    try:
-        files = expand(source)
-    except OSError:
+    if not (has_magic(source) or Path(source).is_file()):
         return False
+    files = expand(source)
     if any(each.suffix.lower() not in ENDINGS for each in files):
         return False
     return sum(each.stat().st_size for each in files) > LARGE
@@ -61,57 +93,99 @@ def engine_errors(source: str) -> Iterator[None]:
     """Turn an error of an engine into one line that names the source."""
     try:
         yield
-    except (ValueError, TypeError, OSError, ImportError, MemoryError):
+    except (ValueError, TypeError, OSError, MemoryError):
         raise
+    except ImportError as error:
+        raise ImportError(f"{source}: {_first_line(error)}") from error
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = " ".join(lines[:2]) or type(error).__name__
-        raise ValueError(f"{source}: {type(error).__name__}: {said[:400]}") from error
+        kind = type(error).__name__
+        raise ValueError(f"{source}: the engine failed: {kind}: {_first_line(error)}") from error
 
 
-def open_table(source: str, *, engine: Engine = "duckdb", sql: str | None = None) -> "ibis.Table":
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:1])[:400] or type(error).__name__
+
+
+def open_table(
+    source: str | Sequence[str], *, engine: Engine = "duckdb", sql: str | None = None
+) -> "ibis.Table":
     """Open a table of predictions.
 
     Args:
-        source: a file, folder or glob pattern of parquet or csv files; or the URL of a database
-            with the name of a table, `postgres://user@host/db#predictions`. `spark://host:port`
-            and `local[2]` as `spark://local[2]` start a Spark session; any backend of Ibis works.
+        source: a file, folder or glob pattern of parquet or csv files, or several of these; or the
+            URL of a database with the name of a table, `postgres://user@host/db#predictions`.
+            `spark://host:port#table` and `spark://local[2]#table` use a Spark session. Any backend
+            of Ibis works.
         engine: which engine reads files.
-        sql: a query whose result is the table; in files the table is called `predictions`.
+        sql: a query whose result is the table; files are the table `predictions` there.
     """
+    return open_source(source, engine=engine, sql=sql).table
+
+
+def open_source(
+    source: str | Sequence[str],
+    *,
+    engine: Engine = "duckdb",
+    sql: str | None = None,
+    keep_going: bool = False,
+) -> Source:
+    """Open a table as `open_table` does; `keep_going` leaves out damaged files."""
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    with engine_errors(source):
-        if not is_url(source):
-            return _of_files(ibis, source, engine, sql)
-        address, name = urldefrag(source)
+    sources = [source] if isinstance(source, str) else list(source)
+    name = sources[0]
+    with engine_errors(hide_password(name)):
+        if not any(map(is_url, sources)):
+            return _of_files(ibis, sources, engine, sql, keep_going)
+        if len(sources) > 1:
+            raise ValueError("give one database at a time")
+        address, table = urldefrag(name)
         connection = _spark(ibis, address) if address.startswith("spark://") else None
         connection = connection or ibis.connect(address)
         if sql is not None:
-            return connection.sql(sql)
-        if not name:
-            raise ValueError(f"{source}: name the table after #, as in {address}#predictions")
-        schema, _, table = name.rpartition(".")
-        return connection.table(table, database=schema or None)
+            return Source(connection.sql(sql))
+        if not table:
+            shown = hide_password(address)
+            raise ValueError(f"{shown}: name the table after #, as in {shown}#{TABLE}")
+        schema, _, table = table.rpartition(".")
+        return Source(connection.table(table, database=schema or None))
 
 
-def _of_files(ibis: Any, source: str, engine: Engine, sql: str | None) -> "ibis.Table":
+def hide_password(source: str) -> str:
+    """A source as it may be shown.
+
+    >>> hide_password("postgres://ann:secret@db/x#t")
+    'postgres://ann@db/x#t'
+    """
+    scheme, found, rest = source.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}://{user.partition(':')[0]}@{host}" if found and at else source
+
+
+def _of_files(
+    ibis: Any, sources: Sequence[str], engine: Engine, sql: str | None, keep_going: bool
+) -> Source:
     if engine not in ENGINES:
         raise ValueError(f"no engine {engine!r}; use one of {', '.join(ENGINES)}")
-    files = table_files(source)
+    files = list(dict.fromkeys(path for each in sources for path in table_files(each)))
     kinds = {ENDINGS.get(each.suffix.lower()) for each in files}
     if None in kinds or len(kinds) > 1:
-        raise ValueError(f"{source}: tables are read from parquet or csv files, all of one kind")
-    check_schemas(files)
-    connection = ibis.duckdb.connect() if engine == "duckdb" else ibis.polars.connect()
-    paths: list[str] | str = [os.fspath(each) for each in files]
+        shown = listed(sorted({each.suffix or each.name for each in files}))
+        raise ValueError(f"tables are read from parquet or csv files, all of one kind; got {shown}")
+    files, skipped = checked_files(files, keep_going=keep_going)
+    if engine == "duckdb":
+        connection = ibis.duckdb.connect()
+        connection.raw_sql(f"SET perfect_ht_threshold = {PERFECT_HASH_BITS}")
+    else:
+        connection = ibis.polars.connect()
+    paths = [os.fspath(each) for each in files]
     reading: dict[str, Callable[..., Any]] = {
         "parquet": connection.read_parquet,
         "csv": connection.read_csv,
     }
-    table = reading[kinds.pop() or ""](
-        paths if len(files) > 1 else paths[0], table_name="predictions"
-    )
-    return table if sql is None else connection.sql(sql)
+    table = reading[kinds.pop() or ""](paths if len(paths) > 1 else paths[0], table_name=TABLE)
+    table = table if sql is None else connection.sql(sql)
+    return Source(table, tuple(files), tuple(skipped))
 
 
 def _spark(ibis: Any, address: str) -> Any:
@@ -121,30 +195,55 @@ def _spark(ibis: Any, address: str) -> Any:
     return ibis.pyspark.connect(session.builder.master(master).getOrCreate())
 
 
-def check_schemas(files: list[Path]) -> None:
-    """Refuse parquet files that are damaged, or whose columns differ from those of the first."""
-    from calibrant.files.checks import listed
+def checked_files(
+    files: Sequence[Path], *, keep_going: bool = False, deep: bool = False
+) -> tuple[list[Path], list[str]]:
+    """Files that can be read, and why others were left out; refuses columns that differ.
 
-    first: dict[str, str] = {}
+    Args:
+        files: the files.
+        keep_going: leave out damaged files instead of refusing all.
+        deep: decode every page of parquet files, too; otherwise the footers alone.
+    """
+    first: tuple[Path, dict[str, str]] | None = None
+    good, skipped = [], []
     for path in files:
-        if ENDINGS.get(path.suffix.lower()) != "parquet":
+        try:
+            schema = file_schema(path, deep=deep)
+        except ValueError as error:
+            if not keep_going:
+                raise ValueError(f"{error}; leave it out with keep_going (--keep-going)") from error
+            skipped.append(str(error))
             continue
-        schema = parquet_schema(path)
-        first = first or schema
-        if schema != first:
-            name = next(n for n in [*first, *schema] if first.get(n) != schema.get(n))
+        first = first or (path, schema)
+        if schema != first[1]:
+            name = next(n for n in [*first[1], *schema] if first[1].get(n) != schema.get(n))
             raise ValueError(
                 f"{path}: column {name} is {schema.get(name, 'absent')}, but "
-                f"{first.get(name, 'absent')} in {files[0]}; columns: {listed(sorted(schema))}"
+                f"{first[1].get(name, 'absent')} in {first[0]}: give all files the same columns"
             )
+        good.append(path)
+    if not good:
+        raise ValueError(f"no file can be read: {listed(skipped, 3)}")
+    return good, skipped
 
 
-def parquet_schema(path: Path) -> dict[str, str]:
-    """Column to type of a parquet file; an error names the file."""
+def file_schema(path: Path, *, deep: bool = False) -> dict[str, str]:
+    """Column to type of a file (of csv files, columns only); an error names the file."""
+    if ENDINGS[path.suffix.lower()] == "csv":
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
+            line = handle.readline(MOST_HEADER)
+        if not line.strip():
+            raise ValueError(f"{path} is empty")
+        delimiter = max(",;\t", key=line.count)
+        return dict.fromkeys(next(csv.reader([line], delimiter=delimiter)), "a column")
     parquet = need("pyarrow.parquet", extra="tables", what="reading parquet files")
     try:
         schema = parquet.read_schema(path)
+        if deep:
+            with parquet.ParquetFile(path, page_checksum_verification=True) as opened:
+                for batch in opened.iter_batches(1 << 16):
+                    batch.validate(full=True)
     except (OSError, ValueError) as error:
-        said = str(error).splitlines()[0]
-        raise ValueError(f"{path} is damaged or not a parquet file: {said}") from error
+        raise ValueError(f"{path} is damaged or no parquet file: {_first_line(error)}") from error
     return {each.name: str(each.type) for each in schema}

@@ -6,186 +6,179 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
-from calibrant.metrics.bins import GRID_HALF, BinSums, bin_edges, grid_index
+from calibrant.metrics.bins import BinSums, bin_edges, cells_per_bin, equal_mass_index
 
-# Why a row is invalid; its index is the code in the query.
-INVALID = ("", "null", "nan", "range", "label", "sum", "size", "weight")
-REASONS = {
-    "null": "a null",
-    "nan": "NaN",
-    "range": "a score out of range",
-    "label": "a label outside the classes",
-    "sum": "probabilities that do not sum to 1",
-    "size": "another number of classes",
-    "weight": "a negative or infinite weight",
-}
-# Sums of a bin over its examples: weight w, value v (confidence or probability), hit h (correct, or
-# the class is the label). Those that end in w2 have squared weights, for variances.
-MOMENTS = (
-    "w", "v", "h", "vv", "vh", "w2", "v_w2", "h_w2", "vv_w2", "vh_w2",
-    "nll", "zero", "brier", "nll_w2", "brier_w2", "nll_nll", "brier_brier",
-)  # fmt: skip
-BINNED = MOMENTS[:10]
+# Sums over the examples of a cell: rows n, weight w, value v (confidence, probability or score),
+# hit h (correct, or the class is the label), (v - h) ** 2 as s, v ** 2 as q. Those that end in 2
+# have squared weights, for variances.
+MOMENTS = ("n", "w", "v", "h", "s", "q", "w2", "v2", "h2", "s2", "q2")
+# The key of a sum is part * STRIDE + cell.
+STRIDE = 1 << 28
 
-Sums = Float64[np.ndarray, "parts bins moments"]
+Keys = Int64[np.ndarray, " cells"]
+Sums = Float64[np.ndarray, "cells moments"]
+Joint = Float64[np.ndarray, "bins 4"]
+Covariance = Float64[np.ndarray, "bins 4 4"]
 
 
 @dataclass(frozen=True, eq=False)
 class TableSums:
     """Sums of a table or of a part of it; `a + b` are those of both together.
 
+    The parts: 0 is the top label, 1 to k are the classes, k + 1 is the NLL, k + 2 the Brier score.
+    The top label, and of two classes the positive one, are summed over fine cells of the bins, so
+    that equal-mass bins can be formed.
+
     Attributes:
-        sums: for the top label (part 0) and each class (part 1 to k), each bin, each of `BINNED`.
-        scores: sums of `MOMENTS[10:]` over all examples: NLL, Brier score and their squares.
-        grid: the cells of `BinSums.on_grid` for the top label; None if they were not summed.
-        rows: number of valid rows.
-        invalid: number of rows left out, by reason.
+        keys: `part * STRIDE + cell`, in order; only cells that have examples.
+        sums: the `MOMENTS` of each cell.
         classes: number of classes; 1 if only the confidence is known.
+        bins: number of equal-width bins.
+        fine: whether there are fine cells; otherwise the cells are the bins.
         weighted: whether the rows have weights.
     """
 
+    keys: Keys
     sums: Sums
-    scores: Float64[np.ndarray, " s"]
-    grid: Float64[np.ndarray, "3 cells"] | None
-    rows: int
-    invalid: Mapping[str, int]
     classes: int
+    bins: int
+    fine: bool
     weighted: bool
 
     @classmethod
     def of_rows(
-        cls, rows: Mapping[str, np.ndarray], *, classes: int, bins: int, weighted: bool
+        cls,
+        rows: Mapping[str, np.ndarray],
+        *,
+        classes: int,
+        bins: int,
+        fine: bool,
+        weighted: bool,
     ) -> "TableSums":
-        """Collect the rows of a query: one for each part, bin and cell."""
-        at = rows["bin"].astype(np.int64)
-        part = rows["part"].astype(np.int64) if "part" in rows else np.zeros_like(at)
-        counts = rows["rows"].astype(np.int64)
-        bad = (at < 0) & (part == 0)
-        invalid = {
-            name: int(counts[bad & (at == -code)].sum())
-            for code, name in enumerate(INVALID)
-            if code and (bad & (at == -code)).any()
-        }
-        good = at >= 0
-        parts = 1 if classes == 1 else classes + 1
-        # A confidence of exactly 0 belongs to the first bin.
-        index = (part * bins + np.maximum(at, 1) - 1)[good]
-        moments = _moments(rows, counts, good, weighted=weighted)
-        sums = np.stack(
-            [np.bincount(index, moments[name], parts * bins) for name in BINNED], axis=-1
-        ).reshape(parts, bins, len(BINNED))
-        scores = np.array([moments[name].sum() for name in MOMENTS[len(BINNED) :]])
-        grid = None
-        if "cell" in rows:
-            top = good & (part == 0)
-            own = part[good] == 0
-            signed = rows["cell"][top].astype(np.float64)
-            # A cell of 0 holds confidences of exactly 0 (bin 0) or of 1 (the last bin).
-            upper = (signed < 0) | ((signed == 0) & (at[top] > 0))
-            cell = grid_index(np.abs(signed), upper)
-            grid = np.stack(
-                [np.bincount(cell, moments[name][own], 2 * GRID_HALF) for name in ("w", "v", "h")]
-            )
-        count = int(counts[good & (part == 0)].sum())
-        return cls(sums, scores, grid, count, invalid, classes, weighted)
+        """Collect the rows of a query: one for each cell, in any order, also repeatedly."""
+        given = {name: np.asarray(rows[name], np.float64) for name in MOMENTS if name in rows}
+        given.setdefault("w", given["n"])
+        if "q" not in given:
+            # The cells are so narrow that the mean of a cell tells its squares, to 1e-9.
+            width = 1 / (bins * cells_per_bin(bins))
+            given["q"] = _ratio(given["v"] ** 2, given["w"]) + given["w"] * width**2 / 12
+        for name in ("w", "v", "h", "s", "q"):
+            given.setdefault(f"{name}2", given[name])
+        sums = np.stack([given[name] for name in MOMENTS], axis=-1)
+        keys, at = np.unique(np.asarray(rows["cell"], np.int64), return_inverse=True)
+        return cls(keys, _sum_by(at, sums, len(keys)), classes, bins, fine, weighted)
 
     def __add__(self, other: "TableSums") -> "TableSums":
         """Sums of both parts together."""
-        if self.sums.shape != other.sums.shape or self.weighted != other.weighted:
-            raise ValueError("cannot add sums over different bins, classes or weights")
-        grid = None if self.grid is None or other.grid is None else self.grid + other.grid
-        reasons = dict.fromkeys([*self.invalid, *other.invalid])
-        return replace(
-            self,
-            sums=self.sums + other.sums,
-            scores=self.scores + other.scores,
-            grid=grid,
-            rows=self.rows + other.rows,
-            invalid={
-                name: self.invalid.get(name, 0) + other.invalid.get(name, 0) for name in reasons
-            },
-        )
+        for name in ("classes", "bins", "fine", "weighted"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(
+                    f"cannot add sums of tables: {name} {getattr(self, name)} and "
+                    f"{getattr(other, name)}"
+                )
+        keys, at = np.unique(np.concatenate([self.keys, other.keys]), return_inverse=True)
+        sums = _sum_by(at, np.concatenate([self.sums, other.sums]), len(keys))
+        return replace(self, keys=keys, sums=sums)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the grid; `from_dict` reads them."""
-        return {
-            "sums": self.sums.tolist(),
-            "scores": self.scores.tolist(),
-            "rows": self.rows,
-            "invalid": dict(self.invalid),
-            "classes": self.classes,
-            "weighted": self.weighted,
-        }
+        """Plain values for JSON; `from_dict` gives the same bits back."""
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        return record | {"keys": self.keys.tolist(), "sums": self.sums.tolist()}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "TableSums":
-        """Read what `to_dict` gave."""
-        names = {each.name for each in fields(cls)} - {"grid"}
-        if set(record) != names:
+        """Load what `to_dict` saved."""
+        names = {each.name for each in fields(cls)}
+        if not isinstance(record, Mapping) or set(record) != names:
             raise ValueError(f"sums of a table need {', '.join(sorted(names))}")
-        sums, scores = (np.asarray(record[key], dtype=np.float64) for key in ("sums", "scores"))
-        classes = int(record["classes"])
-        parts = 1 if classes == 1 else classes + 1
-        if sums.ndim != 3 or sums.shape[0] != parts or sums.shape[2] != len(BINNED):
-            raise ValueError(f"sums of a table of {classes} classes have shape {sums.shape}")
-        if not (np.isfinite(sums).all() and np.isfinite(scores).all()):
-            raise ValueError("sums of a table must be finite")
-        invalid = {str(key): int(value) for key, value in record["invalid"].items()}
-        return cls(
-            sums, scores, None, int(record["rows"]), invalid, classes, bool(record["weighted"])
-        )
-
-    @property
-    def bins(self) -> int:
-        """Number of equal-width bins."""
-        return int(self.sums.shape[1])
-
-    def moment(self, name: str, part: int = 0) -> Float64[np.ndarray, " b"]:
-        """One sum of each bin of a part."""
-        return np.asarray(self.sums[part, :, BINNED.index(name)])
-
-    def total(self, name: str, part: int = 0) -> float:
-        """One sum over all bins of a part, or over all examples."""
-        if name in BINNED:
-            return float(self.moment(name, part).sum())
-        return float(self.scores[MOMENTS.index(name) - len(BINNED)])
-
-    def part(self, index: int) -> BinSums:
-        """Sums per bin of the top label (0) or of class `index - 1`."""
-        edges = tuple(bin_edges(self.bins))
-        count, value, hit = (self.moment(name, index) for name in ("w", "v", "h"))
-        return BinSums(count, value, hit, edges)
+        keys = np.asarray(record["keys"], np.int64)
+        sums = np.asarray(record["sums"], np.float64).reshape(-1, len(MOMENTS))
+        if keys.ndim != 1 or len(keys) != len(sums) or (np.diff(keys) <= 0).any():
+            raise ValueError("keys of the sums of a table must increase, one for each sum")
+        if np.isnan(sums).any() or (sums[:, 0] < 0).any():
+            raise ValueError("sums of a table must be numbers, their counts at least 0")
+        classes, bins = int(record["classes"]), int(record["bins"])
+        return cls(keys, sums, classes, bins, bool(record["fine"]), bool(record["weighted"]))
 
     @cached_property
-    def top_label(self) -> BinSums:
-        """Sums per bin of the top label."""
-        return self.part(0)
+    def rows(self) -> int:
+        """Number of rows: every part counts each of them."""
+        own = self.keys // STRIDE == (self.keys[0] // STRIDE if len(self.keys) else 0)
+        return int(self.sums[own, 0].sum())
 
     @property
     def focus(self) -> int:
         """The part a verdict is about: of two classes the positive one, else the top label."""
         return 2 if self.classes == 2 else 0
 
-    def adaptive(self) -> BinSums | None:
-        """Sums over equal-mass bins of the top label; None without the grid."""
-        if self.grid is None:
-            return None
-        return BinSums(self.grid[0], self.grid[1], self.grid[2], None).equal_mass(self.bins)
+    def cells(self, part: int) -> tuple[Int64[np.ndarray, " c"], Sums]:
+        """Cells of a part that have examples, and their sums."""
+        start, end = np.searchsorted(self.keys, [part * STRIDE, (part + 1) * STRIDE])
+        return self.keys[start:end] - part * STRIDE, self.sums[start:end]
+
+    def bin_of_cells(self, part: int) -> tuple[Int64[np.ndarray, " c"], int]:
+        """Bin of each cell of a part, from 0, and the number of bins: 1 for a score."""
+        cell = self.cells(part)[0]
+        if part > self.classes:
+            return np.zeros_like(cell), 1
+        # A confidence of exactly 0 belongs to the first bin; one above 1 by rounding to the last.
+        each = cells_per_bin(self.bins) if self.fine and part in (0, self.focus) else 1
+        return (-(-cell // each) - 1).clip(0, self.bins - 1), self.bins
+
+    def moments(self, part: int) -> dict[str, Float64[np.ndarray, " b"]]:
+        """The sums of each bin of a part, by name."""
+        at, size = self.bin_of_cells(part)
+        sums = _sum_by(at, self.cells(part)[1], size)
+        return dict(zip(MOMENTS, sums.T, strict=True))
+
+    def part(self, index: int) -> BinSums:
+        """Sums per bin of the top label (0) or of class `index - 1`."""
+        found = self.moments(index)
+        return BinSums(found["w"], found["v"], found["h"], tuple(bin_edges(self.bins)))
+
+    @cached_property
+    def adaptive(self) -> tuple[Int64[np.ndarray, " c"], BinSums]:
+        """Equal-mass bin of each cell of the top label, and the sums over these bins."""
+        if not self.fine:
+            raise ValueError("equal-mass bins need fine cells")
+        sums = self.cells(0)[1]
+        at = equal_mass_index(sums[:, 1], self.bins)
+        found = _sum_by(at, sums, self.bins)
+        return at, BinSums(found[:, 1], found[:, 2], found[:, 3], None)
+
+    def joint(
+        self, part: int, at: Int64[np.ndarray, " c"] | None = None
+    ) -> tuple[Joint, Covariance]:
+        """Sums (w, v, h, s) of each bin, and their covariance under resampling of rows.
+
+        Under Poisson resampling the sums of different bins are independent, and the covariance
+        within a bin is the sum of squared weights times products. In a cell all values count as
+        equal to their mean. `at` gives other bins than those of equal width.
+        """
+        index, size = self.bin_of_cells(part) if at is None else (at, self.bins)
+        sums = self.cells(part)[1]
+        w, v, h, s, q = sums[:, 6:].T
+        mean = _ratio(v, w).clip(0, None)
+        own = part <= self.classes
+        vh = (q + h - s) / 2 if own else np.zeros_like(v)
+        # Of a score, s is no error.
+        s = s if own else np.zeros_like(v)
+        hs = h * (1 - mean) ** 2 if own else s
+        ss = h * (1 - mean) ** 4 + (w - h) * mean**4 if own else s
+        rows = ((w, v, h, s), (v, q, vh, mean * s), (h, vh, h, hs), (s, mean * s, hs, ss))
+        products = np.stack([np.stack(row, -1) for row in rows], -2)
+        covariance = _sum_by(index, products.reshape(-1, 16), size).reshape(size, 4, 4)
+        return _sum_by(index, sums[:, 1:5], size), covariance
 
 
-def _moments(
-    rows: Mapping[str, np.ndarray], counts: np.ndarray, good: np.ndarray, *, weighted: bool
-) -> dict[str, np.ndarray]:
-    """All of `MOMENTS` for the valid rows of a query; without weights several are equal."""
-    found = {
-        name: rows[name][good].astype(np.float64) if name in rows else np.zeros(int(good.sum()))
-        for name in MOMENTS
-    }
-    if not weighted:
-        found["w"] = counts[good].astype(np.float64)
-        pairs = {"w2": "w", "v_w2": "v", "h_w2": "h", "vv_w2": "vv", "vh_w2": "vh"}
-        pairs |= {"nll_w2": "nll", "brier_w2": "brier"}
-        found |= {name: found[same] for name, same in pairs.items()}
-    return found
+def _sum_by(at: Int64[np.ndarray, " c"], values: np.ndarray, size: int) -> np.ndarray:
+    """Sum rows of values by their index."""
+    total = np.zeros((size, values.shape[1]))
+    np.add.at(total, at, values)
+    return total
+
+
+def _ratio(value: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.asarray(np.divide(value, by, out=np.zeros_like(value), where=by > 0))
