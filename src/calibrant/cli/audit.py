@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from calibrant.cli import complain, options, screen
+from calibrant.cli.audit_table import audit_table, hide_password, is_table
 from calibrant.cli.options import measuring, reading, written
 from calibrant.cli.screen import print_table, say
 from calibrant.setting_errors import did_you_mean
@@ -28,7 +29,7 @@ EXAMPLE, EXAMPLES = "overconfident", 10_000
 # What is written unless told otherwise: the library it takes, and how its name ends.
 OUTPUTS = {"figure": ("matplotlib", "reliability.png"), "page": ("jinja2", "audit.html")}
 
-READ = options.TopLabelReading()
+READ = options.TableReading()
 
 
 @options.with_reading
@@ -37,7 +38,8 @@ def audit(
         list[str] | None,
         typer.Argument(
             metavar="FILE...",
-            help="npz, csv, tsv, parquet or safetensors; several files are models to compare.",
+            help="npz, csv, tsv, parquet or safetensors file; several are models to compare. A "
+            "folder or a database URL, such as postgres://...#table, is one table.",
         ),
     ] = None,
     pool: Annotated[
@@ -51,7 +53,7 @@ def audit(
             help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
         ),
     ] = False,
-    reads: options.TopLabelReading = READ,
+    reads: options.TableReading = READ,
     bins: options.Bins = 15,
     intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
     resamples: options.Resamples = 1000,
@@ -105,6 +107,18 @@ def audit(
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     if example and files and len(files) > 1:
         raise ValueError(f"--example audits one example, got {len(files)} names")
+    if files and not example and is_table(files, reads, pool=pool):
+        given: dict[str, Any] = {"figure": figure, "classwise": classwise}
+        given |= {"thresholds": thresholds, "adaptive": adaptive, "unpaired": unpaired}
+        refused = [f"--{name}" for name, value in given.items() if value]
+        if refused:
+            raise ValueError(f"{', '.join(refused)} cannot be used with tables")
+        page = output_path("page", hide_password(files[0]), page, write=not no_page)
+        draws = resamples if intervals else 0
+        measuring_options = {"bins": bins, "level": level, "seed": seed, "draws": draws}
+        audit_table(files, reads, page=page, as_json=as_json, max_ece=max_ece, **measuring_options)
+        return
+    in_memory = reads.in_memory
     counted_at = None if thresholds is None else probabilities(thresholds)
     names = {} if example else model_names(files or [], pool=pool)
     source = EXAMPLE if not files else files[0] if len(names) <= 1 else "models"
@@ -119,9 +133,9 @@ def audit(
     if example:
         models[source], truth = load_example(source, bins)
     else:
-        models = {name: _pooled(paths, reads) for name, paths in names.items()}
-    if reads.positive is not None:
-        models = {name: each.with_positive(reads.positive) for name, each in models.items()}
+        models = {name: _pooled(paths, in_memory) for name, paths in names.items()}
+    if in_memory.positive is not None:
+        models = {name: each.with_positive(in_memory.positive) for name, each in models.items()}
     from calibrant import report
     from calibrant.report.audit import audit as audit_predictions
 
@@ -152,12 +166,12 @@ def audit(
         if several:
             paired = False if unpaired else None
             compared = audit_predictions(models, paired=paired, progress=step, **settings)
-            files_of = {name: _file(paths, reads) for name, paths in names.items()}
+            files_of = {name: _file(paths, in_memory) for name, paths in names.items()}
             found = compared.with_files(files_of)
             audits = found.audits
         else:
             alone = audit_predictions(predictions, name=source, progress=step, **settings)
-            found = alone if example else replace(alone, file=_file(names[source], reads))
+            found = alone if example else replace(alone, file=_file(names[source], in_memory))
             audits = {source: found}
     if page is not None:
         with screen.working("writing the page"):

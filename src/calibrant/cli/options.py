@@ -198,6 +198,75 @@ class TopLabelReading(Reading):
         return replace(self, logits=None, probs=None, labels=None, confidence=None, correct=None)
 
 
+in_tables = panel("Tables, slices and time")
+
+
+@dataclass(frozen=True)
+class TableReading(TopLabelReading):
+    """Also tables in an engine, with slices and windows of time."""
+
+    weight: Annotated[
+        str | None, in_tables(metavar="NAME", help="Column of weights. Default: weights.")
+    ] = None
+    group: Annotated[
+        str | None,
+        in_tables(metavar="NAME", help="Column of clusters, such as users. Default: groups."),
+    ] = None
+    engine: Annotated[
+        str | None,
+        in_tables(metavar="NAME", help="Read parquet or csv files with duckdb or polars."),
+    ] = None
+    sql: Annotated[
+        str | None,
+        in_tables(metavar="QUERY", help="Audit the result; files are the table predictions."),
+    ] = None
+    by: Annotated[
+        str | None, in_tables(metavar="A,B", help="Columns to slice by; numbers by quantiles.")
+    ] = None
+    depth: Annotated[int, in_tables(help="Combine up to so many of these columns.")] = 1
+    min_rows: Annotated[int, in_tables(help="Smallest slice that is tested.")] = 100
+    correction: Annotated[
+        str, in_tables(metavar="KIND", help="Correction of p-values of slices: holm or bh.")
+    ] = "holm"
+    find_slices: Annotated[
+        str | None,
+        in_tables(metavar="A,B", help="Search these columns for the worst slice; needs --key."),
+    ] = None
+    time: Annotated[
+        str | None, in_tables(metavar="NAME", help="Column of times, for a series and drift.")
+    ] = None
+    every: Annotated[
+        str, in_tables(metavar="WIDTH", help="Width of windows of time: 15m, 1h, 1d, 1w.")
+    ] = "1d"
+    bootstrap: Annotated[
+        int,
+        in_tables(metavar="N", help="Intervals by N resamples in the engine; needs --key."),
+    ] = 0
+    key: Annotated[
+        str | None,
+        in_tables(metavar="NAME", help="Column of row keys; the same key stays together."),
+    ] = None
+    drop_invalid: Annotated[
+        bool, in_tables("--drop-invalid", help="Leave out and count invalid rows.")
+    ] = False
+    keep_going: Annotated[
+        bool, in_tables("--keep-going", help="Leave out and count damaged files.")
+    ] = False
+
+    @property
+    def of_tables(self) -> list[str]:
+        """Options given that only tables have."""
+        own = {each.name for each in fields(self)} - {each.name for each in fields(TopLabelReading)}
+        return [f"--{each.name.replace('_', '-')}" for each in fields(self)
+                if each.name in own and getattr(self, each.name) != each.default]  # fmt: skip
+
+    @property
+    def in_memory(self) -> TopLabelReading:
+        """The options that reading into memory has."""
+        names = [each.name for each in fields(TopLabelReading)]
+        return TopLabelReading(**{name: getattr(self, name) for name in names})
+
+
 def with_reading(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, in place of its parameter `reads`, the options of that parameter's type."""
     signature = inspect.signature(command)

@@ -1,6 +1,6 @@
 """Calibration of prediction tables where they live: Ibis expressions, summed by the engine."""
 
-from calibrant.tables.audit import TableAudit, audit
+from calibrant.tables.audit import TableAudit, audit, audit_source
 from calibrant.tables.bootstrap import bootstrap
 from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns, find_columns
@@ -24,6 +24,7 @@ __all__ = [
     "Window",
     "audit",
     "audit_slices",
+    "audit_source",
     "bootstrap",
     "bootstrapped",
     "calibration_test",

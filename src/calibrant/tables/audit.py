@@ -1,7 +1,7 @@
 """The audit of a table: metrics, tests, slices and windows of time from sums of its engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics import METRICS, Interval, TestResult
@@ -17,6 +17,13 @@ from calibrant.tables.scan import InvalidRowsError, Key, diagnose, scan, without
 from calibrant.tables.search import FoundSlice, find_slices
 from calibrant.tables.series import Series, series_of, window_key
 from calibrant.tables.slices import LEAST, Correction, Slices, audit_slices
+from calibrant.tables.sources import (
+    Engine,
+    checked_files,
+    engine_errors,
+    hide_password,
+    open_source,
+)
 from calibrant.tables.table_sums import TableSums
 
 if TYPE_CHECKING:
@@ -128,8 +135,8 @@ class TableAudit(SavedPage):
         )
         return Table(columns, rows, "Slices")
 
-    def series_table(self) -> Table:
-        """Each window with its rows, ECE, mean gap and e-value."""
+    def series_table(self, last: int = 0) -> Table:
+        """Each window with its rows, ECE, mean gap and e-value; `last` selects the last ones."""
         heads = ["window", "rows", "ECE", "debiased ECE", "mean gap", "e-value"]
         names = summary_names(self.sums.classes)
         rows = []
@@ -141,7 +148,7 @@ class TableAudit(SavedPage):
             rows.append(
                 [each.name, count_text(each.sums.rows), *texts, f"{gap.value:+.4f}", evidence]
             )
-        return Table.of(heads, rows, numbers=heads[1:], caption="Windows of time")
+        return Table.of(heads, rows[-last:], numbers=heads[1:], caption="Windows of time")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `calibrant audit --json` prints them."""
@@ -300,6 +307,36 @@ def audit(
     return TableAudit(
         name, found, total, metrics, test, level, said, invalid, slices, series, worst, tuple(notes)
     )
+
+
+def audit_source(
+    source: str | Sequence[str],
+    *,
+    engine: Engine = "duckdb",
+    sql: str | None = None,
+    keep_going: bool = False,
+    **options: Any,
+) -> TableAudit:
+    """Open a table as `open_table` does, and audit it; `options` are those of `audit`.
+
+    An error of the engine is one line. A file that turns out to be damaged is named, or left out
+    and counted with `keep_going`.
+    """
+    opened = open_source(source, engine=engine, sql=sql, keep_going=keep_going)
+    name = options.pop("name", hide_password(source if isinstance(source, str) else source[0]))
+    with engine_errors(name):
+        try:
+            return audit(opened.table, name=name, notes=opened.notes, **options)
+        except (ValueError, TypeError, ImportError):
+            raise
+        except Exception:
+            # Footers were fine: decode every page to find the file that is not.
+            good, skipped = checked_files(opened.files, keep_going=keep_going, deep=True)
+            if not skipped:
+                raise
+            again = open_source([str(path) for path in good], engine=engine, sql=sql)
+            again = replace(again, skipped=(*opened.skipped, *skipped))
+            return audit(again.table, name=name, notes=again.notes, **options)
 
 
 def _scanned(

@@ -82,6 +82,6 @@ def fifth_power(x: "ibis.Value") -> "ibis.Value":
 def residue(key: "ibis.Value") -> "ibis.Value":
     """A residue modulo the prime for each key."""
     whole = key.cast("int64") if key.type().is_integer() else key.hash()
-    high = (whole / float(PRIME)).floor().cast("int64")
+    high = whole // PRIME
     # Both parts, because keys may exceed the prime; the second sum undoes negative remainders.
     return ((whole % PRIME + PRIME) % PRIME + (high % PRIME + PRIME) % PRIME * 48271) % PRIME

@@ -12,7 +12,7 @@ from scipy import sparse, stats
 
 from calibrant.metrics import TestResult
 from calibrant.tables.columns import Columns
-from calibrant.tables.scan import Key, Sets, fetch, has_grouping_sets
+from calibrant.tables.scan import Key, Sets, fetch
 from calibrant.tables.table_sums import STRIDE
 
 if TYPE_CHECKING:
@@ -56,27 +56,22 @@ class Clusters:
         parts = list(dict.fromkeys([0, columns.focus] if scores else [columns.focus]))
         parts += [k + 1, k + 2] if scores and k > 1 else []
         group = table[columns.group].cast("string").fill_null("")
+        each, at, arrays = fetch(
+            table, columns, bins=bins, keys={**keys, GROUP: group},
+            sets=[(*one, GROUP) for one in sets], parts=parts, fine=False,
+        )  # fmt: skip
+        arrays.setdefault("w", arrays["n"])
+        full = [key[:-1] for key in each]
         found: dict[Key, Clusters] = {}
-        for chosen in [sets] if has_grouping_sets(table) else [[one] for one in sets]:
-            used = {name: value for name, value in keys.items() if any(name in s for s in chosen)}
-            each, at, arrays = fetch(
-                table, columns, bins=bins, keys={**used, GROUP: group},
-                sets=[(*one, GROUP) for one in chosen], parts=parts, fine=False,
-            )  # fmt: skip
-            arrays.setdefault("w", arrays["n"])
-            places = list(used)
-            full = [
-                tuple(key[places.index(n)] if n in used else None for n in keys) for key in each
-            ]
-            code = {key: index for index, key in enumerate(dict.fromkeys(full))}
-            prefix = np.array([code[key] for key in full])[at]
-            order = np.argsort(prefix, kind="stable")
-            starts = np.searchsorted(prefix[order], np.arange(len(code) + 1))
-            for key, (start, end) in zip(code, pairwise(starts), strict=True):
-                rows = order[start:end]
-                members, cluster = np.unique(at[rows], return_inverse=True)
-                own = {name: values[rows] for name, values in arrays.items()}
-                found[key] = cls.of_arrays(own, cluster, len(members), parts, bins=bins, classes=k)
+        code = {key: index for index, key in enumerate(dict.fromkeys(full))}
+        prefix = np.array([code[key] for key in full])[at]
+        order = np.argsort(prefix, kind="stable")
+        starts = np.searchsorted(prefix[order], np.arange(len(code) + 1))
+        for key, (start, end) in zip(code, pairwise(starts), strict=True):
+            rows = order[start:end]
+            members, cluster = np.unique(at[rows], return_inverse=True)
+            own = {name: values[rows] for name, values in arrays.items()}
+            found[key] = cls.of_arrays(own, cluster, len(members), parts, bins=bins, classes=k)
         return found
 
     @classmethod

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from calibrant.array_names import LABELS, STEMS
+from calibrant.array_names import LABELS, STEMS, class_names_of
+from calibrant.files.checks import listed
 from calibrant.setting_errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["confidence", "probs", "logits"]
 # Usual names of the score of the positive class alone.
-SCORES = ("score", "prob", "probability", "proba", "p")
+SCORES = ("p", "prob", "probability", "proba")
 # More columns would make queries of megabytes.
 MOST_CLASSES = 1000
 
@@ -29,7 +30,8 @@ class Columns:
         outcome: correctness (0 or 1) for confidences, else the label.
         classes: number of classes; 1 if only the confidence is known.
         array: whether `scores` is one column of arrays.
-        names: the values of the label column, in the order of the classes; integers from 0 if None.
+        names: the labels in the order of the classes, the first empty if it is any other than the
+            second; integers from 0 if None.
         weight: column of example weights.
         group: column of clusters, such as users, whose rows are not independent.
     """
@@ -65,11 +67,14 @@ def find_columns(
     """Find the columns of predictions in a table, by the names given or by usual ones.
 
     Usual names: `confidence` and `correct`; `label` with p0, p1, ... or logit0, logit1, ...; a
-    column of arrays named probs or logits; a single probability named score, prob or p.
+    column of arrays named probs or logits; a single probability named prob or p; `weights` and
+    `groups`.
     """
     schema = {name: table[name].type() for name in table.columns}
     for name in (weight, group):
         _check(schema, name)
+    weight = weight or ("weights" if "weights" in schema else None)
+    group = group or ("groups" if "groups" in schema else None)
     kind, scores = _scores(schema, confidence, probs, logits)
     if kind == "confidence":
         outcome = _check(schema, correct or "correct")
@@ -78,25 +83,26 @@ def find_columns(
     array = schema[scores[0]].is_array()
     classes = len(scores)
     if array:
-        first = (
-            table.select(size=table[scores[0]].length()).limit(1).to_pyarrow()["size"].to_pylist()
-        )
-        if not first or first[0] is None:
-            raise ValueError(f"the first array of column {scores[0]} is empty or null")
-        classes = int(first[0])
+        sizes = table.select(size=table[scores[0]].length()).limit(1).to_pyarrow()["size"]
+        classes = int((sizes.to_pylist() or [0])[0] or 0)
+        if classes < 2:
+            raise ValueError(f"the first array of column {scores[0]} has {classes} scores")
     if classes == 1 and kind == "logits":
         raise ValueError(f"one column of logits, {scores[0]}: give one for each class")
     classes = max(classes, 2)
     if classes > MOST_CLASSES:
         raise ValueError(f"tables hold at most {MOST_CLASSES:,} classes, got {classes:,}")
     text = schema[outcome].is_string()
-    named = tuple(names) if names is not None else None
-    if classes == 2 and positive is not None and named is None and len(scores) == 1:
+    named = tuple(names) if names is not None else class_names_of(scores) if text else None
+    if positive is not None and len(scores) == 1 and named is None:
         named = ("", positive)
     if text and named is None:
         raise ValueError(
-            f"labels of column {outcome} are text: name the classes in order (--names)"
+            f"labels of column {outcome} are text: name the classes in order (--names), or the "
+            "positive one (--positive)"
         )
+    if positive is not None and named is not None and named[-1] != positive:
+        raise ValueError(f"the positive class must be the last of two, got {positive!r}")
     if named is not None and len(named) != classes:
         raise ValueError(f"{len(named)} class names were given for {classes} classes")
     return Columns(kind, scores, outcome, classes, array, named, weight, group)
@@ -140,8 +146,8 @@ def _scores(
     if single is not None:
         return "probs", (single,)
     raise ValueError(
-        f"no scores found in columns {', '.join(list(schema)[:20])}; name them by confidence, "
-        "probs or logits (--confidence, --probs, --logits)"
+        f"no scores among the columns {listed(list(schema), 20)}: name them with confidence, probs "
+        "or logits (--confidence, --probs, --logits)"
     )
 
 

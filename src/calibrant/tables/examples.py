@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-3
 # A confidence may exceed 1 by rounding, as in `BinSums`.
 ONE = 1 + 1e-6
-# PostgreSQL refuses exponentials that underflow.
-LEAST_EXPONENT = -700.0
+# PostgreSQL refuses results that underflow, also squares: smaller numbers count as 0 there.
+LEAST = 1e-150
+LEAST_EXPONENT = -340.0
 # Why a row is invalid.
 REASONS = {
     "null": "a null",
@@ -54,7 +55,7 @@ def examples(
     """Expressions for the examples of a table; `more` are columns to keep."""
     if columns.weight is not None:
         more = {**more, "weight": table[columns.weight].cast("float64")}
-    found = _confidences(table, columns, more) if columns.classes == 1 else _classes(
+    found = _confidences(ibis, table, columns, more) if columns.classes == 1 else _classes(
         ibis, table, columns, more
     )  # fmt: skip
     if columns.weight is None:
@@ -66,17 +67,21 @@ def examples(
 
 
 def _confidences(
-    table: "ibis.Table", columns: Columns, more: Mapping[str, "ibis.Value"]
+    ibis: Any, table: "ibis.Table", columns: Columns, more: Mapping[str, "ibis.Value"]
 ) -> Examples:
     score, outcome = table[columns.scores[0]], table[columns.outcome]
     rows = table.select(
-        **more, value=score.cast("float64"), hit=outcome.cast("float64"), known=outcome.notnull()
+        **more,
+        value=_probability(ibis, score.cast("float64")),
+        hit=number(outcome),
+        known=outcome.notnull(),
     )
     value, hit = rows["value"], rows["hit"]
     inside, binary = (value >= 0) & (value <= ONE), (hit == 0) | (hit == 1)
+    # NaN first: for Spark it is null, too.
     problems = {
-        "null": value.isnull() | hit.isnull(),
         "nan": value.isnan(),
+        "null": value.isnull() | hit.isnull(),
         "range": ~inside,
         "correct": ~binary,
     }
@@ -90,7 +95,7 @@ def _classes(
     k = columns.classes
     rows = table.select(
         **more,
-        **{f"s{at}": value for at, value in enumerate(_scores(table, columns))},
+        **{f"s{at}": value for at, value in enumerate(_scores(ibis, table, columns))},
         label=_label(ibis, table[columns.outcome], columns),
         size=table[columns.scores[0]].length() if columns.array else ibis.literal(k),
     )
@@ -132,26 +137,45 @@ def _classes(
     known = (rows["label"] >= 0) & (rows["label"] < k)
     problems = {
         "size": ~(rows["size"] == k),
-        "null": reduce(or_, [rows[f"s{at}"].isnull() for at in range(k)]) | rows["label"].isnull(),
         "nan": reduce(or_, [rows[f"s{at}"].isnan() for at in range(k)]),
+        "null": reduce(or_, [rows[f"s{at}"].isnull() for at in range(k)]) | rows["label"].isnull(),
         **ranges,
         "label": ~known,
     }
     zero = ibis.literal(0.0)
-    parts = {0: (rows["value"], rows["hit"].cast("float64"))}
-    parts |= {at + 1: (rows[f"p{at}"], (rows["label"] == at).cast("float64")) for at in range(k)}
+    parts = {0: (rows["value"], number(rows["hit"]))}
+    parts |= {at + 1: (rows[f"p{at}"], number(rows["label"] == at)) for at in range(k)}
     parts |= {k + 1: (rows["nll"], zero), k + 2: (rows["brier"], zero)}
     return Examples(rows, parts, problems, inside & known & (rows["size"] == k))
 
 
-def _scores(table: "ibis.Table", columns: Columns) -> Sequence["ibis.Value"]:
+def _scores(ibis: Any, table: "ibis.Table", columns: Columns) -> Sequence["ibis.Value"]:
     first = table[columns.scores[0]]
     if columns.array:
-        return [first[at].cast("float64") for at in range(columns.classes)]
-    if len(columns.scores) == 1:
+        # Some engines refuse to look behind the end.
+        scores = [
+            ibis.ifelse(first.length() > at, first[at], ibis.null("float64")).cast("float64")
+            for at in range(columns.classes)
+        ]
+    elif len(columns.scores) == 1:
         positive = first.cast("float64")
-        return [1 - positive, positive]
-    return [table[name].cast("float64") for name in columns.scores]
+        scores = [1 - positive, positive]
+    else:
+        scores = [table[name].cast("float64") for name in columns.scores]
+    return scores if columns.kind == "logits" else [_probability(ibis, each) for each in scores]
+
+
+def _probability(ibis: Any, value: "ibis.Value") -> "ibis.Value":
+    """The value, or 0 if PostgreSQL would refuse its square."""
+    if ibis.get_backend(value).name != "postgres":
+        return value
+    return ibis.ifelse((value > -LEAST) & (value < LEAST), value * 0, value)
+
+
+def number(value: "ibis.Value") -> "ibis.Value":
+    """A boolean or a number as float64; not every engine casts booleans to it."""
+    value = value.cast("int32") if value.type().is_boolean() else value
+    return value.cast("float64")
 
 
 def _label(ibis: Any, outcome: "ibis.Value", columns: Columns) -> "ibis.Value":
@@ -159,8 +183,10 @@ def _label(ibis: Any, outcome: "ibis.Value", columns: Columns) -> "ibis.Value":
     if columns.names is not None:
         text = outcome.cast("string")
         if columns.names[0] == "":
-            return (text == columns.names[1]).cast("int64")
+            return (text == columns.names[1]).cast("int32").cast("int64")
         return ibis.cases(*[(text == name, at) for at, name in enumerate(columns.names)], else_=-1)
+    if outcome.type().is_boolean():
+        return outcome.cast("int32").cast("int64")
     if not outcome.type().is_floating():
         return outcome.cast("int64")
     # A cast would round labels that are not integers, and fail on NaN.

@@ -12,8 +12,6 @@ from calibrant.report.charts.tables import html_table, sortable_table
 from calibrant.report.definitions import defined, definitions
 from calibrant.report.reliability_points import POSITIVE, TOP_LABEL
 from calibrant.report.rendering import Panel, render
-from calibrant.table_values import p_text
-from calibrant.tables.slices import CORRECTIONS
 
 if TYPE_CHECKING:
     from calibrant.tables.audit import TableAudit
@@ -71,13 +69,7 @@ def _slices(audit: "TableAudit") -> Panel | None:
         )
         for each in audit.slices.slices[:DRAWN]
     ]
-    slices = audit.slices
-    about = (
-        f"Ranked by evidence; p-values corrected for {len(slices.slices):,} slices "
-        f"({CORRECTIONS[slices.correction]}). {slices.too_small:,} slices under "
-        f"{slices.least:,} rows were not tested. To find a mean gap of 5 points with 80 % power, a "
-        f"slice needs about {slices.useful:,} rows. Click a heading to sort."
-    )
+    about = f"{audit.slices.facts} Click a heading to sort."
     html = sortable_table(audit.slices_table()) + plots(figures)
     return Panel("slices", "Slices", about, html)
 
@@ -97,12 +89,7 @@ def _worst(audit: "TableAudit") -> Panel | None:
         )
         for name, each in halves.items()
     ]
-    about = (
-        f"{found.name}: the largest error among {found.tried:,} slices of half of the rows. In the "
-        f"other half its debiased ECE is {found.confirmed.debiased}, {p_text(found.p_value)}; that "
-        "half was not searched, so this p-value needs no correction."
-    )
-    return Panel("worst", "Worst slice found", about, plots(figures))
+    return Panel("worst", "Worst slice found", found.facts, plots(figures))
 
 
 def _series(audit: "TableAudit") -> Panel | None:

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from calibrant.extras import need
 from calibrant.metrics.bins import cells_per_bin
 from calibrant.tables.columns import Columns
-from calibrant.tables.examples import ONE, REASONS, Examples, examples
+from calibrant.tables.examples import ONE, REASONS, Examples, examples, number
 from calibrant.tables.table_sums import MOMENTS, STRIDE, TableSums
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 MOST_SUMS = 20_000_000
 # More bins would mostly be empty.
 MOST_BINS = 1000
-# These unnest several arrays of a row together; elsewhere rows are joined with the parts.
-ZIPPED = ("duckdb", "postgres")
-# Engines without grouping sets: they group by all keys together.
-NO_GROUPING_SETS = ("polars",)
+# These unnest several arrays of a row together; elsewhere rows are repeated for each part.
+ZIPPED = ("duckdb", "postgres", "polars")
 
 Key = tuple[Any, ...]
 Sets = Sequence[tuple[str, ...]]
@@ -61,14 +59,13 @@ def scan(
     order = np.argsort(at, kind="stable")
     starts = np.searchsorted(at[order], np.arange(len(given) + 1))
     weighted = columns.weight is not None
-    found = {
+    return {
         key: TableSums.of_rows(
             {name: values[order[start:end]] for name, values in arrays.items()},
             classes=columns.classes, bins=bins, fine=fine, weighted=weighted,
         )
         for key, (start, end) in zip(given, pairwise(starts), strict=True)
     }  # fmt: skip
-    return found if has_grouping_sets(table) or len(sets) == 1 else _rolled_up(found, keys, sets)
 
 
 def fetch(
@@ -135,18 +132,18 @@ def query(
             **more,
         )
         if columns.classes == 1 and not table[columns.outcome].type().is_boolean():
-            rows = rows.mutate(bad=((rows["hit"] != 0) & (rows["hit"] != 1)).cast("int64"))
+            rows = rows.mutate(bad=((rows["hit"] != 0) & (rows["hit"] != 1)).cast("int32"))
     else:
         if parts is None:
             bad = ~ibis.coalesce(each.fine, ibis.literal(False))
-            chosen[columns.classes + 3] = (ibis.literal(0.0), bad.cast("float64"))
+            chosen[columns.classes + 3] = (ibis.literal(0.0), number(bad))
         cells = {
             part: _cell(ibis, value, part, columns, bins=bins, fine=fine)
             for part, (value, _) in chosen.items()
         }
         rows = _long(ibis, each.rows, kept, chosen, cells, zipped=backend in ZIPPED)
     squares = len(chosen) > 1 or not fine
-    return _aggregated(rows, list(by), [[names[n] for n in s] for s in sets], backend, squares)
+    return _aggregated(rows, list(by), [[names[n] for n in s] for s in sets], squares=squares)
 
 
 def _cell(
@@ -166,9 +163,10 @@ def _cell(
 
 
 def _ceil(ibis: Any, value: "ibis.Value") -> Any:
-    """The engine's own function, because that of Ibis casts to integers, which NaN are not."""
+    """The engine's own function: that of Ibis casts to integers, which fails for NaN."""
     if ibis.get_backend(value).name == "polars":
-        return lambda x: x.ceil().cast("float64")
+        known = (value >= -1) & (value <= 2)
+        return lambda x: ibis.ifelse(known, x, ibis.null("float64")).ceil().cast("float64")
 
     return ibis.udf.scalar.builtin(_engine_ceil, name="ceil")
 
@@ -194,7 +192,7 @@ def _long(
             *kept, **{name: ibis.array(each).unnest() for name, each in lists.items()}
         )
     wide = {f"{name}_{at}": v for name, each in lists.items() for at, v in enumerate(each)}
-    joined = rows.select(*kept, **wide).cross_join(ibis.memtable({"part": list(range(len(parts)))}))
+    joined = rows.select(*kept, **wide).mutate(part=ibis.range(0, len(parts)).unnest())
     return joined.select(
         *kept,
         **{
@@ -207,11 +205,7 @@ def _long(
 
 
 def _aggregated(
-    rows: "ibis.Table",
-    by: Sequence[str],
-    sets: Sequence[Sequence[str]],
-    backend: str,
-    squares: bool,
+    rows: "ibis.Table", by: Sequence[str], sets: Sequence[Sequence[str]], *, squares: bool
 ) -> "ibis.Table":
     """Sum by the keys of each set and by cell."""
     value, hit = rows["value"], rows["hit"]
@@ -230,7 +224,7 @@ def _aggregated(
     elif "bad" in rows.columns:
         summed["bad"] = rows["bad"]
     known = {"known": rows["known"].sum()} if "known" in rows.columns else {}
-    if len(sets) == 1 or backend in NO_GROUPING_SETS:
+    if len(sets) == 1:
         return rows.group_by([*by, "cell"]).aggregate(
             n=rows.count(), **{name: term.sum() for name, term in summed.items()}, **known
         )
@@ -243,25 +237,6 @@ def _aggregated(
         f"GROUP BY GROUPING SETS ({groups})",
         dialect="duckdb",
     )
-
-
-def has_grouping_sets(table: "ibis.Table") -> bool:
-    """Whether the engine can group by several combinations of keys in one scan."""
-    ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    return ibis.get_backend(table).name not in NO_GROUPING_SETS
-
-
-def _rolled_up(
-    found: Mapping[Key, TableSums], keys: Mapping[str, Any], sets: Sets
-) -> dict[Key, TableSums]:
-    """Sums of each set, given those of all keys together."""
-    total: dict[Key, TableSums] = {}
-    for one in sets:
-        inside = [name in one for name in keys]
-        for key, sums in found.items():
-            short = tuple(v if kept else None for v, kept in zip(key, inside, strict=True))
-            total[short] = total[short] + sums if short in total else sums
-    return total
 
 
 def _check_valid(arrays: dict[str, np.ndarray], columns: Columns, *, bins: int, fine: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.table_values import p_text
 from calibrant.tables.bootstrap import PRIME, fifth_power, residue
 from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns
@@ -49,6 +50,15 @@ class FoundSlice:
     def p_value(self) -> float:
         """P-value in the half that was not searched: it needs no correction."""
         return self.confirmed.p_value
+
+    @property
+    def facts(self) -> str:
+        """What was found, and how sure that is."""
+        return (
+            f"Worst of {self.tried:,} slices in half of the rows: {self.name}. In the other half, "
+            f"which was not searched, its debiased ECE is {self.confirmed.debiased}, p-value "
+            f"{p_text(self.p_value)}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -91,13 +91,14 @@ def window_key(table: "ibis.Table", time: str, every: str) -> "ibis.Value":
         column = column.cast("timestamp")
     if not column.type().is_timestamp():
         raise ValueError(f"column {time} must hold times, got {column.type()}")
-    return (column.epoch_seconds().cast("float64") / float(seconds)).floor().cast("int64")
+    # Fractions of a second are an error in some engines.
+    return column.truncate("s").epoch_seconds().cast("int64") // seconds
 
 
 def _check_time_zones(table: "ibis.Table", time: str) -> None:
     """Refuse texts of which some have a time zone and some have none."""
     zoned = table[time].strip().re_search(OFFSET)
-    row = table.aggregate(all=table[time].count(), zoned=zoned.cast("int64").sum()).to_pyarrow()
+    row = table.aggregate(all=table[time].count(), zoned=zoned.cast("int32").sum()).to_pyarrow()
     total, with_zone = (row[name][0].as_py() or 0 for name in ("all", "zoned"))
     if 0 < with_zone < total:
         raise ValueError(

@@ -85,6 +85,16 @@ class Slices:
     useful: int
 
     @property
+    def facts(self) -> str:
+        """How the slices were chosen and tested."""
+        return (
+            f"Ranked by evidence; p-values corrected for {len(self.slices):,} slices "
+            f"({CORRECTIONS[self.correction]}). {self.too_small:,} slices under {self.least:,} "
+            "rows were not tested. To find a mean gap of 5 points with 80 % power, a slice needs "
+            f"about {self.useful:,} rows."
+        )
+
+    @property
     def miscalibrated(self) -> tuple[Slice, ...]:
         """Those with a corrected p-value below 5 %."""
         return tuple(each for each in self.slices if each.corrected < 0.05)
