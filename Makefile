@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2
 test test-slow test-portable mutation conformance bench posthoc datasets: \
   export CALIBRANT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check conformance bench posthoc bias datasets results clean
+.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check conformance bench posthoc bias drift datasets results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the p
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias
+
+drift: $(READY)  ## false alarms and delays of the drift tests, and rewrite the page in docs
+	$(BIN)/python -m benchmarks.drift_detection
 
 datasets: $(READY)  ## a small network on every dataset, and rewrite the page in docs; re-run to resume
 	$(BIN)/python -m benchmarks.dataset_table

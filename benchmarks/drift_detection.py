@@ -181,6 +181,7 @@ def early_alarms(results: Sequence[dict[str, np.ndarray]]) -> str:
 def section(results: Sequence[dict[str, np.ndarray]], *, seconds: float) -> str:
     """Both tables and how they were made, between the markers."""
     calibrated, drifted = results[: len(CALIBRATED)], results[len(CALIBRATED) :]
+    error = math.sqrt(LEVEL * (1 - LEVEL) / STREAMS)
     thresholds = "; ".join(
         f"{name}: {f'e = {math.exp(value):.0f}' if name == 'e-process' else f'{value:.2f}'}"
         for name, value in METHODS.items()
@@ -196,7 +197,8 @@ until a false alarm. ARL {MATCHED:.0f} is meant to give 5 % false alarms in {WIN
 
 ### False alarms
 
-Fraction of calibrated streams that ever raised an alarm:
+Fraction of calibrated streams that ever raised an alarm. The level is {100 * LEVEL:g} %;
+its standard error over {STREAMS:,} streams is {100 * error:.1f} points.
 
 {false_alarm_table(calibrated)}
 

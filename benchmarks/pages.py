@@ -50,7 +50,8 @@ def machine() -> str:
     """Return one line with the processor, the cores this process may use and torch's threads."""
     cores = len(os.sched_getaffinity(0))
     threads = torch.get_num_threads()
-    return f"{_processor()}, {cores} cores, {threads} thread{'s' * (threads > 1)} for torch"
+    counts = f"{cores} core{'s' * (cores > 1)}, {threads} thread{'s' * (threads > 1)}"
+    return f"{_processor()}, {counts} for torch"
 
 
 def _processor() -> str:

@@ -71,8 +71,8 @@ def read_arrays(
     labels_too = [names.labels] if labelled else []
     arrays = files.read_parts(
         parts,
-        list(dict.fromkeys([*names.scores, *labels_too, *names.optional, *requested.by])),
-        text=(names.labels, "groups", *requested.by),
+        [*names.scores, *labels_too, *names.optional],
+        text=(names.labels, "groups"),
         max_expansion=max_expansion,
     )
     columns = [arrays[name] for name in names.scores]
@@ -82,7 +82,7 @@ def read_arrays(
     labels = arrays[names.labels] if labelled else None
     classes = names.classes if class_names is None else tuple(class_names)
     extras = {name: arrays[name] for name in names.optional}
-    slices = {name: arrays[name] for name in requested.by}
+    slices = files.read_strings(parts, requested.by)
     return PredictionArrays(
         path, tuple(parts), names, scores, labels, extras, classes, positive, slices
     )

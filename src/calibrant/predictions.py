@@ -662,8 +662,10 @@ def slices_from_arrays(
     """Columns of slices of a file, with a value for each example of `from_arrays`."""
     scores, labels = arrays.scores, arrays.class_labels
     for name, values in arrays.slices.items():
-        if values.ndim != 1:
-            raise ValueError(f"{arrays.path}: {name!r} must be one column, got {values.shape}")
+        if values.shape != (len(scores),):
+            raise ValueError(
+                f"{arrays.path}: {name!r} must have the shape ({len(scores)},), got {values.shape}"
+            )
     if labels is None:
         labels = np.zeros((len(scores), *scores.shape[2:]), np.int64)
     if scores.ndim > 2 or (ignore_index is not None and labels.dtype.kind in "fiu"):

@@ -1,5 +1,6 @@
 """Calibrators by slice: planted parameters, shrinkage, never worse held out, files."""
 
+import itertools
 import json
 import warnings
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, calibrators, metrics
-from calibrant.calibrators import SlicedCalibrator, TemperatureScaling, storage
+from calibrant.calibrators import SlicedCalibrator, TemperatureScaling, slice_estimates, storage
 from calibrant.calibrators.records import digest_of
 from calibrant.calibrators.shrinkage import (
     between_variance,
@@ -17,6 +18,7 @@ from calibrant.calibrators.shrinkage import (
     variances,
     with_coordinates,
 )
+from calibrant.calibrators.sliced import slice_rows
 from calibrant.calibrators.slices import slice_keys
 
 
@@ -141,6 +143,96 @@ def test_never_worse_than_all_examples_in_cross_validation():
         assert ((sliced.weights >= 0) & (sliced.weights < 1)).all()
 
 
+def naive_cross_validation(p, slices, folds, fold):
+    """Held-out NLL of the whole and of the slices, by loops and plain formulas."""
+
+    def log_probs(z, temperature):
+        return z / temperature - np.log(np.exp(z / temperature).sum())
+
+    def information(z, temperature):
+        # That of log T: the variance of z / T under the probabilities of a row, summed.
+        rows = [(row / temperature, np.exp(log_probs(row, temperature))) for row in z]
+        return sum((q * x * x).sum() - (q * x).sum() ** 2 for x, q in rows)
+
+    logits, labels = p.logits.numpy(), p.labels.numpy()
+    loss = np.zeros(2)
+    for number in range(folds):
+        inside = np.flatnonzero(fold != number)
+        centre = np.log(TemperatureScaling.fit(p.take(inside)).temperature)
+        own, noise = {}, {}
+        for key in np.unique(slices):
+            rows = inside[slices[inside] == key]
+            if len(rows) >= 20:
+                temperature = TemperatureScaling.fit(p.take(rows)).temperature
+                own[key], noise[key] = (
+                    np.log(temperature),
+                    1 / information(logits[rows], temperature),
+                )
+        low, high = 0.0, 100.0
+        for _ in range(100):
+            tau2 = (low + high) / 2
+            total = sum((own[key] - centre) ** 2 / (noise[key] + tau2) for key in own)
+            low, high = (tau2, high) if total > len(own) - 1 else (low, tau2)
+        for row in np.flatnonzero(fold == number):
+            at, key = centre, slices[row]
+            if key in own:
+                at = centre + low / (low + noise[key]) * (own[key] - centre)
+            for which, value in enumerate((centre, at)):
+                loss[which] -= log_probs(logits[row], np.exp(value))[labels[row]]
+    return loss / len(p)
+
+
+@pytest.mark.parametrize("spread", [[1.0, 2.0, 1.2, 3.0], [2.0, 2.0, 2.0, 2.0]])
+def test_cross_validation_is_that_of_loops_which_never_see_the_held_out_fold(spread):
+    p, slices = planted(spread, [200, 120, 60, 15], seed=4)
+    sliced = SlicedCalibrator.fit(p, slices, folds=3, seed=5)
+    index = np.array([sliced.keys.index((key,)) for key in slices])
+    fold = slice_estimates._stratified(index, p.labels.numpy(), folds=3, seed=5)
+    for key, label in itertools.product(range(4), range(3)):
+        sizes = np.bincount(fold[(index == key) & (p.labels.numpy() == label)], minlength=3)
+        assert sizes.max() - sizes.min() <= 1, (key, label)
+    scores = sliced.cross_validation
+    expected = naive_cross_validation(p, slices, 3, fold)
+    np.testing.assert_allclose([scores.overall, scores.sliced], expected, rtol=1e-7)
+    assert sliced.slices_win == (expected[1] < expected[0])
+
+
+def test_no_fold_splits_a_group(monkeypatch):
+    p, slices = planted([1.0, 3.0], [200, 200])
+    groups = np.arange(400) // 8
+    # The first logit tells the group, also of examples that were taken.
+    z = p.logits.numpy() - p.logits.numpy()[:, :1] + groups[:, None]
+    sizes = []
+
+    def estimate(kind, predictions, *rest):
+        sizes.append(np.bincount(predictions.logits[:, 0].round().int().numpy(), minlength=50))
+        return original(kind, predictions, *rest)
+
+    original = slice_estimates.estimate
+    monkeypatch.setattr(slice_estimates, "estimate", estimate)
+    SlicedCalibrator.fit(Predictions(z, p.labels, groups=groups), slices, folds=4)
+    assert len(sizes) == 4
+    assert all(set(each.tolist()) == {0, 8} for each in sizes)
+
+
+def test_the_floor_of_zeros_is_estimated_anew_in_each_fold(monkeypatch):
+    p, slices = planted([1.0, 3.0], [300, 300])
+    probs = p.probs.numpy().copy()
+    probs[probs < 0.05] = 0
+    votes = Predictions.from_probs(probs / probs.sum(1, keepdims=True), p.labels)
+    floors = []
+
+    def estimate(kind, predictions, *rest):
+        floors.append(predictions.zero_floor)
+        return original(kind, predictions, *rest)
+
+    original = slice_estimates.estimate
+    monkeypatch.setattr(slice_estimates, "estimate", estimate)
+    with pytest.warns(UserWarning, match="exactly 0"):
+        SlicedCalibrator.fit(votes, slices, folds=3)
+    assert floors == [None] * 3
+
+
 def test_tiny_and_unusual_slices_stay_near_the_rest():
     p, slices = planted([1.0, 3.0, 1.0, 1.0], [3000, 3000, 25, 3])
     # A slice without errors has no best temperature.
@@ -187,7 +279,9 @@ def test_columns_are_combined_and_unseen_slices_use_all_examples():
 
 
 def test_values_of_slices_are_text():
-    assert slice_keys([1, 2.0, True, "x"], examples=4)[1] == [("1",), ("2",), ("True",), ("x",)]
+    given = [1, 2.0, True, "x", "2.0", "-3.00", "07", "1.5", "v1.0"]
+    found = [key for (key,) in slice_keys(given, examples=9)[1]]
+    assert found == ["1", "2", "True", "x", "2", "-3", "07", "1.5", "v1.0"]
     for bad in (None, float("nan"), "", [1]):
         with pytest.raises(ValueError, match="'slice': row 1 has no string"):
             slice_keys(["a", bad], examples=2)
@@ -234,6 +328,15 @@ def test_probabilities_of_zero_have_one_floor():
         sliced = SlicedCalibrator.fit(votes, slices)
     assert len(caught) == 1
     assert sliced.zero_floor == votes.estimated_zero_floor
+    for at, (key,) in enumerate(sliced.keys):
+        part = votes.take(slices == key).with_zero_floor(sliced.zero_floor)
+        with pytest.warns(UserWarning, match="exactly 0"):
+            own = TemperatureScaling.fit(part).temperature
+        assert np.exp(sliced.own[at].item()) == pytest.approx(own, rel=1e-9), key
+    floors = {votes.take(slices == key).estimated_zero_floor for (key,) in sliced.keys}
+    assert floors != {sliced.zero_floor}
+    overall = metrics.nll(votes.map(sliced.overall))
+    assert sliced.cross_validation.overall == pytest.approx(overall, rel=0.02)
     assert np.isfinite(metrics.nll(sliced.map(votes, slices)))
 
 
@@ -292,8 +395,18 @@ def test_tables_show_every_slice():
     page = sliced._repr_html_()
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
-    assert f"{sliced.calibrators[1].temperature:g}" in page
+    assert f">{sliced.calibrators[1].temperature:.4g}<" in page
     assert repr(sliced).endswith("by slice: 2 slices)")
+    vector = SlicedCalibrator.fit(p, slices, calibrator="vector", folds=2)
+    scale, bias = vector.calibrators[0].scale.tolist(), vector.calibrators[0].bias.tolist()
+    few = "; ".join(", ".join(f"{each:.4g}" for each in values) for values in (scale, bias))
+    assert slice_rows(vector.summaries)[0][3] == few
+    p, slices = planted([1.0, 3.0], [500, 400], classes=5)
+    many = SlicedCalibrator.fit(p, slices, calibrator="vector", folds=2)
+    lines = slice_rows(many.summaries)
+    scale = many.calibrators[0].scale
+    assert lines[0][3].startswith(f"{scale.min():.3g} to {scale.max():.3g}; ")
+    assert max(len(line[3]) for line in lines) < 40
 
 
 def test_folds_are_checked_and_the_seed_decides():

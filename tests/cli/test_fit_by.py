@@ -40,11 +40,12 @@ def test_slices_go_from_fit_to_apply(run, tmp_path, suffix):
     expected = SlicedCalibrator.fit(p, slices)
     assert sliced.keys == expected.keys
     np.testing.assert_allclose(sliced.own, expected.own, rtol=1e-9)
-    assert f" {sliced.calibrators[0].temperature:g} " in out
+    assert f" {sliced.calibrators[0].temperature:.4g} " in out
     code, out, err = run("apply", "cal.json", f"test.{suffix}", "-o", f"out.{suffix}")
     assert (code, err) == (0, "")
     unseen = int((test["region"] == "mars").sum())
-    assert f"{unseen} examples of unseen slices" in out
+    assert out.startswith("temperature by region, version applied to 1,200 examples")
+    assert f"\n  {unseen} examples of unseen slices use the global calibrator\n" in out
     new = Predictions(test["logits"], test["labels"])
     wanted = sliced.map(new, {name: test[name] for name in ("region", "version")})
     found = files.read(tmp_path / f"out.{suffix}", ["logits", "region"], text=["region"])
@@ -72,6 +73,88 @@ def test_json_holds_every_slice(run, tmp_path):
     assert record["calibrator_name"] == min(best, key=best.get)
 
 
+def test_auto_prefers_fits_that_converge_and_shows_notes_of_the_chosen_one(
+    run, tmp_path, monkeypatch
+):
+    generator = np.random.default_rng(0)
+    z = 2.0 * generator.normal(size=(900, 2))
+    labels = (z + generator.gumbel(size=z.shape)).argmax(1)
+    z *= np.repeat([1.0, 3.0], 450)[:, None]
+    files.write(
+        tmp_path / "two.npz", {"logits": z, "labels": labels, "part": np.arange(900) // 450}
+    )
+    args = ("two.npz", "--by", "part", "--json", "--folds", "2", "-o", "cal.json")
+    code, out, err = run("fit", *args)
+    record = json.loads(out)
+    best = record["calibrator_name"]
+    assert (code, best == "focal_temperature") == (0, "not identifiable" in err)
+    assert set(record["selection"]) == {
+        "temperature",
+        "focal_temperature",
+        "vector",
+        "platt",
+        "beta",
+    }
+    kind = type(calibrators.load(tmp_path / "cal.json").overall)
+    monkeypatch.setattr(
+        "calibrant.calibrators.fit_checks.convergence_remark",
+        lambda calibrator: "no" if isinstance(calibrator, kind) else "",
+    )
+    assert json.loads(run("fit", *args)[1])["calibrator_name"] != best
+
+
+def test_codes_in_csv_files_are_text(run, tmp_path):
+    # A number in the first row must not make the column one of numbers.
+    arrays = write(tmp_path / "val.npz")
+    codes = np.array(["01", "1", "1.5"])[np.arange(1200) % 3].astype(object)
+    table = {name: arrays[name] for name in ("logits", "labels")}
+    files.write(tmp_path / "val.csv", table | {"code": codes})
+    args = ("--by", "code", "--calibrator", "temperature", "-o", "cal.json")
+    assert run("fit", "val.csv", *args)[0] == 0
+    keys = calibrators.load(tmp_path / "cal.json").keys
+    assert sorted(keys) == [("01",), ("1",), ("1.5",)]
+    for first, suffix in (("x", "csv"), ("01", "csv"), ("1", "tsv"), ("x", "npz")):
+        codes[0], codes[1] = first, "x"
+        files.write(tmp_path / f"test.{suffix}", table | {"code": codes})
+        args = (f"test.{suffix}", "--allow-same", "--json", "-o", f"out.{suffix}")
+        code, out, err = run("apply", "cal.json", *args)
+        assert (code, err) == (0, "")
+        record = json.loads(out)
+        assert (record["calibrator_name"], record["by"]) == ("temperature", ["code"])
+        assert record["unseen_examples"] == (codes == "x").sum(), (first, suffix)
+
+
+def test_slices_too_small_for_fits_of_their_own_are_said(run, tmp_path):
+    arrays = write(tmp_path / "val.npz", n=60)
+    arrays["region"] = np.arange(60) // 4
+    files.write(tmp_path / "val.npz", arrays)
+    args = ("--by", "region", "--ignore", "version", "--calibrator", "temperature")
+    code, out, _ = run("fit", "val.npz", *args, "--folds", "2", "-o", "cal.json")
+    assert code == 0
+    assert "no slice has enough examples of its own: the global calibrator is used" in out
+
+
+def test_ignored_rows_have_the_zero_floor_of_the_fit(run, tmp_path):
+    arrays = write(tmp_path / "val.npz")
+    probs = Predictions(arrays["logits"], arrays["labels"]).probs.numpy().copy()
+    probs[probs < 0.02] = 0
+    probs /= probs.sum(1, keepdims=True)
+    kept = np.arange(1200) % 5 > 0
+    labels = np.where(kept, arrays["labels"], -1)
+    files.write(tmp_path / "v.npz", {"probs": probs, "labels": labels, "region": arrays["region"]})
+    for by in ((), ("--by", "region")):
+        rest = ("--ignore-index", "-1", *(() if by else ("--ignore", "region")))
+        args = ("v.npz", *rest, *by, "--calibrator", "temperature", "-o", "cal.json")
+        assert run("fit", *args)[0] == 0
+        args = ("v.npz", *rest, "--allow-same", "--as", "logits", "-o", "out.npz")
+        assert run("apply", "cal.json", *args)[0] == 0
+        found = files.read(tmp_path / "out.npz", ["logits"])["logits"]
+        sliced = calibrators.load(tmp_path / "cal.json")
+        every = Predictions.from_probs(probs, arrays["labels"])
+        wanted = sliced.map(every, arrays["region"]) if by else every.map(sliced)
+        np.testing.assert_allclose(found, wanted.logits, rtol=1e-9)
+
+
 def test_slices_that_do_not_help_are_not_used(run, tmp_path):
     write(tmp_path / "val.csv")
     args = ("--by", "version", "--ignore", "region", "--calibrator", "temperature")
@@ -88,7 +171,7 @@ def test_a_sliced_calibrator_is_exported(run, tmp_path):
     run("fit", "val.csv", *args, "-o", "cal.json")
     code, out, err = run("export", "cal.json", "-o", "cal.onnx")
     assert (code, err) == (0, "")
-    assert out.startswith("sliced of 3 classes; logits, slice -> log_probs, probs\n")
+    assert out.startswith("temperature by region of 3 classes; logits, slice -> log_probs, probs\n")
     assert (tmp_path / "cal.onnx").exists()
 
 
@@ -136,7 +219,7 @@ def test_bad_slices_are_one_line(run, tmp_path):
             *("fit", "val.csv", "--by", "region", "--calibrator", "isotonic"),
             *quiet,
         ),
-        "no calibrator 'blend'": (
+        "blend cannot be fitted to slices; use auto": (
             *("fit", "val.csv", "--by", "region", "--calibrator", "blend"),
             *quiet,
         ),

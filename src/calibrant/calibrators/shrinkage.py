@@ -80,22 +80,24 @@ def variances(calibrator: Calibrator, predictions: Predictions) -> Values:
     step = STEP / max(1.0, float(finite.square().mean().sqrt()))
     moved = [with_coordinates(calibrator, point + step * unit) for unit in np.eye(len(point))]
     information = torch.zeros(len(point), len(point), dtype=torch.float64)
-    scores = []
+    groups = predictions.groups
+    count = 0 if groups is None else int(groups.max()) + 1
+    scores = torch.zeros(count, len(point), dtype=torch.float64)
     rows = max(1, ELEMENTS // (len(point) * logits.shape[1]))
     for start in range(0, len(logits), rows):
         part = slice(start, start + rows)
         base = calibrator(logits[part])
-        slopes = torch.stack([(each(logits[part]) - base) / step for each in moved], -1)
-        slopes = torch.where((base > -torch.inf)[..., None], slopes, 0.0)
-        rooted = (slopes * (base.exp() * counts[part][:, None]).sqrt()[..., None]).flatten(0, 1)
+        gradients = torch.stack([(each(logits[part]) - base) / step for each in moved], -1)
+        gradients = torch.where((base > -torch.inf)[..., None], gradients, 0.0)
+        rooted = (gradients * (base.exp() * counts[part][:, None]).sqrt()[..., None]).flatten(0, 1)
         information += rooted.T @ rooted
-        scores.append(slopes[torch.arange(len(base)), labels[part]] * counts[part][:, None])
+        if groups is not None:
+            own = gradients[torch.arange(len(base)), labels[part]] * counts[part][:, None]
+            scores.index_add_(0, groups[part], own)
     inverse = np.linalg.pinv(information.numpy(), rcond=FLAT, hermitian=True)
     found = np.diag(inverse)
-    if predictions.groups is not None:
-        of_group = torch.zeros(int(predictions.groups.max()) + 1, len(point), dtype=torch.float64)
-        of_group.index_add_(0, predictions.groups, torch.cat(scores))
-        found = np.maximum(found, ((of_group.numpy() @ inverse) ** 2).sum(0))
+    if groups is not None:
+        found = np.maximum(found, ((scores.numpy() @ inverse) ** 2).sum(0))
     return np.where(np.isfinite(found) & (found > 0), found, 0.0)
 
 

@@ -53,16 +53,22 @@ class CrossValidation(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """Own parameters and their 1 / v of each slice, (m, d), and tau, (d,)."""
+    """Calibrator of all, own parameters and their 1 / v of each slice, (m, d), and tau, (d,)."""
 
+    overall: Calibrator
     own: Matrix
     precisions: Matrix
     tau: Values
 
 
-def estimate(overall: Calibrator, predictions: Predictions, index: Index, count: int) -> Estimates:
-    """Fit each slice, and estimate tau of each parameter."""
+def estimate(
+    kind: type[Calibrator], predictions: Predictions, index: Index, count: int
+) -> Estimates:
+    """Fit all examples and each slice, and estimate tau of each parameter."""
+    overall = kind.fit(predictions)
     centre = coordinates(overall)
+    # One floor for all slices, that of the whole.
+    predictions = predictions.with_zero_floor(overall.zero_floor)
     own, precisions = np.tile(centre, (count, 1)), np.zeros((count, len(centre)))
     sizes = np.bincount(index, minlength=count)
     members = np.split(np.argsort(index, kind="stable"), np.cumsum(sizes)[:-1])
@@ -73,7 +79,7 @@ def estimate(overall: Calibrator, predictions: Predictions, index: Index, count:
         part = predictions.take(rows)
         try:
             with without_warnings():
-                fitted = type(overall).fit(part)
+                fitted = kind.fit(part)
         except ValueError:
             # One class, or one that never occurs.
             continue
@@ -87,7 +93,7 @@ def estimate(overall: Calibrator, predictions: Predictions, index: Index, count:
         known = precisions[:, at] > 0
         gaps = (own[:, at] - centre[at])[known]
         tau[at] = np.sqrt(between_variance(gaps, 1 / precisions[known, at]))
-    return Estimates(own, precisions, tau)
+    return Estimates(overall, own, precisions, tau)
 
 
 def shrunk(overall: Calibrator, own: Matrix, weights: Matrix) -> tuple[Calibrator, ...]:
@@ -121,22 +127,22 @@ def cross_validated(
     seed: int,
     progress: Callable[[], None] | None,
 ) -> CrossValidation:
-    """Compare slices and the whole on held-out folds, with everything estimated in each."""
+    """Compare slices and the whole on held-out folds; all is estimated from the other folds."""
     fold = fold_of(predictions, folds=folds, seed=seed)
     if predictions.groups is None:
-        fold = _stratified(index, folds=folds, seed=seed)
-    logits = predictions.logits.double()
-    both = torch.empty(2, *logits.shape, dtype=torch.float64)
+        fold = _stratified(index, predictions.labels.numpy(), folds=folds, seed=seed)
+    both = torch.empty(2, len(predictions), predictions.classes, dtype=torch.float64)
     with steps(progress, folds, "cross-validating slices") as step, without_warnings():
         for number in range(folds):
-            inside = fold != number
-            overall = kind.fit(predictions.take(inside))
-            found = estimate(overall, predictions.take(inside), index[inside], count)
-            weights = shrinkage_weights(found.tau, found.precisions)
-            held_out = torch.from_numpy(np.flatnonzero(~inside))
-            both[0, held_out] = overall(logits[held_out])
-            parts = shrunk(overall, found.own, weights)
-            both[1, held_out] = mapped(overall, parts, logits[held_out], index[~inside])
+            out = fold == number
+            overall, own, precisions, tau = estimate(
+                kind, predictions.take(~out), index[~out], count
+            )
+            parts = shrunk(overall, own, shrinkage_weights(tau, precisions))
+            held_out = predictions.take(out).with_zero_floor(overall.zero_floor)
+            logits = held_out.logits.double()
+            both[0, out] = overall(logits)
+            both[1, out] = mapped(overall, parts, logits, index[out])
             step()
     whole, sliced = predictions.map(lambda _: both[0]), predictions.map(lambda _: both[1])
     gap = metrics.compare(metrics.nll, sliced, whole, seed=seed)
@@ -144,10 +150,10 @@ def cross_validated(
     return CrossValidation(folds, *scores, gap.low, gap.high, gap.p_value)
 
 
-def _stratified(index: Index, *, folds: int, seed: int) -> Index:
-    """Folds with an equal share of every slice."""
+def _stratified(index: Index, labels: Index, *, folds: int, seed: int) -> Index:
+    """Folds with an equal share of every slice, and of every class in it."""
     shuffled = np.random.default_rng(seed).permutation(len(index))
-    order = shuffled[np.argsort(index[shuffled], kind="stable")]
+    order = shuffled[np.lexsort((labels[shuffled], index[shuffled]))]
     fold = np.empty(len(index), dtype=np.int64)
     fold[order] = np.arange(len(index)) % folds
     return fold

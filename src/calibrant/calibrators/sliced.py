@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,8 +29,8 @@ from calibrant.table_values import Table, plain_html
 ANY_CLASSES, TWO_CLASSES = ("temperature", "focal_temperature", "vector"), ("platt", "beta")
 SUPPORTED = (*ANY_CLASSES, *TWO_CLASSES)
 MOST_SLICES, MOST_COLUMNS, MOST_CHARACTERS, MOST_PARAMETERS = 1000, 8, 200, 200
-# Rows of the table in notebooks.
-SHOWN = 50
+# Rows of the table, and values of a parameter that it lists.
+SHOWN, FEW = 50, 3
 
 
 class SliceSummary(NamedTuple):
@@ -127,7 +128,7 @@ class SlicedCalibrator:
             slices: the slice of each example: n values, or a dict of columns of n values, whose
                 combinations are the slices. Strings, integers or booleans; none may be missing.
             calibrator: temperature, focal_temperature or vector; platt or beta of two classes.
-            folds: number of folds, stratified by slice.
+            folds: number of folds, stratified by slice and class.
             seed: seed of the folds and of the interval.
             progress: called after each fold; by default long work shows its progress itself.
         """
@@ -137,7 +138,7 @@ class SlicedCalibrator:
         if len(distinct) > MOST_SLICES:
             raise ValueError(
                 f"{', '.join(columns)}: {len(distinct):,} different slices, at most "
-                f"{MOST_SLICES:,} are allowed; use a column with fewer values"
+                f"{MOST_SLICES:,} are allowed; use a column with fewer values, or bin them"
             )
         counts = dict.fromkeys(sorted(distinct), 0)
         for key in given:
@@ -145,12 +146,9 @@ class SlicedCalibrator:
         keys = tuple(sorted(counts, key=lambda key: -counts[key]))
         check_keys(columns, keys)
         index, kind = positions(given, keys), CALIBRATORS[calibrator]
-        # One floor for all slices, that of the whole.
-        floored = predictions.with_zero_floor(predictions.estimated_zero_floor)
-        overall = kind.fit(predictions)
-        found = estimate(overall, floored, index, len(keys))
+        found = estimate(kind, predictions, index, len(keys))
         return cls(
-            overall=overall,
+            overall=found.overall,
             columns=columns,
             keys=keys,
             examples=torch.tensor([counts[key] for key in keys]),
@@ -158,7 +156,7 @@ class SlicedCalibrator:
             precisions=torch.from_numpy(found.precisions),
             tau=torch.from_numpy(found.tau),
             cross_validation=cross_validated(
-                kind, floored, index, len(keys), folds=folds, seed=seed, progress=progress
+                kind, predictions, index, len(keys), folds=folds, seed=seed, progress=progress
             ),
         )
 
@@ -267,16 +265,20 @@ HEADS = ("slice", "examples", "own", "shrunk", "weight")
 
 
 def slice_rows(summaries: Sequence[SliceSummary]) -> list[list[str]]:
-    """Rows of a table of slices: own and shrunk parameters, a dash where there is no own fit."""
+    """Rows of a table of slices: own and shrunk parameters, a dash where there is no own fit.
+
+    Parameters are in the order of `Calibrator.parameters`; of more than three, the range.
+    """
 
     def text(calibrator: Calibrator | None) -> str:
         if calibrator is None:
             return "-"
-        found = calibrator.shown_parameters
-        return (
-            next(iter(found.values()))
-            if len(found) == 1
-            else "; ".join(map(" ".join, found.items()))
+        every = [np.ravel(value) for value in calibrator.parameters.values()]
+        return "; ".join(
+            ", ".join(f"{each:.4g}" for each in values)
+            if len(values) <= FEW
+            else f"{values.min():.3g} to {values.max():.3g}"
+            for values in every
         )
 
     return [

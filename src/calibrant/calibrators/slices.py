@@ -1,5 +1,6 @@
 """Slices of examples: the values of one or more columns, as text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from calibrant.shapes import Index
 Key = tuple[str, ...]
 # The column of keys that have no name.
 UNNAMED = "slice"
+# An integer written as a float.
+INTEGER = re.compile(r"^(-?\d+)\.0+$")
 
 
 def slice_keys(slices: Any, *, examples: int) -> tuple[Key, list[Key]]:
@@ -19,7 +22,7 @@ def slice_keys(slices: Any, *, examples: int) -> tuple[Key, list[Key]]:
 
     Args:
         slices: n values, or a dict of columns with n values each: strings, integers or booleans.
-            A float that is an integer counts as one, since csv files do not tell them apart.
+            2.0 is the integer 2, as a float and as text.
         examples: n.
 
     Raises:
@@ -47,9 +50,9 @@ def _text(name: str, row: int, value: Any, known: dict[tuple[type, Any], str]) -
     if not isinstance(value, str | int | float):
         value = None
     # True and 1 are equal in Python.
-    found = known.get((type(value), value))
-    if found is not None:
-        return found
+    kind = type(value), value
+    if kind in known:
+        return known[kind]
     if value is None or value == "" or value != value:
         raise ValueError(
             f"column {name!r}: row {row} has no string, integer or boolean; "
@@ -62,7 +65,7 @@ def _text(name: str, row: int, value: Any, known: dict[tuple[type, Any], str]) -
                 f"{row}; put its values into bins first"
             )
         value = int(value)
-    return known.setdefault((type(value), value), str(value))
+    return known.setdefault(kind, INTEGER.sub(r"\1", str(value)))
 
 
 def positions(keys: Sequence[Key], known: Sequence[Key]) -> Index:

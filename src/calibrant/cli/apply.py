@@ -4,13 +4,18 @@ import warnings
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_change
+from calibrant.cli.calibrate_output import measured, show_change, title_of
 from calibrant.cli.calibrated_files import write_calibrated
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator, SlicedCalibrator
+    from calibrant.calibrators.sliced import SliceMap
+    from calibrant.prediction_files import PredictionArrays
 
 READ = options.Reading()
 
@@ -56,14 +61,15 @@ def apply(
     from calibrant import files
     from calibrant.calibrators import SlicedCalibrator
     from calibrant.calibrators.base import zeros_note
+    from calibrant.calibrators.sliced import SliceMap
     from calibrant.calibrators.storage import calibrator_name, load
-    from calibrant.predictions import from_arrays, slices_from_arrays
+    from calibrant.predictions import from_arrays
 
     fitted = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    sliced = isinstance(fitted, SlicedCalibrator)
-    arrays = reads.arrays(file, by=fitted.columns if isinstance(fitted, SlicedCalibrator) else ())
+    columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
+    arrays = reads.arrays(file, by=columns)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
@@ -78,31 +84,22 @@ def apply(
             zeros_note(predictions, fitted.zero_floor or predictions.zero_floor), stacklevel=1
         )
     try:
-        if isinstance(fitted, SlicedCalibrator):
-            slices = slices_from_arrays(arrays, ignore_index=reads.ignore_index)
-            index = fitted.index(slices, examples=len(predictions))
-            changed = predictions.map(fitted.at(index))
-            unseen = int((index < 0).sum())
-        else:
-            changed = predictions.map(fitted)
+        mapping = _for_rows(fitted, arrays, len(predictions), reads.ignore_index)
+        changed = predictions.map(mapping)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     log_probs = changed.logits
     if labelled and reads.ignore_index is not None:
         # Ignored positions are calibrated, too: the file keeps its shape.
         whole = replace(arrays, labels=None)
-        logits = from_arrays(whole, normalize=normalize).logits
-        if isinstance(fitted, SlicedCalibrator):
-            every = fitted.index(slices_from_arrays(whole), examples=len(logits))
-            log_probs = fitted.at(every)(logits)
-        else:
-            log_probs = fitted(logits)
+        every = from_arrays(whole, normalize=normalize)
+        log_probs = every.map(_for_rows(fitted, whole, len(every))).logits
     kind = arrays.names.kind if written_as is None else written_as.value
     write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
     record = {
         "calibrator": str(calibrator),
         "source": file,
-        "calibrator_name": calibrator_name(fitted),
+        "calibrator_name": calibrator_name(getattr(fitted, "overall", fitted)),
         "examples": len(changed),
         "classes": changed.classes,
         "same": same if labelled else None,
@@ -110,19 +107,37 @@ def apply(
         "after": measured(changed) if labelled else None,
         "predictions": str(output),
     }
-    if sliced:
-        record["unseen_slices"] = unseen
-    (screen.show_json if as_json else _show)(record)
+    if isinstance(mapping, SliceMap):
+        record |= {"by": list(columns), "unseen_examples": int((mapping.index < 0).sum())}
+    if as_json:
+        screen.show_json(record)
+    else:
+        _show(record, title_of(fitted))
 
 
-def _show(record: dict[str, Any]) -> None:
+def _for_rows(
+    fitted: "Calibrator | SlicedCalibrator",
+    arrays: "PredictionArrays",
+    examples: int,
+    ignore_index: int | None = None,
+) -> "Calibrator | SliceMap":
+    """The calibrator of the examples of a file, which may depend on their slices."""
+    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.predictions import slices_from_arrays
+
+    if not isinstance(fitted, SlicedCalibrator):
+        return fitted
+    slices = slices_from_arrays(arrays, ignore_index=ignore_index)
+    return fitted.at(fitted.index(slices, examples=examples))
+
+
+def _show(record: dict[str, Any], title: str) -> None:
     screen.say(
-        f"{record['calibrator_name']} applied to {record['examples']:,} examples "
-        f"of {record['classes']:,} classes"
+        f"{title} applied to {record['examples']:,} examples of {record['classes']:,} classes"
     )
-    if record.get("unseen_slices"):
+    if record.get("unseen_examples"):
         screen.say(
-            f"  {record['unseen_slices']:,} examples of unseen slices: the global calibrator"
+            f"  {record['unseen_examples']:,} examples of unseen slices use the global calibrator"
         )
     screen.say("")
     if record["before"] is None:

@@ -7,6 +7,7 @@ from calibrant.cli.screen import show_table
 if TYPE_CHECKING:
     import calibrant.calibrators
     import calibrant.predictions
+    from calibrant.calibrators import SlicedCalibrator
 
 MEASURED, MEASURED_OF_TWO = ("accuracy", "nll", "ece"), ("accuracy", "nll", "binary_ece")
 
@@ -23,6 +24,16 @@ def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dic
         "zero_floor": calibrator.zero_floor,
         "parameters": plain_values(calibrator.parameters),
     }
+
+
+def title_of(calibrator: "calibrant.calibrators.Calibrator | SlicedCalibrator") -> str:
+    """Name of a calibrator, with the columns of its slices."""
+    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.calibrators.storage import calibrator_name
+
+    if isinstance(calibrator, SlicedCalibrator):
+        return f"{calibrator_name(calibrator.overall)} by {', '.join(calibrator.columns)}"
+    return calibrator_name(calibrator)
 
 
 def measured(predictions: "calibrant.predictions.Predictions") -> dict[str, float]:

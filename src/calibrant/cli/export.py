@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from calibrant.cli import options, screen
+from calibrant.cli.calibrate_output import title_of
 
 
 def export(
@@ -20,7 +21,7 @@ def export(
     if output.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {output}: expected a name that ends in .onnx")
     from calibrant.calibrators import SlicedCalibrator
-    from calibrant.calibrators.storage import calibrator_name, load
+    from calibrant.calibrators.storage import load
     from calibrant.export import export_onnx
 
     fitted = load(calibrator)
@@ -28,7 +29,5 @@ def export(
     given = "given_probs" if probs else "logits"
     if isinstance(fitted, SlicedCalibrator):
         given += ", slice"
-    screen.say(
-        f"{calibrator_name(fitted)} of {fitted.classes:,} classes; {given} -> log_probs, probs"
-    )
+    screen.say(f"{title_of(fitted)} of {fitted.classes:,} classes; {given} -> log_probs, probs")
     screen.say(f"onnx: {output}")

@@ -41,7 +41,7 @@ def fit(
     folds: Annotated[
         int,
         options.measuring(
-            help=f"Cross-validation folds, for {AUTO} and {BLEND}.",
+            help=f"Cross-validation folds, for {AUTO}, {BLEND} and --by.",
             callback=options.within("--folds", 2),
         ),
     ] = 5,
@@ -71,7 +71,8 @@ def fit(
         str | None,
         options.measuring(
             metavar="COLUMNS",
-            help="Fit each slice, such as region or region,version; shrunk towards all examples.",
+            help="Columns of slices, such as region,version: a calibrator for each, shrunk "
+            "towards the global one.",
         ),
     ] = None,
     as_json: options.Json = False,

@@ -1,11 +1,12 @@
 """`calibrant fit --by`: a calibrator for each slice, into one file."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_change, summary_of
+from calibrant.cli.calibrate_output import measured, show_change, summary_of, title_of
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -30,13 +31,17 @@ def fit_by(
 ) -> None:
     """Fit slices, save them, and say what they change.
 
-    `auto` fits every supported calibrator and keeps the one with the lowest cross-validated NLL.
+    `auto` fits every supported calibrator and keeps the one with the lowest cross-validated NLL,
+    among those that converge if any does.
     """
     from calibrant.calibrators import CALIBRATORS, SlicedCalibrator, fit_remarks, save
     from calibrant.calibrators.fit_checks import convergence_remark
     from calibrant.calibrators.sliced import check_supported, supported
     from calibrant.predictions import from_arrays, slices_from_arrays
+    from calibrant.scoped_warnings import without_warnings
 
+    if name == "blend":
+        raise ValueError("blend cannot be fitted to slices; use auto or name a calibrator")
     if criterion != "nll":
         raise ValueError(f"--by compares by nll: leave out --criterion {criterion}")
     columns = [each.strip() for each in by.split(",") if each.strip()]
@@ -59,7 +64,10 @@ def fit_by(
         ]
     check_supported(names[0], predictions.classes)
     found = {}
-    with screen.progress(folds * len(names), "cross-validating slices") as step:
+    with (
+        screen.progress(folds * len(names), "cross-validating slices") as step,
+        without_warnings(),
+    ):
         for each in names:
             try:
                 found[each] = SlicedCalibrator.fit(
@@ -70,8 +78,15 @@ def fit_by(
                 if each == names[0]:
                     raise ValueError(f"{file}: {error}") from None
     compared = {each: of.cross_validation for each, of in found.items()}
-    name = min(found, key=lambda each: min(compared[each].overall, compared[each].sliced))
+
+    def order(each: str) -> tuple[bool, float]:
+        failed = bool(convergence_remark(found[each].overall))
+        return failed, min(compared[each].overall, compared[each].sliced)
+
+    name = min(found, key=order)
     sliced = found[name]
+    # The same fit again, for its warnings only.
+    CALIBRATORS[name].fit(predictions)
     save(sliced, output)
     remarks = fit_remarks(sliced.overall, predictions)
     for remark in remarks:
@@ -101,7 +116,7 @@ def fit_by(
 
 
 def _show_compared(
-    compared: "dict[str, calibrant.calibrators.CrossValidation]", folds: int
+    compared: "Mapping[str, calibrant.calibrators.CrossValidation]", folds: int
 ) -> None:
     heads = ("calibrator", "global", "by slice")
     rows = [[name, f"{of.overall:.4f}", f"{of.sliced:.4f}"] for name, of in compared.items()]
@@ -136,8 +151,8 @@ def _show(record: dict[str, Any], sliced: "calibrant.calibrators.SlicedCalibrato
     from calibrant.table_values import p_text
 
     screen.say(
-        f"{record['calibrator_name']} by {', '.join(sliced.columns)}, fitted to "
-        f"{record['examples']:,} examples of {record['classes']:,} classes"
+        f"{title_of(sliced)}, fitted to {record['examples']:,} examples "
+        f"of {record['classes']:,} classes"
     )
     for name, value in sliced.overall.shown_parameters.items():
         screen.say(f"  {name} {value} (global)")
@@ -151,7 +166,9 @@ def _show(record: dict[str, Any], sliced: "calibrant.calibrators.SlicedCalibrato
         f"difference {scores.difference:+.4f} [{scores.low:+.4f}, {scores.high:+.4f}], "
         f"p {p_text(scores.p_value)}"
     )
-    if not sliced.slices_win:
+    if not (sliced.precisions > 0).any():
+        screen.say("no slice has enough examples of its own: the global calibrator is used")
+    elif not sliced.slices_win:
         screen.say("slices are not better in cross-validation: the global calibrator is used")
     screen.say("")
     show_change(record)

@@ -23,6 +23,7 @@ __all__ = [
     "names",
     "read",
     "read_parts",
+    "read_strings",
     "rewrite",
     "write",
 ]
@@ -135,6 +136,23 @@ def read(
     """
     _check_file(path)
     return _format(path).read(path, requested, Limits(max_bytes, max_expansion), text)
+
+
+def read_strings(paths: Sequence[Path], requested: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Read columns that may hold strings from every part; those of csv files as written.
+
+    A csv file does not tell 7 and "07" apart, and `read` decides by the first row.
+    """
+    if not requested:
+        return {}
+    parts = []
+    for path in paths:
+        _check_file(path)
+        if _format(path) in (csv_files, tsv_files):
+            parts.append(csv_files.read_strings(path, requested))
+        else:
+            parts.append(read(path, requested, text=requested))
+    return {name: np.concatenate([part[name] for part in parts]) for name in requested}
 
 
 def read_parts(

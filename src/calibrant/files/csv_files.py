@@ -113,8 +113,17 @@ def _blocks(path: Path, header: list[str]) -> Iterator[list[list[str]]]:
             raise ValueError(f"{path}: {one_line(error)}") from error
 
 
-def _strings(path: Path, header: list[str], text: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Read columns whose first cell is not a number as strings."""
+def read_strings(path: Path, requested: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Read columns as they are written, also if they look like numbers."""
+    with _opened(path) as handle:
+        header, _ = _header(path, handle)
+    return _strings(path, header, requested, numbers=False)
+
+
+def _strings(
+    path: Path, header: list[str], text: Sequence[str], *, numbers: bool = True
+) -> dict[str, NDArray[Any]]:
+    """Read columns as strings, without those whose first cell is a number if `numbers`."""
     places: dict[str, int] = {}
     found: dict[str, list[str]] = {}
     # Equal strings are one object.
@@ -125,7 +134,7 @@ def _strings(path: Path, header: list[str], text: Sequence[str]) -> dict[str, ND
             places = {
                 name: header.index(name)
                 for name in text
-                if first[name] and not _is_number(first[name])
+                if not numbers or (first[name] and not _is_number(first[name]))
             }
             found = {name: [] for name in places}
         if not places:

@@ -24,12 +24,13 @@ VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class CalibrationEProcess:
-    r"""Evidence against calibration, valid whenever you look at it: a test martingale.
+    r"""Evidence against calibration, valid whenever you look at it: a test supermartingale.
 
-    Under calibration, $P(y_i = 1 \mid p_i, \text{past}) = p_i$ for every example, the e-value has
-    expectation at most 1 at each time. By Ville's inequality it ever reaches 1/level with
-    probability at most `level`, in a stream of any length. So there is no correction for repeated
-    looks, and monitoring may stop or go on at will.
+    Under calibration, $P(y_i = 1 \mid p_i, \text{past}) = p_i$ for every example, the e-value is
+    a supermartingale: it is never negative, starts at 1, and no window increases its expectation
+    given the past. By Ville's inequality it ever reaches 1/level with probability at most `level`,
+    in a stream of any length. So no correction for repeated looks is needed, and monitoring may
+    stop or continue at any time.
 
     A bet $\lambda$ on the n examples of a bin in a window multiplies its wealth by
 
@@ -46,7 +47,7 @@ class CalibrationEProcess:
     bins are scaled (`SCALES`), as by a temperature. Because a bet loses wealth as long as
     predictions are calibrated, a part of the wealth is kept in reserve, $1/\sqrt{t + 2}$ after
     t windows. What leaves the reserve is bet from the next window on, so drift that starts late is
-    detected, too. Sums of test martingales are test martingales.
+    detected, too. All stakes add up to 1, and sums of supermartingales are supermartingales.
 
     A shift of logits below 0.005 is not detected, however many examples there are. A probability of
     exactly 1 with the label 0 multiplies a bet by at most $e^3$. Weighted examples are refused.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PRIME = 2**31 - 1
 # Replicates in one scan.
 CHUNK = 50
-WEIGHT = "calibrant_draws"
+WEIGHT, HASH = "calibrant_draws", "calibrant_hash"
 
 
 def bootstrap(
@@ -31,6 +31,8 @@ def bootstrap(
     seed: int = 0,
 ) -> list[TableSums]:
     """Sums of resampled tables, in which each row counts as often as a Poisson variable says.
+
+    The variable follows from two rounds of (a x + b) ** 5 modulo a prime, x being the key.
 
     Rows with the same key are drawn together: give the column of clusters as the key to resample
     clusters. Integer keys give the same draws in every engine; others are hashed by the engine.
@@ -50,31 +52,36 @@ def bootstrap(
             schema=dict.fromkeys(names, "int64"),
         )
         rows = table.cross_join(drawn)
-        count = poisson(ibis, residue(rows[key]), *(rows[name] for name in names[1:]))
+        rows = _computed(ibis, rows.mutate(**{HASH: residue(rows[key])}))
+        for a, b in (names[1:3], names[3:]):
+            mixed = (rows[HASH] * rows[a] + rows[b]) % PRIME
+            rows = _computed(ibis, rows.mutate(**{HASH: mixed}))
+            rows = _computed(ibis, rows.mutate(**{HASH: fifth_power(rows[HASH])}))
         own = 1.0 if columns.weight is None else rows[columns.weight].cast("float64")
-        rows = rows.mutate(**{WEIGHT: count.cast("float64") * own})
-        rows = rows.filter(rows[WEIGHT] > 0)
+        rows = rows.mutate(**{WEIGHT: poisson(ibis, rows[HASH]).cast("float64") * own})
+        rows = _computed(ibis, rows.filter(rows[WEIGHT] > 0))
         sums = scan(rows, weighted, bins=bins, keys={"replicate": rows["replicate"]})
         found += [sums[at] for at in sorted(sums)]
     return found
 
 
-def poisson(ibis: Any, key: "ibis.Value", *constants: "ibis.Value") -> "ibis.Value":
-    """A Poisson variable of mean 1 for each key: two rounds of (a x + b) ** 5 modulo a prime.
+def _computed(ibis: Any, rows: "ibis.Table") -> "ibis.Table":
+    """The rows; PostgreSQL would else compute an expression again wherever it is used."""
+    return rows.limit(2**62) if ibis.get_backend(rows).name == "postgres" else rows
 
-    The fifth power is a permutation of the residues. The largest value is 10, whose probability is
-    too small to matter.
+
+def poisson(ibis: Any, residue: "ibis.Value") -> "ibis.Value":
+    """A Poisson variable of mean 1, given a uniform residue modulo the prime.
+
+    The largest value is 10, because larger ones have a probability of 1e-8.
     """
-    a, b, c, d = constants
-    x = fifth_power((key * a + b) % PRIME)
-    x = fifth_power((x * c + d) % PRIME)
     # Thresholds of the distribution function, as residues.
     cuts = np.ceil(stats.poisson(1).cdf(np.arange(10)) * PRIME).astype(int).tolist()
-    return ibis.cases(*[(x < cut, count) for count, cut in enumerate(cuts)], else_=10)
+    return ibis.cases(*[(residue < cut, count) for count, cut in enumerate(cuts)], else_=10)
 
 
 def fifth_power(x: "ibis.Value") -> "ibis.Value":
-    """The fifth power modulo the prime."""
+    """The fifth power modulo the prime: a permutation of the residues."""
     square = (x * x) % PRIME
     return ((square * square) % PRIME * x) % PRIME
 
