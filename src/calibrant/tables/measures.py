@@ -20,6 +20,8 @@ from calibrant.tables.table_sums import TableSums
 # Bins are pooled until so many events are expected to vary, for the chi-squared approximation.
 LEAST_VARIANCE = 5.0
 ADAPTIVE = -1
+# Slices that are drawn together.
+CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -123,24 +125,61 @@ def measured(
     found, drawn = {}, {}
     rng = np.random.default_rng(seed)
     for name, parts, function in _chosen(sums, names):
-        metric = METRICS[name]
         value = float(function([_own(sums, part) for part in parts]))
-        low = high = math.nan
+        ends = (math.nan, math.nan)
+        if name == "classwise_ece" and sums.classes == 2:
+            # The second class mirrors the first.
+            parts, function = [2], lambda d: d[0].bins.error(1)
         if draws and math.isfinite(value) and (clusters is None or clusters.has(parts)):
-            if name == "classwise_ece" and sums.classes == 2:
-                # The second class mirrors the first.
-                parts, function = [2], lambda d: d[0].bins.error(1)
             for part in parts:
                 if part not in drawn:
                     drawn[part] = _drawn(sums, part, draws, rng, clusters)
-            resampled = np.asarray(function([drawn[part][0] for part in parts]))
-            bounds = quantiles(resampled, level)
-            low, high = np.clip((2 * value - bounds[1], 2 * value - bounds[0]), *metric.range)
-            if metric.calibration_error and metric.range[0] == 0:
-                calibrated = np.asarray(function([drawn[part][1] for part in parts]))
-                if (calibrated >= value).mean() > 1 - level:
-                    low, high = 0.0, max(high, value)
-        found[name] = Interval(value, float(low), float(high), level)
+            resampled, calibrated = (
+                np.asarray(function([drawn[part][at] for part in parts]))[:, None] for at in (0, 1)
+            )
+            ends = _ends(name, np.array([value]), resampled, calibrated, level)[0]
+        found[name] = Interval(value, *ends, level)
+    return found
+
+
+def measured_slices(
+    slices: Sequence[TableSums], *, level: float = 0.95, draws: int = 200, seed: int = 0
+) -> list[dict[str, Interval]]:
+    """The metrics of `summary_names` of many slices, as `measured`, but drawn together."""
+    rng = np.random.default_rng(seed)
+    found: list[dict[str, Interval]] = []
+    for start in range(0, len(slices), CHUNK):
+        some = slices[start : start + CHUNK]
+        focus = some[0].focus
+        joint = [each.joint(focus) for each in some]
+        first, covariance = (np.stack([each[at] for each in joint]) for at in (0, 1))
+        edges = some[0].part(focus).edges
+        noise, gaps = _noise(covariance, draws, rng)
+        w, v, h, s = np.moveaxis(first, -1, 0)
+        own = Draw(w, v, h, s, edges)
+        drawn = _moved(first, noise, gaps, edges, probability=True)
+        found.extend({} for _ in some)
+        for name in summary_names(some[0].classes).values():
+            function = MEASURES[name][1]
+            value, resampled, calibrated = (np.asarray(function([d])) for d in (own, *drawn))
+            ends = _ends(name, value, resampled, calibrated, level)
+            for at in range(len(some)):
+                found[start + at][name] = Interval(float(value[at]), *ends[at], level)
+    return found
+
+
+def _ends(
+    name: str, value: np.ndarray, resampled: np.ndarray, calibrated: np.ndarray, level: float
+) -> list[tuple[float, float]]:
+    """Ends of basic intervals, given values (s,) and their draws (r, s)."""
+    metric, found = METRICS[name], []
+    for at, own in enumerate(value):
+        bounds = quantiles(resampled[:, at], level)
+        low, high = np.clip((2 * own - bounds[1], 2 * own - bounds[0]), *metric.range)
+        error = metric.calibration_error and metric.range[0] == 0
+        if error and (calibrated[:, at] >= own).mean() > 1 - level:
+            low, high = 0.0, max(high, own)
+        found.append((float(low), float(high)))
     return found
 
 
@@ -198,34 +237,43 @@ def _drawn(
     adaptive = part == ADAPTIVE
     first, covariance = sums.joint(0, sums.adaptive[0]) if adaptive else sums.joint(part)
     edges = None if adaptive else _own(sums, part).edges
-    if clusters is None:
-        noise = normal_draws(covariance, draws, rng)
-        # Of calibrated predictions only the hits vary, by the sum of w2 v (1 - v).
-        spread = np.sqrt((covariance[:, 0, 1] - covariance[:, 1, 1]).clip(0))
-        gaps = spread * rng.standard_normal((draws, len(first)))
-    else:
-        noise, gaps = clusters.draws(part, draws, rng)
+    noise, gaps = (
+        _noise(covariance, draws, rng) if clusters is None else clusters.draws(part, draws, rng)
+    )
+    return _moved(first, noise, gaps, edges, probability=part <= sums.classes)
+
+
+def _noise(
+    covariance: Float64[np.ndarray, "... b 4 4"], draws: int, rng: np.random.Generator
+) -> tuple[Float64[np.ndarray, "r ... b 4"], Float64[np.ndarray, "r ... b"]]:
+    """Draws of the sums of independent bins, less their mean; and of the hits if calibrated."""
+    roots, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(roots.clip(0))[..., None, :]
+    drawn = rng.standard_normal((draws, *covariance.shape[:-1]))
+    noise = np.einsum("...ij,r...j->r...i", root, drawn)
+    # Of calibrated predictions only the hits vary, by the sum of w2 v (1 - v).
+    spread = np.sqrt((covariance[..., 0, 1] - covariance[..., 1, 1]).clip(0))
+    return noise, spread * rng.standard_normal((draws, *spread.shape))
+
+
+def _moved(
+    first: Float64[np.ndarray, "... b 4"],
+    noise: Float64[np.ndarray, "r ... b 4"],
+    gaps: Float64[np.ndarray, "r ... b"],
+    edges: tuple[float, ...] | None,
+    *,
+    probability: bool,
+) -> tuple[Draw, Draw]:
+    """Draws of the sums, and draws as if the predictions were calibrated."""
     moved = first + noise
     # A draw of a tiny table may lose all of its rows: then it stays as it is.
-    empty = (moved[..., 0].clip(0).sum(-1) == 0)[:, None, None]
+    empty = (moved[..., 0].clip(0).sum(-1) == 0)[..., None, None]
     w, v, h, s = np.moveaxis(np.where(empty, first, moved), -1, 0)
     w = w.clip(0)
-    own = part <= sums.classes
-    resampled = Draw(w, v.clip(0, w) if own else v, h.clip(0, w), s.clip(0), edges)
-    shape = gaps.shape
-    hits = (first[:, 1] + gaps).clip(0, first[:, 0])
-    same = [np.broadcast_to(first[:, at], shape) for at in (0, 1, 3)]
+    resampled = Draw(w, v.clip(0, w) if probability else v, h.clip(0, w), s.clip(0), edges)
+    hits = (first[..., 1] + gaps).clip(0, first[..., 0])
+    same = [np.broadcast_to(first[..., at], gaps.shape) for at in (0, 1, 3)]
     return resampled, Draw(same[0], same[1], hits, same[2], edges)
-
-
-def normal_draws(
-    covariance: Float64[np.ndarray, "b 4 4"], draws: int, rng: np.random.Generator
-) -> Float64[np.ndarray, "r b 4"]:
-    """Draws with mean zero of independent vectors, given the covariance of each."""
-    roots, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(roots.clip(0))[:, None, :]
-    drawn = rng.standard_normal((draws, *covariance.shape[:2]))
-    return np.asarray(np.einsum("bij,rbj->rbi", root, drawn))
 
 
 def calibration_test(sums: TableSums, clusters: Clusters | None = None) -> TestResult:

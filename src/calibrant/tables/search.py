@@ -1,5 +1,6 @@
 """Search for the worst slice over many columns, with an honest p-value."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -12,9 +13,9 @@ from calibrant.table_values import p_text
 from calibrant.tables.bootstrap import PRIME, fifth_power, residue
 from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns
-from calibrant.tables.measures import calibration_test
+from calibrant.tables.measures import calibration_test, measured_slices
 from calibrant.tables.scan import scan
-from calibrant.tables.slices import LEAST, Slice, measured_slice, slice_keys
+from calibrant.tables.slices import LEAST, Slice, measured_clusters, slice_keys, slice_of
 from calibrant.tables.table_sums import TableSums
 
 if TYPE_CHECKING:
@@ -116,27 +117,29 @@ def find_slices(
     names = dict(zip(keys, named, strict=True))
     beam: list[dict[str, str]] = [{}]
     tried = 0
-    best: tuple[float, Slice, Mapping[str, str]] | None = None
+    best: Slice | None = None
     for _ in range(min(depth, len(keys))):
         found: dict[Where, dict[str, TableSums]] = {}
         for where in beam:
             found |= _extended(rows, columns, where, names, bins=bins)
-        scored = []
-        for where_items, halves in found.items():
-            if any(half not in halves or halves[half].rows < least for half in ("0", "1")):
-                continue
-            own = measured_slice(
-                dict(where_items), halves["0"], calibration_test(halves["0"]).p_value, 1.0,
-                level=level, seed=seed,
-            )  # fmt: skip
-            scored.append((own.debiased.low, own, dict(where_items)))
+        enough = {
+            where: halves
+            for where, halves in found.items()
+            if all(half in halves and halves[half].rows >= least for half in ("0", "1"))
+        }
+        own = [halves["0"] for halves in enough.values()]
+        measures = measured_slices(own, level=level, seed=seed)
+        scored = [
+            slice_of(dict(where), sums, each, calibration_test(sums).p_value, math.nan)
+            for where, sums, each in zip(enough, own, measures, strict=True)
+        ]
         tried += len(scored)
-        scored.sort(key=lambda each: -each[0])
+        scored.sort(key=lambda each: -each.debiased.low)
         if not scored:
             break
-        if best is None or scored[0][0] > best[0]:
+        if best is None or scored[0].debiased.low > best.debiased.low:
             best = scored[0]
-        beam = [where for _, _, where in scored[:BEAM]]
+        beam = [dict(each.where) for each in scored[:BEAM]]
     if best is None:
         return None
     return _confirmed(rows, columns, best, names, tried=tried, bins=bins, level=level, seed=seed)
@@ -177,7 +180,7 @@ def _filtered(
 def _confirmed(
     rows: "ibis.Table",
     columns: Columns,
-    best: tuple[float, Slice, Mapping[str, str]],
+    best: Slice,
     names: Mapping[str, str],
     *,
     tried: int,
@@ -186,13 +189,16 @@ def _confirmed(
     seed: int,
 ) -> FoundSlice:
     """Measure the slice on the half that was not searched."""
-    where = best[2]
-    chosen = _filtered(rows, where, names)
+    chosen = _filtered(rows, best.where, names)
     chosen = chosen.filter(chosen[HALF] == "1")
     sums = scan(chosen, columns, bins=bins, parts=[columns.focus], fine=False)[()]
     clusters = None
     if columns.group is not None:
         clusters = Clusters.scan(chosen, columns, bins=bins, scores=False)[()]
     p_value = calibration_test(sums, clusters).p_value
-    found = measured_slice(where, sums, p_value, p_value, level=level, seed=seed, clusters=clusters)
-    return FoundSlice(best[1], found, tried)
+    measures = (
+        measured_slices([sums], level=level, seed=seed)[0]
+        if clusters is None
+        else measured_clusters(sums, clusters, level=level, seed=seed)
+    )
+    return FoundSlice(best, slice_of(best.where, sums, measures, p_value, p_value), tried)

@@ -1,7 +1,7 @@
 """Calibration of slices: which parts of the table are off, ranked by evidence."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,12 @@ from calibrant.metrics.resampling.comparisons import holm
 from calibrant.setting_errors import did_you_mean
 from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns
-from calibrant.tables.measures import calibration_test, measured, summary_names
+from calibrant.tables.measures import (
+    calibration_test,
+    measured,
+    measured_slices,
+    summary_names,
+)
 from calibrant.tables.scan import Key, scan
 from calibrant.tables.table_sums import TableSums
 
@@ -133,15 +138,19 @@ def audit_slices(
     if columns.group is not None:
         clusters = Clusters.scan(table, columns, scores=False, **options)
     raw = [calibration_test(sums, clusters.get(key)).p_value for key, sums in kept.items()]
+    corrected = corrected_p_values(raw, correction)
+    measures = (
+        [
+            measured_clusters(sums, clusters[key], level=level, seed=seed)
+            for key, sums in kept.items()
+        ]
+        if clusters
+        else measured_slices(list(kept.values()), level=level, seed=seed)
+    )
     found = [
-        measured_slice(
-            {name: value for name, value in zip(keys, key, strict=True) if value is not None},
-            sums, p_value, adjusted, level=level, seed=seed, clusters=clusters.get(key),
-        )
-        for (key, sums), p_value, adjusted in zip(
-            kept.items(), raw, corrected_p_values(raw, correction), strict=True
-        )
-    ]  # fmt: skip
+        slice_of(where_of(keys, key), kept[key], each, p_value, adjusted)
+        for key, each, p_value, adjusted in zip(kept, measures, raw, corrected, strict=True)
+    ]
     # NaN, of too few clusters, ranks by the error alone.
     found.sort(key=lambda each: (np.nan_to_num(each.corrected, nan=1.0), -each.debiased.value))
     useful = useful_size(list(totals.values()))
@@ -150,23 +159,29 @@ def audit_slices(
     )
 
 
-def measured_slice(
+def where_of(keys: Iterable[str], key: Key) -> dict[str, str]:
+    """Conditions of a slice, given its key."""
+    return {name: value for name, value in zip(keys, key, strict=False) if value is not None}
+
+
+def slice_of(
     where: Mapping[str, str],
     sums: TableSums,
+    measures: Mapping[str, Interval],
     p_value: float,
     corrected: float,
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-    clusters: Clusters | None = None,
 ) -> Slice:
     """A slice with its metrics."""
-    names = summary_names(sums.classes)
-    found = measured(
-        sums, level=level, draws=200, seed=seed, names=list(names.values()), clusters=clusters
-    )
-    ece, debiased, gap = (found[name] for name in names.values())
+    ece, debiased, gap = (measures[name] for name in summary_names(sums.classes).values())
     return Slice(where, sums, ece, debiased, gap, p_value, corrected)
+
+
+def measured_clusters(
+    sums: TableSums, clusters: Clusters, *, level: float, seed: int
+) -> dict[str, Interval]:
+    """The metrics of a slice whose rows come in clusters."""
+    names = list(summary_names(sums.classes).values())
+    return measured(sums, level=level, draws=200, seed=seed, names=names, clusters=clusters)
 
 
 def useful_size(slices: Sequence[TableSums]) -> int:
