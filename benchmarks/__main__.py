@@ -3,41 +3,31 @@
 import argparse
 import sys
 import time
+from importlib import import_module
 
 import torch
 
-from benchmarks import (
-    calibrator_fits,
-    curvature_cost,
-    every_metric,
-    from_logits,
-    kernels,
-    large_audit,
-    per_class,
-    resampling,
-    step_cost,
-    streaming,
-    training_loop,
-)
 from benchmarks.inputs import SEED
 from benchmarks.measure import HEAD, Section
 from benchmarks.pages import machine, table, versions
 from benchmarks.real_data import ROOT
 
+# Module and function; imported when run, because only some need the other libraries.
 BENCHMARKS = {
-    "logits": from_logits.run,
-    "classwise": per_class.run,
-    "sece": kernels.run_sece,
-    "smece": kernels.run_smece,
-    "interval": resampling.run,
-    "stream": streaming.run,
-    "large_audit": large_audit.run,
-    "metrics": every_metric.run,
-    "calibrators": calibrator_fits.run,
-    "training": training_loop.run,
-    "steps": step_cost.run_small,
-    "large_steps": step_cost.run_large,
-    "curvature": curvature_cost.run,
+    "logits": "from_logits.run",
+    "classwise": "per_class.run",
+    "sece": "kernels.run_sece",
+    "smece": "kernels.run_smece",
+    "interval": "resampling.run",
+    "stream": "streaming.run",
+    "large_audit": "large_audit.run",
+    "tables": "tables.run",
+    "metrics": "every_metric.run",
+    "calibrators": "calibrator_fits.run",
+    "training": "training_loop.run",
+    "steps": "step_cost.run_small",
+    "large_steps": "step_cost.run_large",
+    "curvature": "curvature_cost.run",
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 ABOUT = f"""# Speed and memory compared with other libraries
@@ -48,6 +38,7 @@ measured in the same run. To measure on your machine:
 ```
 make bench                                        # everything, about an hour; rewrites this page
 .venv-rivals/bin/python -m benchmarks logits sece    # selected benchmarks
+.venv/bin/python -m benchmarks tables                # this one needs no other library
 ```
 
 - calibrant and the other library run alternately in one process after a warm-up; the best of
@@ -71,7 +62,8 @@ def main() -> int:
     sections = []
     for name in options.names or BENCHMARKS:
         start = time.perf_counter()
-        sections.append(BENCHMARKS[name]())
+        module, function = BENCHMARKS[name].split(".")
+        sections.append(getattr(import_module(f"benchmarks.{module}"), function)())
         took = time.perf_counter() - start
         print(f"{name}: measured in {took:.0f} s", file=sys.stderr, flush=True)
     lines = [line for section in sections for line in section.lines]
@@ -88,14 +80,20 @@ def main() -> int:
 
 
 def page(sections: list[Section], before: str = "") -> str:
-    """Compose the page of results; sections not measured now stay, if they are of this machine."""
-    _, *old = before.split("\n## ") if f"\n{machine()}.\n" in before else [""]
+    """Compose the page of results; sections not measured now stay as they are.
+
+    The machine and versions above all sections are those of the first run; a section that was
+    measured on another machine names its own.
+    """
+    measured = [f"{machine()}.", f"{versions()}."]
+    head, *old = before.split("\n## ")
+    above = head.strip().split("\n\n")[-2:] if before else measured
     kept = {text.partition("\n")[0]: text.strip() for text in old}
     for section in sections:
         cells = table(HEAD, [line.cells() for line in section.lines])
-        kept[section.title] = f"{section.title}\n\n{section.about}\n\n{cells}"
-    parts = [ABOUT, f"{machine()}.", f"{versions()}.", *(f"## {each}" for each in kept.values())]
-    return "\n\n".join(parts) + "\n"
+        own = [] if above[0] == measured[0] else measured
+        kept[section.title] = "\n\n".join([section.title, section.about, *own, cells])
+    return "\n\n".join([ABOUT, *above, *(f"## {each}" for each in kept.values())]) + "\n"
 
 
 if __name__ == "__main__":

@@ -73,8 +73,7 @@ def _confidences(
     rows = table.select(
         **more,
         value=_probability(ibis, score.cast("float64")),
-        hit=number(outcome),
-        known=outcome.notnull(),
+        hit=number(ibis, outcome),
     )
     value, hit = rows["value"], rows["hit"]
     inside, binary = (value >= 0) & (value <= ONE), (hit == 0) | (hit == 1)
@@ -143,8 +142,8 @@ def _classes(
         "label": ~known,
     }
     zero = ibis.literal(0.0)
-    parts = {0: (rows["value"], number(rows["hit"]))}
-    parts |= {at + 1: (rows[f"p{at}"], number(rows["label"] == at)) for at in range(k)}
+    parts = {0: (rows["value"], number(ibis, rows["hit"]))}
+    parts |= {at + 1: (rows[f"p{at}"], number(ibis, rows["label"] == at)) for at in range(k)}
     parts |= {k + 1: (rows["nll"], zero), k + 2: (rows["brier"], zero)}
     return Examples(rows, parts, problems, inside & known & (rows["size"] == k))
 
@@ -172,9 +171,10 @@ def _probability(ibis: Any, value: "ibis.Value") -> "ibis.Value":
     return ibis.ifelse((value > -LEAST) & (value < LEAST), value * 0, value)
 
 
-def number(value: "ibis.Value") -> "ibis.Value":
-    """A boolean or a number as float64; not every engine casts booleans to it."""
-    value = value.cast("int32") if value.type().is_boolean() else value
+def number(ibis: Any, value: "ibis.Value") -> "ibis.Value":
+    """A boolean or a number as float64; PostgreSQL casts booleans to small integers only."""
+    if value.type().is_boolean() and ibis.get_backend(value).name == "postgres":
+        value = value.cast("int32")
     return value.cast("float64")
 
 

@@ -122,21 +122,19 @@ def query(
         part, (value, hit) = next(iter(chosen.items()))
         cell = _cell(ibis, value, part, columns, bins=bins, fine=fine)
         narrow = backend == "duckdb" and fine and not part and not by
-        more = {"known": each.rows["known"]} if columns.classes == 1 else {}
         # A key of 16 bits is summed by DuckDB without hashing; nulls stand for what does not fit.
         rows = each.rows.select(
             *kept,
             value=value,
             hit=hit,
             cell=cell.try_cast("int16") if narrow else cell,
-            **more,
         )
         if columns.classes == 1 and not table[columns.outcome].type().is_boolean():
             rows = rows.mutate(bad=((rows["hit"] != 0) & (rows["hit"] != 1)).cast("int32"))
     else:
         if parts is None:
             bad = ~ibis.coalesce(each.fine, ibis.literal(False))
-            chosen[columns.classes + 3] = (ibis.literal(0.0), number(bad))
+            chosen[columns.classes + 3] = (ibis.literal(0.0), number(ibis, bad))
         cells = {
             part: _cell(ibis, value, part, columns, bins=bins, fine=fine)
             for part, (value, _) in chosen.items()
@@ -223,10 +221,11 @@ def _aggregated(
         )
     elif "bad" in rows.columns:
         summed["bad"] = rows["bad"]
-    known = {"known": rows["known"].sum()} if "known" in rows.columns else {}
     if len(sets) == 1:
         return rows.group_by([*by, "cell"]).aggregate(
-            n=rows.count(), **{name: term.sum() for name, term in summed.items()}, **known
+            n=rows.count(),
+            known=rows["hit"].count(),
+            **{name: term.sum() for name, term in summed.items()},
         )
     terms_table = rows.select(*by, "cell", **summed)
     columns = ", ".join(f'"{name}"' for name in [*by, "cell"])
