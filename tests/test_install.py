@@ -42,6 +42,7 @@ BRINGS = {
     "cli": {"typer", "rich"},
     "report": {"matplotlib", "jinja2"},
     "audit": AUDIT,
+    "tables": AUDIT | {"ibis-framework", "duckdb"},
     "torchmetrics": {"torchmetrics"},
     "export": {"onnx", "onnxruntime"},
     "sklearn": {"scikit-learn"},

@@ -38,6 +38,7 @@ class Cell:
         mark: how it compares with the best of its column.
         value: what rows are sorted by; empty where there is none.
         tip: shown when pointed at.
+        picture: SVG that pages show instead of the text; not escaped.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Cell:
     mark: Mark = ""
     value: str = ""
     tip: str = ""
+    picture: str = ""
 
 
 @dataclass(frozen=True)

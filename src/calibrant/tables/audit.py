@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from calibrant.advice import InputError
 from calibrant.metrics import METRICS, Interval, TestResult
 from calibrant.metrics.verdict import ALPHA
 from calibrant.report.rendering import SavedPage
@@ -267,7 +268,7 @@ def audit(
     except InvalidRowsError:
         invalid = diagnose(table, found, time=windows.get("window"))
         if not drop_invalid:
-            raise ValueError(_refused(table, name, invalid)) from None
+            raise _refused(table, name, invalid) from None
         table = without_invalid(table, found, time=windows.get("window"))
         windows = {} if time is None else {"window": window_key(table, time, every)}
         sums = _scanned(table, found, windows, bins=bins)
@@ -288,7 +289,7 @@ def audit(
     metrics = measured(total, draws=draws, clusters=own, **options)
     if bootstrap:
         if key is None:
-            raise ValueError("a bootstrap needs a column of row keys: give key (--key)")
+            raise InputError("a bootstrap needs a column of row keys", "give key", "give --key")
         replicates = resample(table, found, key, replicates=bootstrap, bins=bins, seed=seed)
         metrics = bootstrapped(total, replicates, level=level)
         said = f"Poisson bootstrap of {bootstrap:,} resamples, by {key}"
@@ -355,11 +356,12 @@ def _total(sums: Sequence[TableSums]) -> TableSums:
     return sums[0]
 
 
-def _refused(table: "ibis.Table", name: str, invalid: Mapping[str, int]) -> str:
+def _refused(table: "ibis.Table", name: str, invalid: Mapping[str, int]) -> InputError:
     left, rows = sum(invalid.values()), int(table.count().to_pyarrow().as_py())
-    return (
-        f"{name}: {left:,} of {rows:,} rows are invalid: {invalid_text(invalid)}; repair them, or "
-        "leave them out with drop_invalid=True (--drop-invalid)"
+    return InputError(
+        f"{name}: {left:,} of {rows:,} rows are invalid: {invalid_text(invalid)}",
+        "repair them, or leave them out with drop_invalid=True",
+        "repair them, or leave them out with --drop-invalid",
     )
 
 

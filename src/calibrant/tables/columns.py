@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
+from calibrant.advice import InputError
 from calibrant.array_names import LABELS, STEMS, class_names_of
 from calibrant.files.checks import listed
 from calibrant.setting_errors import did_you_mean
@@ -97,9 +98,10 @@ def find_columns(
     if positive is not None and len(scores) == 1 and named is None:
         named = ("", positive)
     if text and named is None:
-        raise ValueError(
-            f"labels of column {outcome} are text: name the classes in order (--names), or the "
-            "positive one (--positive)"
+        raise InputError(
+            f"labels of column {outcome} are text",
+            "name the classes in order with names, or the positive one with positive",
+            "name the classes in order with --names, or the positive one with --positive",
         )
     if positive is not None and named is not None and named[-1] != positive:
         raise ValueError(f"the positive class must be the last of two, got {positive!r}")
@@ -145,9 +147,10 @@ def _scores(
     single = next((name for name in SCORES if name in schema), None)
     if single is not None:
         return "probs", (single,)
-    raise ValueError(
-        f"no scores among the columns {listed(list(schema), 20)}: name them with confidence, probs "
-        "or logits (--confidence, --probs, --logits)"
+    raise InputError(
+        f"no scores among the columns {listed(list(schema), 20)}",
+        "name them with confidence, probs or logits",
+        "name them with --confidence, --probs or --logits",
     )
 
 

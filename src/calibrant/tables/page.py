@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from calibrant.report.charts.lines import Series as Line
 from calibrant.report.charts.lines import line_chart
-from calibrant.report.charts.reliability import gaps, overlay
+from calibrant.report.charts.reliability import gaps, overlay, small
 from calibrant.report.charts.svg import plot, plots, shape_legend
 from calibrant.report.charts.tables import html_table, sortable_table
 from calibrant.report.definitions import defined, definitions
 from calibrant.report.reliability_points import POSITIVE, TOP_LABEL
 from calibrant.report.rendering import Panel, render
+from calibrant.table_values import Cell, Column, Table
 
 if TYPE_CHECKING:
     from calibrant.tables.audit import TableAudit
 
-# Slices with a diagram of their own.
-DRAWN = 12
+# Slices on the page, each with a diagram.
+DRAWN = 200
 
 
 def table_page(audit: "TableAudit") -> str:
@@ -55,23 +56,19 @@ def table_page(audit: "TableAudit") -> str:
 
 
 def _slices(audit: "TableAudit") -> Panel | None:
-    """The slices as a sortable table, and a small diagram of those with the most evidence."""
+    """The slices as a sortable table, each with a small diagram."""
     if audit.slices is None:
         return None
-    terms = POSITIVE if audit.sums.classes == 2 else TOP_LABEL
-    figures = [
-        plot(
-            each.name,
-            overlay(
-                {each.name: each.sums.part(each.sums.focus)}, title=each.name, size=200, terms=terms
-            ),
-            note=f"{each.sums.rows:,} rows, ECE {each.ece.value:.4f}",
-        )
-        for each in audit.slices.slices[:DRAWN]
+    table = audit.slices_table(DRAWN)
+    drawn = [
+        (*row, Cell("", picture=small(each.sums.part(each.sums.focus), title=each.name)))
+        for row, each in zip(table.rows, audit.slices.slices, strict=False)
     ]
+    columns = (*table.columns, Column("reliability", number=True))
     about = f"{audit.slices.facts} Click a heading to sort."
-    html = sortable_table(audit.slices_table()) + plots(figures)
-    return Panel("slices", "Slices", about, html)
+    if len(audit.slices.slices) > DRAWN:
+        about += f" The first {DRAWN} are shown; --json prints all."
+    return Panel("slices", "Slices", about, sortable_table(Table(columns, tuple(drawn), "Slices")))
 
 
 def _worst(audit: "TableAudit") -> Panel | None:
@@ -84,7 +81,7 @@ def _worst(audit: "TableAudit") -> Panel | None:
     figures = [
         plot(
             name,
-            overlay({name: each.sums.part(each.sums.focus)}, title=name, size=200, terms=terms),
+            overlay({name: each.sums.part(each.sums.focus)}, title=name, terms=terms),
             note=f"{each.sums.rows:,} rows, debiased ECE {each.debiased.value:.4f}",
         )
         for name, each in halves.items()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.advice import InputError
 from calibrant.table_values import p_text
 from calibrant.tables.bootstrap import PRIME, fifth_power, residue
 from calibrant.tables.clusters import Clusters
@@ -108,7 +109,9 @@ def find_slices(
     """
     key = key or columns.group
     if key is None:
-        raise ValueError("a search needs a column of row keys, to split the rows: give key (--key)")
+        raise InputError(
+            "a search needs a column of row keys to split the rows by", "give key", "give --key"
+        )
     keys = slice_keys(table, by)
     a, b = np.random.default_rng(seed).integers(1, PRIME, 2).tolist()
     half = (fifth_power((residue(table[key]) * a + b) % PRIME) % 2).cast("string")

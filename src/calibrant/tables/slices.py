@@ -64,7 +64,10 @@ class Slice:
     @property
     def name(self) -> str:
         """Such as `region=north, version=2`."""
-        return ", ".join(f"{column}={value}" for column, value in self.where.items())
+        return ", ".join(
+            f"{column} {value}" if value[0] in "<>" else f"{column}={value}"
+            for column, value in self.where.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -254,9 +257,9 @@ def _is_number(column: "ibis.Value") -> bool:
 
 
 def _quantile_bin(ibis: Any, column: "ibis.Value", cuts: Sequence[float]) -> "ibis.Value":
-    labels = [f"<= {cuts[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(cuts))]
+    labels = [f"<= {cuts[0]:.4g}", *(f"{low:.4g} to {high:.4g}" for low, high in pairwise(cuts))]
     branches = [(column <= cut, label) for cut, label in zip(cuts, labels, strict=True)]
-    known = ibis.cases(*branches, else_=f"> {cuts[-1]:g}")
+    known = ibis.cases(*branches, else_=f"> {cuts[-1]:.4g}")
     missing = column.isnull()
     if column.type().is_floating():
         missing = missing | column.isnan()

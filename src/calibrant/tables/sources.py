@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urldefrag
 
+from calibrant.advice import InputError
 from calibrant.extras import need
 from calibrant.files import expand
 from calibrant.files.checks import listed
@@ -96,7 +97,11 @@ def engine_errors(source: str) -> Iterator[None]:
     except (ValueError, TypeError, OSError, MemoryError):
         raise
     except ImportError as error:
-        raise ImportError(f"{source}: {_first_line(error)}") from error
+        if not is_url(source) or "backend" not in str(error):
+            raise
+        name = source.partition("://")[0]
+        advice = f"pip install 'ibis-framework[{name}]'"
+        raise ImportError(f"{source}: the backend {name} is not installed: {advice}") from error
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{source}: the engine failed: {kind}: {_first_line(error)}") from error
@@ -104,7 +109,7 @@ def engine_errors(source: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:1])[:400] or type(error).__name__
+    return " ".join(lines[:1]).rstrip(".")[:400] or type(error).__name__
 
 
 def open_table(
@@ -212,7 +217,8 @@ def checked_files(
             schema = file_schema(path, deep=deep)
         except ValueError as error:
             if not keep_going:
-                raise ValueError(f"{error}; leave it out with keep_going (--keep-going)") from error
+                advice = "leave it out with keep_going=True", "leave it out with --keep-going"
+                raise InputError(str(error), *advice) from error
             skipped.append(str(error))
             continue
         first = first or (path, schema)

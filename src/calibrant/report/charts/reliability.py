@@ -16,6 +16,8 @@ BANDS = 5
 # Size of one diagram of a pair, and of the histogram below it; of a chart that stands alone.
 SIDE, LOW = 145.0, 36.0
 SQUARE = 360.0
+# Size of a diagram in a table.
+TINY = 56.0
 # Bins of a histogram.
 FINE = 20
 
@@ -58,6 +60,21 @@ def overlay(
         for at, name, own in points
     ]
     return chart(*parts, width=size, height=size, title=title, about=about)
+
+
+def small(sums: BinSums, *, title: str) -> str:
+    """A diagram without axes for a cell of a table; bins with few examples are pooled."""
+    axes = Axes(Scale(0, 1, 1, TINY - 1), Scale(0, 1, TINY - 1, 1))
+    parts = [
+        box(0.5, 0.5, TINY - 0.5, TINY - 0.5, role="guide"),
+        line(1, TINY - 1, TINY - 1, 1, role="guide"),
+    ]
+    if sums.count.any():
+        points = points_of(sums, merge=True)
+        parts.append(_band(axes, points, role=f"band {hue(0)}"))
+        x, y = points.confidence.tolist(), points.accuracy.tolist()
+        parts.append(curve(axes, x, y, role=f"line {hue(0)}"))
+    return chart(*parts, width=TINY, height=TINY, title=title)
 
 
 def pair(

@@ -94,6 +94,8 @@ def _row(table: Table, row: Sequence[Cell], *, note: str = "") -> str:
 
 def _content(cell: Cell) -> str:
     """The text of a cell; with a mark, what its colour says in words, and the interval."""
+    if cell.picture:
+        return cell.picture
     if not cell.mark and not cell.interval:
         return escape(cell.text)
     said = f'<span class="hidden"> ({MARKS[cell.mark]})</span>' if cell.mark in MARKS else ""
