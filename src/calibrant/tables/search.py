@@ -93,7 +93,8 @@ def find_slices(
 
     The rows are split into halves by a hash of `key`. On the first half, the search starts with
     every value of every column and adds conditions to the five slices with the largest lower bound
-    of the debiased ECE, up to `depth` conditions, one scan each step. The slice it ends with is
+    of the debiased ECE, up to `depth` conditions, one scan for each. It prefers fewer conditions
+    unless the interval of the error with one more lies above that before. The slice it ends with is
     tested on the second half, so its p-value is honest however many slices were tried.
 
     Args:
@@ -140,7 +141,8 @@ def find_slices(
         scored.sort(key=lambda each: -each.debiased.low)
         if not scored:
             break
-        if best is None or scored[0].debiased.low > best.debiased.low:
+        # One condition more must raise the error beyond noise.
+        if best is None or scored[0].debiased.low > best.debiased.high:
             best = scored[0]
         beam = [dict(each.where) for each in scored[:BEAM]]
     if best is None:

@@ -97,9 +97,10 @@ def engine_errors(source: str) -> Iterator[None]:
     except (ValueError, TypeError, OSError, MemoryError):
         raise
     except ImportError as error:
-        if not is_url(source) or "backend" not in str(error):
+        if not is_url(source):
             raise
         name = source.partition("://")[0]
+        name = {"spark": "pyspark", "postgresql": "postgres"}.get(name, name)
         advice = f"pip install 'ibis-framework[{name}]'"
         raise ImportError(f"{source}: the backend {name} is not installed: {advice}") from error
     except Exception as error:
@@ -194,10 +195,11 @@ def _of_files(
 
 
 def _spark(ibis: Any, address: str) -> Any:
-    session = need("pyspark.sql", extra="tables", what="a Spark cluster").SparkSession
+    from pyspark.sql import SparkSession
+
     master = address.removeprefix("spark://")
     master = master if master.startswith("local") else address
-    return ibis.pyspark.connect(session.builder.master(master).getOrCreate())
+    return ibis.pyspark.connect(SparkSession.builder.master(master).getOrCreate())
 
 
 def checked_files(
