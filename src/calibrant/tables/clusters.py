@@ -114,18 +114,37 @@ class Clusters:
         again = (rng.standard_normal((draws, len(roots))) @ root.T).reshape(draws, -1, 4)
         return noise, again[..., 2] - again[..., 1]
 
-    def test(self, part: int, pool: np.ndarray, gap: Float64[np.ndarray, " p"]) -> TestResult:
-        """Hotelling's test that the gaps of pooled bins are zero."""
-        bins = len(pool)
-        size = len(gap)
-        if self.number <= size:
-            return TestResult(math.nan, math.nan)
-        sums = np.zeros((size, 4 * bins))
-        sums[pool, 4 * np.arange(bins) + 2] = 1
-        sums[pool, 4 * np.arange(bins) + 1] = -1
+    def test(
+        self,
+        part: int,
+        pool: np.ndarray,
+        gap: Float64[np.ndarray, " p"],
+        variance: Float64[np.ndarray, " p"],
+    ) -> TestResult:
+        r"""Chi-squared test of pooled bins, corrected for clusters as by Rao and Scott.
+
+        With the covariance C of the gaps over clusters and the variances V of independent rows, the
+        eigenvalues of $V^{-1/2} C V^{-1/2}$ are design effects. The statistic is divided by their
+        mean, and the degrees of freedom are lowered by how they vary (Satterthwaite). Unlike
+        Hotelling's test it does not invert C, which bins of few events make unstable.
+
+        References:
+            Rao and Scott, The analysis of categorical data from complex sample surveys, JASA 1981
+        """
+        bins, size = len(pool), len(gap)
+        contrast = np.zeros((size, 4 * bins))
+        contrast[pool, 4 * np.arange(bins) + 2] = 1
+        contrast[pool, 4 * np.arange(bins) + 1] = -1
         # Around the mean of the clusters, not around zero.
-        covariance = sums @ self.covariance[part] @ sums.T - np.outer(gap, gap) / self.number
-        squared = float(gap @ np.linalg.pinv(covariance, hermitian=True) @ gap)
-        squared *= (self.number - 1) / self.number
-        statistic = squared * (self.number - size) / (size * (self.number - 1))
-        return TestResult(statistic, float(stats.f.sf(statistic, size, self.number - size)))
+        covariance = contrast @ self.covariance[part] @ contrast.T
+        covariance -= np.outer(gap, gap) / self.number
+        used = variance > 0
+        if self.number < 2 or not used.any():
+            return TestResult(math.nan, math.nan)
+        scale = 1 / np.sqrt(variance[used])
+        effects = np.linalg.eigvalsh(covariance[np.ix_(used, used)] * np.outer(scale, scale))
+        mean = effects.mean()
+        spread = effects.var() / mean**2
+        statistic = float((gap[used] ** 2 / variance[used]).sum() / (mean * (1 + spread)))
+        freedom = float(used.sum() / (1 + spread))
+        return TestResult(statistic, float(stats.chi2.sf(statistic, freedom)))

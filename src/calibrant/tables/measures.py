@@ -283,7 +283,7 @@ def calibration_test(sums: TableSums, clusters: Clusters | None = None) -> TestR
 
     Unlike the test of Hosmer and Lemeshow it knows the variance of each bin, not only its mean, so
     no degree of freedom is lost. Bins are pooled with the next until their variance is at least 5
-    rows' worth. With clusters it is Hotelling's test that the mean gaps of the clusters are zero.
+    rows' worth. With clusters the statistic is corrected for their design effects.
     """
     found = sums.moments(sums.focus)
     variance = (found["v2"] - found["q2"]).clip(0)
@@ -296,7 +296,7 @@ def calibration_test(sums: TableSums, clusters: Clusters | None = None) -> TestR
     size = int(pool.max()) + 1
     gap, spread = segment_sum(pool, gap, size), segment_sum(pool, variance, size)
     if clusters is not None:
-        return clusters.test(sums.focus, pool, gap)
+        return clusters.test(sums.focus, pool, gap, spread)
     if not spread.all():
         # Probabilities of exactly 0 or 1 cannot be wrong if calibrated.
         if (np.abs(gap[spread == 0]) > 1e-9 * max(1.0, found["w"].sum())).any():
