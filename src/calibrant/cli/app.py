@@ -22,11 +22,13 @@ from calibrant.cli.listing import listing
 from calibrant.cli.report import report
 from calibrant.cli.study import study
 from calibrant.cli.train import train
+from calibrant.cli.watch import watch
 from calibrant.cli.worker import worker
 from calibrant.deprecated import replace_options
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
+    "watch": watch,
     "compare": compare,
     "fit": fit,
     "apply": apply,

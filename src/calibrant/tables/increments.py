@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.advice import InputError
 from calibrant.extras import need
 from calibrant.metrics.bins import BinSums
 from calibrant.setting_errors import did_you_mean
@@ -15,7 +17,7 @@ from calibrant.tables.audit import invalid_text
 from calibrant.tables.columns import Columns, find_columns
 from calibrant.tables.scan import InvalidRowsError, diagnose, scan, without_invalid
 from calibrant.tables.series import OFFSET, window_key, window_start
-from calibrant.tables.sources import open_table
+from calibrant.tables.sources import ENDINGS, is_url, open_table
 from calibrant.tables.table_sums import TableSums
 from calibrant.tables.watch_options import WatchOptions
 from calibrant.tables.watch_state import WatchedWindow, WatchState
@@ -59,6 +61,33 @@ def opened(source: str) -> Iterator["ibis.Table"]:
         ibis.get_backend(table).disconnect()
 
 
+def watched_columns(table: "ibis.Table", options: WatchOptions) -> Columns:
+    """Columns of the first rows; weights and groups are refused, for which no test is known."""
+    found = find_columns(table, **options.columns)
+    for name in filter(None, (found.weight, found.group)):
+        raise ValueError(
+            f"column {name}: no anytime-valid test is known of weighted or grouped rows; deliver "
+            "predictions without this column"
+        )
+    return found
+
+
+def dropping(problem: str) -> InputError:
+    """The error of invalid rows, which may be left out."""
+    advice = "repair them, or leave them out with"
+    return InputError(problem, f"{advice} drop_invalid=True", f"{advice} --drop-invalid")
+
+
+def check_csv_times(table: "ibis.Table", source: str, options: WatchOptions) -> None:
+    """Refuse a csv file of times with and without a time zone, which DuckDB would read as UTC."""
+    if not is_url(source) and ENDINGS.get(Path(source).suffix.lower()) == "csv":
+        ibis: Any = need("ibis", extra="tables", what="a table of predictions")
+        if options.time is not None and options.time in table.columns:
+            texts = {options.time: "VARCHAR"}
+            raw = ibis.get_backend(table).read_csv(source, table_name="texts", types=texts)
+            window_key(raw, options.time, options.every)
+
+
 def read_rows(
     table: "ibis.Table",
     options: WatchOptions,
@@ -67,7 +96,7 @@ def read_rows(
     windows: list[int] | None = None,
 ) -> tuple[WatchState, dict[int, Increment], dict[str, int]]:
     """Sum rows as `read_increments` does; the state has the columns and the schema of the first."""
-    columns = state.columns or find_columns(table, **options.columns)
+    columns = state.columns or watched_columns(table, options)
     schema = schema_of(table, columns, options.time)
     found, invalid = read_increments(
         table,
@@ -179,10 +208,9 @@ def read_increments(
         key = None if time is None else window_key(rows, time, every)
         invalid = diagnose(rows, columns, time=key)
         if not drop_invalid:
-            raise ValueError(
-                f"{sum(invalid.values()):,} of {rows.count().to_pyarrow().as_py():,} rows are "
-                f"invalid: {invalid_text(invalid)}; repair them, or leave them out with "
-                "--drop-invalid"
+            total = rows.count().to_pyarrow().as_py()
+            raise dropping(
+                f"{sum(invalid.values()):,} of {total:,} rows are invalid: {invalid_text(invalid)}"
             ) from None
         sums = _scanned(without_invalid(rows, columns, time=key), columns, time, every, bins)
     found: dict[int, Increment] = {}
@@ -253,9 +281,11 @@ def _with_flag(
     if outcome.type().is_floating():
         known = known & ~outcome.isnan()
     given = ibis.literal(any_outcome).cast(outcome.type())
-    return table.select(
-        *kept, **{columns.outcome: known.ifelse(outcome, given), FLAG: known.cast("int64")}
-    )
+    if outcome.type().is_boolean():
+        given = ibis.literal(False)
+    # PostgreSQL casts no boolean to bigint.
+    flag = known.ifelse(ibis.literal(1, type="int64"), ibis.literal(0, type="int64"))
+    return table.select(*kept, **{columns.outcome: known.ifelse(outcome, given), FLAG: flag})
 
 
 def _since(rows: "ibis.Table", time: str, every: str, number: int) -> "ibis.Table":

@@ -3,8 +3,8 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +18,8 @@ from calibrant.tables.watch_options import Event, WatchOptions, e_text
 from calibrant.tables.watch_state import WatchState, load_state, save_state
 from calibrant.tables.watch_table import new_windows
 
+# Its file descriptor, also where `sys.stderr` has none.
+STDERR = 2
 WINDOWS, PAGE, LOCK = "windows.jsonl", "report.html", "lock"
 
 
@@ -97,7 +99,7 @@ class Watcher:
         if page is not None:
             from calibrant.tables.watch_page import WatchPage
 
-            WatchPage(self.options.source, self.state, self.options.level).save(page)
+            WatchPage(self.options.name, self.state, self.options.level).save(page)
 
     @property
     def summary(self) -> str:
@@ -136,7 +138,7 @@ class Watcher:
             "CALIBRANT_PAGE": "" if page is None else str(page.resolve()),
         }
         done = subprocess.run(  # noqa: S603, the user's own command
-            command, env={**os.environ, **added}, stdin=subprocess.DEVNULL, stdout=sys.stderr,
+            command, env={**os.environ, **added}, stdin=subprocess.DEVNULL, stdout=STDERR,
             check=False,
         )  # fmt: skip
         if done.returncode == 0:
@@ -152,8 +154,8 @@ class Watcher:
 def check_command(command: str) -> list[str]:
     """Split the command for alarms as a shell would, without running a shell."""
     parts = shlex.split(command)
-    if not parts:
-        raise ValueError("--on-alarm must name a program")
+    if not parts or shutil.which(parts[0]) is None:
+        raise ValueError(f"--on-alarm must name a program, got {command!r}")
     return parts
 
 

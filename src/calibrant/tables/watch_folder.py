@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from calibrant.advice import AdvisedError, InputError
 from calibrant.tables.audit import invalid_text
-from calibrant.tables.increments import add_increment, opened, read_rows
-from calibrant.tables.sources import ENDINGS, engine_errors
+from calibrant.tables.increments import Increment, add_increment, check_csv_times, opened, read_rows
+from calibrant.tables.sources import ENDINGS, engine_errors, file_schema
 from calibrant.tables.watch_options import Event, WatchOptions
 from calibrant.tables.watch_state import SeenFile, WatchState
 
+KEEP_GOING = ("keep_going=True", "--keep-going")
 CHUNK = 1 << 20
 CHANGED = "changed after it was counted; not counted again: deliver corrections as new files"
 Step = Iterator[tuple[WatchState, Event | None]]
@@ -55,13 +57,21 @@ def _processed(
         seen = SeenFile(*stamp, digest, "redelivered", note=note)
         text = f"{name}: re-delivered, {note}; not counted again"
         return state.with_file(name, seen), Event("redelivered", text, about)
+    after, increments, invalid = state, dict[int, Increment](), dict[str, int]()
     try:
+        # Its message does not advise an option of other commands.
+        file_schema(path)
         with engine_errors(str(path)), opened(str(path)) as table:
-            after, increments, invalid = read_rows(table, options, state)
-    except ValueError as error:
-        problem = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
+            # The columns of a csv file without rows have no types.
+            if table.count().to_pyarrow().as_py():
+                check_csv_times(table, str(path), options)
+                after, increments, invalid = read_rows(table, options, state)
+    except (ValueError, TypeError) as error:
+        problem = error.on_command_line if isinstance(error, AdvisedError) else str(error)
+        problem = problem.removeprefix(f"{path}: ").removeprefix(f"{path} ")
         if not options.keep_going:
-            raise ValueError(f"{path}: {problem} (--keep-going leaves such files out)") from error
+            python, command = (f"{name} leaves such files out" for name in KEEP_GOING)
+            raise InputError(f"{path}: {problem}", python, command) from error
         if known is not None and known.note == problem:
             return state, None
         seen = SeenFile(*stamp, digest, "left_out", note=problem)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from calibrant.advice import InputError
 from calibrant.tables.series import seconds_of
-from calibrant.tables.sources import is_url
+from calibrant.tables.sources import hide_password, is_url
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,16 @@ class WatchOptions:
         seconds_of(self.every)
         if not 0 < self.level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {self.level}")
-        if not self.is_folder and self.time is None:
-            raise ValueError(f"{self.source} is a table: name its column of times (--time)")
         if not is_url(self.source) and not Path(self.source).exists():
             raise FileNotFoundError(f"no such file or folder: {self.source}")
+        if not self.is_folder and self.time is None:
+            problem = f"{self.name} is a table without a column of times"
+            raise InputError(problem, "name it with time", "name it with --time")
+
+    @property
+    def name(self) -> str:
+        """The source as it may be shown: without a password."""
+        return hide_password(self.source)
 
     @property
     def is_folder(self) -> bool:

@@ -71,9 +71,8 @@ class WatchPage(SavedPage):
         said = [f"{len(windows):,} windows, {labelled:,} labelled rows"]
         said += [f"{unlabelled:,} unlabelled rows"] if unlabelled else []
         counts = Counter(each.status for each in self.state.files.values())
-        said += [f"{counts[status]:,} files {words}" for status, words in STATUS.items()
-                 if counts[status]]  # fmt: skip
-        return ", ".join(said)
+        files = [f"{counts[each]:,} {words}" for each, words in STATUS.items() if counts[each]]
+        return ", ".join(said) + (f"; files: {', '.join(files)}" if files else "")
 
     @property
     def verdict(self) -> str:
@@ -91,25 +90,29 @@ class WatchPage(SavedPage):
 
     def windows_table(self) -> Table:
         """Each window with its rows, metrics, evidence and estimate."""
-        heads = ["window", "rows", "late rows", "accuracy", "ECE", "mean gap", "e-value"]
-        waits = any(each.unlabelled_rows for each in self.state.windows.values())
-        more = ["unlabelled rows", "estimated accuracy"] if waits else []
+        windows = self.state.windows
+        came_late = any(each.late for each in windows.values())
+        waits = any(each.unlabelled_rows for each in windows.values())
+        heads = ["window", "rows", *(["late rows"] if came_late else [])]
+        heads += ["accuracy", "ECE", "mean gap", "e-value"]
+        heads += ["unlabelled rows", "estimated accuracy"] if waits else []
         rows = []
-        for number in sorted(self.state.windows, reverse=True)[:LISTED]:
-            window, estimated = self.state.windows[number], self.state.estimate(number)
+        for number in sorted(windows, reverse=True)[:LISTED]:
+            window, estimated = windows[number], self.state.estimate(number)
             names = summary_names(1 if window.sums is None else window.sums.classes)
             found = [
                 window.metrics.get(name, NO_INTERVAL)
                 for name in ("accuracy", names["ece"], names["gap"])
             ]
-            cells = [window.name, count_text(window.labelled_rows), count_text(window.late)]
+            cells = [window.name, count_text(window.labelled_rows)]
+            cells += [count_text(window.late)] if came_late else []
             cells += [value_with_interval(each) for each in found]
             cells += [e_text(window.log_e_value) if window.sums is not None else "-"]
             if waits:
                 cells += [count_text(window.unlabelled_rows)]
                 cells += ["-" if estimated is None else value_with_interval(estimated.accuracy)]
             rows.append(cells)
-        return Table.of([*heads, *more], rows, numbers=[*heads[1:], *more], caption="Windows")
+        return Table.of(heads, rows, numbers=heads[1:], caption="Windows")
 
     def _positions(self, numbers: list[int]) -> tuple[list[float], str]:
         """Where windows are on an axis: days since the first, or numbers of files."""

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 
+from calibrant.advice import located
 from calibrant.tables.audit import invalid_text
-from calibrant.tables.columns import find_columns
 from calibrant.tables.increments import (
     Increment,
     add_increment,
+    check_csv_times,
     count_rows,
+    dropping,
     new_rows,
     opened,
     read_rows,
     schema_of,
+    watched_columns,
 )
 from calibrant.tables.sources import engine_errors
 from calibrant.tables.watch_options import Event, WatchOptions
@@ -30,17 +33,15 @@ def new_windows(options: WatchOptions, state: WatchState) -> tuple[WatchState, l
     """
     time, newest = str(options.time), max(state.windows, default=None)
     try:
-        with engine_errors(options.source), opened(options.source) as table:
-            columns = state.columns or find_columns(table, **options.columns)
+        with engine_errors(options.name), opened(options.source) as table:
+            columns = state.columns or watched_columns(table, options)
             if columns.outcome not in schema_of(table, columns, time):
                 raise ValueError(f"no column {columns.outcome!r} in the table")
+            check_csv_times(table, options.source, options)
             since = None if newest is None else newest - LATE_WINDOWS
             counted, without = count_rows(table, columns, time, options.every, since)
             if without and not options.drop_invalid:
-                raise ValueError(
-                    f"{without:,} rows have no time; repair them, or leave them out with "
-                    "--drop-invalid"
-                )
+                raise dropping(f"{without:,} rows have no time")
             last = max(counted, default=0)
             todo = [
                 number
@@ -54,10 +55,10 @@ def new_windows(options: WatchOptions, state: WatchState) -> tuple[WatchState, l
             if not todo:
                 return state, []
             state, found, invalid = read_rows(table, options, state, windows=todo)
-    except ValueError as error:
-        if str(error).startswith(options.source):
+    except (ValueError, TypeError) as error:
+        if str(error).startswith(options.name):
             raise
-        raise ValueError(f"{options.source}: {error}") from error
+        raise located(options.name, error) from error
     events = []
     for number in todo:
         each, late = found.get(number, Increment()), newest is not None and number < newest
