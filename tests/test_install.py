@@ -19,6 +19,7 @@ PROMISES = {
     "cli": ["calibrant.cli.app"],
     "report": ["matplotlib", "calibrant.report.figures.reliability"],
     "audit": ["calibrant.cli.audit", "calibrant.report", "pyarrow.parquet", "safetensors"],
+    "tables": ["ibis", "duckdb", "polars", "calibrant.tables"],
     "torchmetrics": ["calibrant.integrations.torchmetrics"],
     "export": ["onnx", "onnxruntime", "calibrant.export"],
     "sklearn": ["calibrant.integrations.sklearn"],

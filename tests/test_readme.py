@@ -40,7 +40,9 @@ def test_the_python_example_prints_what_its_comments_say(capsys):
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
-@pytest.mark.parametrize("page", ["bias", "calibrators", "conformance", "datasets", "metrics"])
+@pytest.mark.parametrize(
+    "page", ["bias", "calibrators", "conformance", "datasets", "drift", "metrics"]
+)
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -62,6 +64,27 @@ def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
     for command in commands:
         name, *rest = shlex.split(command)
         assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_page_about_tables_finds_the_fault_that_it_hides(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "tables.md").read_text()
+    python = [text for language, text in blocks(page) if language == "python"]
+    names = {}
+    exec(python[0], names)  # noqa: S102, our own docs
+    (commands,) = [text.splitlines() for language, text in blocks(page) if not language]
+    commands += re.findall(r"`calibrant (audit \'predictions/[^`]+)`", page)
+    assert len(commands) == 5
+    for command in commands:
+        assert main(shlex.split(command.removeprefix("calibrant "))) == 0, command
+    said = capsys.readouterr().out
+    assert "first region=south, version=2" in said
+    assert "miscalibration in time detected in the window 2026-01-" in said
+    exec(python[1], names)  # noqa: S102, our own docs
+    assert names["found"].slices.slices[0].name == "region=south, version=2"
+    assert (tmp_path / "page.html").exists()
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ ERRORS = {
         ": --resamples must be at most 1,000,000, got 99999999999999\n"
     ),
     "audit nowhere.npz": "no such file: nowhere.npz",
-    "audit .": "is a folder",
+    "audit .": "no parquet or csv files in folder .",
     "audit odd.npz --logits x": "odd.npz has unknown arrays ['p']",
     "compare": "Missing argument",
     "compare test.npz": "give two files or more to compare, got test.npz",

@@ -182,6 +182,16 @@ def test_times_as_text_need_one_kind_of_zone(tmp_path, capsys, engine):
     assert [each.sums.rows for each in found.series.windows] == [1000, 1000]
 
 
+@pytest.mark.parametrize("engine", sources.ENGINES)
+def test_times_of_csv_files_need_one_kind_of_zone(tmp_path, capsys, engine):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "confidence,correct,ts\n0.5,1,2026-01-01T23:30:00Z\n0.5,0,2026-01-02T00:30:00\n"
+    )
+    options = (path, "--engine", engine, "--time", "ts")
+    assert "mixes times with and without a time zone" in refused(capsys, *options)
+
+
 def test_rows_without_a_time_are_invalid(tmp_path, capsys):
     import datetime
 

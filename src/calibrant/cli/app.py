@@ -42,9 +42,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 a limit was exceeded or a run of a study failed, 2 an error in the "
-    "input, 4 the loss was not finite, 5 the disk is full, 70 an internal error, 130 and 143 after "
-    "a signal, 141 if the output pipe was closed."
+    "Exit codes: 0 success, 1 a limit was exceeded, calibration broke or a run of a study failed, "
+    "2 an error in the input, 4 the loss was not finite, 5 the disk is full, 70 an internal error, "
+    "130 and 143 after a signal, 141 if the output pipe was closed."
 )
 app = typer.Typer(
     name="calibrant",

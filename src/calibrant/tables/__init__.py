@@ -11,6 +11,8 @@ from calibrant.tables.series import Series, Window, series_of, window_key
 from calibrant.tables.slices import Slice, Slices, audit_slices
 from calibrant.tables.sources import open_table
 from calibrant.tables.table_sums import TableSums
+from calibrant.tables.watch import Watcher
+from calibrant.tables.watch_options import WatchOptions
 
 __all__ = [
     "Clusters",
@@ -21,6 +23,8 @@ __all__ = [
     "Slices",
     "TableAudit",
     "TableSums",
+    "WatchOptions",
+    "Watcher",
     "Window",
     "audit",
     "audit_slices",

@@ -323,7 +323,10 @@ def audit_source(
     An error of the engine is one line. A file that turns out to be damaged is named, or left out
     and counted with `keep_going`.
     """
-    opened = open_source(source, engine=engine, sql=sql, keep_going=keep_going)
+    # Engines would read times of which some have a time zone as if all had.
+    reading: dict[str, Any] = {"engine": engine, "sql": sql}
+    reading["text"] = [options["time"]] if options.get("time") else []
+    opened = open_source(source, keep_going=keep_going, **reading)
     name = options.pop("name", hide_password(source if isinstance(source, str) else source[0]))
     with engine_errors(name):
         try:
@@ -335,7 +338,7 @@ def audit_source(
             good, skipped = checked_files(opened.files, keep_going=keep_going, deep=True)
             if not skipped:
                 raise
-            again = open_source([str(path) for path in good], engine=engine, sql=sql)
+            again = open_source([str(path) for path in good], **reading)
             again = replace(again, skipped=(*opened.skipped, *skipped))
             return audit(again.table, name=name, notes=again.notes, **options)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from calibrant.tables.audit import invalid_text
 from calibrant.tables.columns import Columns, find_columns
 from calibrant.tables.scan import InvalidRowsError, diagnose, scan, without_invalid
 from calibrant.tables.series import OFFSET, window_key, window_start
-from calibrant.tables.sources import ENDINGS, is_url, open_table
+from calibrant.tables.sources import open_table
 from calibrant.tables.table_sums import TableSums
 from calibrant.tables.watch_options import WatchOptions
 from calibrant.tables.watch_state import WatchedWindow, WatchState
@@ -51,10 +50,10 @@ class Increment:
 
 
 @contextmanager
-def opened(source: str) -> Iterator["ibis.Table"]:
+def opened(source: str, time: str | None) -> Iterator["ibis.Table"]:
     """A table whose connection is closed at the end, so that others can write to a database."""
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    table = open_table(source)
+    table = open_table(source, text=[] if time is None else [time])
     try:
         yield table
     finally:
@@ -76,16 +75,6 @@ def dropping(problem: str) -> InputError:
     """The error of invalid rows, which may be left out."""
     advice = "repair them, or leave them out with"
     return InputError(problem, f"{advice} drop_invalid=True", f"{advice} --drop-invalid")
-
-
-def check_csv_times(table: "ibis.Table", source: str, options: WatchOptions) -> None:
-    """Refuse a csv file of times with and without a time zone, which DuckDB would read as UTC."""
-    if not is_url(source) and ENDINGS.get(Path(source).suffix.lower()) == "csv":
-        ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-        if options.time is not None and options.time in table.columns:
-            texts = {options.time: "VARCHAR"}
-            raw = ibis.get_backend(table).read_csv(source, table_name="texts", types=texts)
-            window_key(raw, options.time, options.every)
 
 
 def read_rows(

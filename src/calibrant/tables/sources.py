@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import has_magic
@@ -114,7 +114,11 @@ def _first_line(error: Exception) -> str:
 
 
 def open_table(
-    source: str | Sequence[str], *, engine: Engine = "duckdb", sql: str | None = None
+    source: str | Sequence[str],
+    *,
+    engine: Engine = "duckdb",
+    sql: str | None = None,
+    text: Sequence[str] = (),
 ) -> "ibis.Table":
     """Open a table of predictions.
 
@@ -125,8 +129,9 @@ def open_table(
             of Ibis works.
         engine: which engine reads files.
         sql: a query whose result is the table; files are the table `predictions` there.
+        text: columns of csv files to read as text, such as times of which some have a time zone.
     """
-    return open_source(source, engine=engine, sql=sql).table
+    return open_source(source, engine=engine, sql=sql, text=text).table
 
 
 def open_source(
@@ -134,6 +139,7 @@ def open_source(
     *,
     engine: Engine = "duckdb",
     sql: str | None = None,
+    text: Sequence[str] = (),
     keep_going: bool = False,
 ) -> Source:
     """Open a table as `open_table` does; `keep_going` leaves out damaged files."""
@@ -142,7 +148,7 @@ def open_source(
     name = sources[0]
     with engine_errors(hide_password(name)):
         if not any(map(is_url, sources)):
-            return _of_files(ibis, sources, engine, sql, keep_going)
+            return _of_files(ibis, sources, engine, sql, text, keep_going)
         if len(sources) > 1:
             raise ValueError("give one database at a time")
         address, table = urldefrag(name)
@@ -169,7 +175,12 @@ def hide_password(source: str) -> str:
 
 
 def _of_files(
-    ibis: Any, sources: Sequence[str], engine: Engine, sql: str | None, keep_going: bool
+    ibis: Any,
+    sources: Sequence[str],
+    engine: Engine,
+    sql: str | None,
+    text: Sequence[str],
+    keep_going: bool,
 ) -> Source:
     if engine not in ENGINES:
         raise ValueError(f"no engine {engine!r}; use one of {', '.join(ENGINES)}")
@@ -185,13 +196,23 @@ def _of_files(
     else:
         connection = ibis.polars.connect()
     paths = [os.fspath(each) for each in files]
-    reading: dict[str, Callable[..., Any]] = {
-        "parquet": connection.read_parquet,
-        "csv": connection.read_csv,
-    }
-    table = reading[kinds.pop() or ""](paths if len(paths) > 1 else paths[0], table_name=TABLE)
+    reading, options = connection.read_parquet, {}
+    if kinds == {"csv"}:
+        reading, options = connection.read_csv, _as_text(engine, files[0], text)
+    table = reading(paths if len(paths) > 1 else paths[0], table_name=TABLE, **options)
     table = table if sql is None else connection.sql(sql)
     return Source(table, tuple(files), tuple(skipped))
+
+
+def _as_text(engine: Engine, first: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Options of an engine that read some columns of csv files as text."""
+    found = [name for name in names if name in file_schema(first)]
+    if not found:
+        return {}
+    if engine == "duckdb":
+        return {"types": dict.fromkeys(found, "VARCHAR")}
+    polars = need("polars", extra="tables", what="the engine polars")
+    return {"schema_overrides": dict.fromkeys(found, polars.String)}
 
 
 def _spark(ibis: Any, address: str) -> Any:

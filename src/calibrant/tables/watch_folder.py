@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calibrant.advice import AdvisedError, InputError
 from calibrant.tables.audit import invalid_text
-from calibrant.tables.increments import Increment, add_increment, check_csv_times, opened, read_rows
+from calibrant.tables.increments import Increment, add_increment, opened, read_rows
 from calibrant.tables.sources import ENDINGS, engine_errors, file_schema
 from calibrant.tables.watch_options import Event, WatchOptions
 from calibrant.tables.watch_state import SeenFile, WatchState
@@ -61,10 +61,9 @@ def _processed(
     try:
         # Its message does not advise an option of other commands.
         file_schema(path)
-        with engine_errors(str(path)), opened(str(path)) as table:
+        with engine_errors(str(path)), opened(str(path), options.time) as table:
             # The columns of a csv file without rows have no types.
             if table.count().to_pyarrow().as_py():
-                check_csv_times(table, str(path), options)
                 after, increments, invalid = read_rows(table, options, state)
     except (ValueError, TypeError) as error:
         problem = error.on_command_line if isinstance(error, AdvisedError) else str(error)

@@ -7,7 +7,6 @@ from calibrant.tables.audit import invalid_text
 from calibrant.tables.increments import (
     Increment,
     add_increment,
-    check_csv_times,
     count_rows,
     dropping,
     new_rows,
@@ -33,11 +32,10 @@ def new_windows(options: WatchOptions, state: WatchState) -> tuple[WatchState, l
     """
     time, newest = str(options.time), max(state.windows, default=None)
     try:
-        with engine_errors(options.name), opened(options.source) as table:
+        with engine_errors(options.name), opened(options.source, options.time) as table:
             columns = state.columns or watched_columns(table, options)
             if columns.outcome not in schema_of(table, columns, time):
                 raise ValueError(f"no column {columns.outcome!r} in the table")
-            check_csv_times(table, options.source, options)
             since = None if newest is None else newest - LATE_WINDOWS
             counted, without = count_rows(table, columns, time, options.every, since)
             if without and not options.drop_invalid:
