@@ -196,7 +196,7 @@ def test_the_worst_slice_is_the_same(table):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_edges_and_their_neighbours_fall_into_the_bins_of_bin_sums(on_engine, engine):
-    for bins in (1, 7, 10, 15, 20, 49, 100):
+    for bins in (1, 7, 10, 15, 20, 49, 100, 209):
         edges = np.arange(bins + 1) / bins
         near = [np.nextafter(edges, 0), edges, np.nextafter(edges, 1)[:-1]]
         confidence = np.concatenate([*near, [0.0, 0.5, 1.0, 1e-20, 1e-200, 1 - 1e-9]]).clip(0, 1)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -206,6 +207,7 @@ def bin_index(confidence: Values, edges: Float64[np.ndarray, " e"]) -> Index:
     return np.asarray(index.clip(0, last))
 
 
+@cache
 def cells_per_bin(bins: int) -> int:
     """Number of equal cells that one scan of a table divides each bin into, for equal-mass bins.
 

@@ -70,11 +70,9 @@ def _confidences(
     ibis: Any, table: "ibis.Table", columns: Columns, more: Mapping[str, "ibis.Value"]
 ) -> Examples:
     score, outcome = table[columns.scores[0]], table[columns.outcome]
-    rows = table.select(
-        **more,
-        value=_probability(ibis, score.cast("float64")),
-        hit=number(ibis, outcome),
-    )
+    # Integers are summed faster.
+    hit = outcome.cast("int32" if outcome.type().is_boolean() else "float64")
+    rows = table.select(**more, value=_probability(ibis, score.cast("float64")), hit=hit)
     value, hit = rows["value"], rows["hit"]
     inside, binary = (value >= 0) & (value <= ONE), (hit == 0) | (hit == 1)
     # NaN first: for Spark it is null, too.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_SUMS = 20_000_000
 # More bins would mostly be empty.
 MOST_BINS = 1000
+# Cells of a key of 16 bits, and one more for confidences above 1 by rounding.
+MOST_NARROW = 2**15 - 1
 # These unnest several arrays of a row together; elsewhere rows are repeated for each part.
 ZIPPED = ("duckdb", "postgres", "polars")
 
@@ -73,7 +75,9 @@ def fetch(
 ) -> tuple[list[Key], Int64[np.ndarray, " r"], dict[str, np.ndarray]]:
     """Run the query; gives the keys, the index of the key of each row, and the rows as arrays."""
     summed = query(table, columns, bins=bins, fine=fine, **options)
-    found = summed.limit(MOST_SUMS + 1).to_pyarrow()
+    by = sorted(name for name in summed.columns if name.startswith("by_"))
+    # Without keys there are as many sums as cells.
+    found = (summed.limit(MOST_SUMS + 1) if by else summed).to_pyarrow()
     if len(found) > MOST_SUMS:
         raise ValueError(f"more than {MOST_SUMS:,} sums: use fewer slices, windows, groups or bins")
     arrays = {
@@ -83,8 +87,7 @@ def fetch(
     }
     _check_valid(arrays, columns, bins=bins, fine=fine)
     keep = arrays.pop("keep")
-    by = [name for name in found.column_names if name.startswith("by_")]
-    encoded = [found[name].combine_chunks().dictionary_encode("encode") for name in sorted(by)]
+    encoded = [found[name].combine_chunks().dictionary_encode("encode") for name in by]
     if not encoded:
         return [()], np.zeros(len(arrays["n"]), np.int64), arrays
     codes = np.stack([np.asarray(each.indices) for each in encoded], axis=1)[keep]
@@ -122,6 +125,7 @@ def query(
         part, (value, hit) = next(iter(chosen.items()))
         cell = _cell(ibis, value, part, columns, bins=bins, fine=fine)
         narrow = backend == "duckdb" and fine and not part and not by
+        narrow &= bins * cells_per_bin(bins) < MOST_NARROW
         # A key of 16 bits is summed by DuckDB without hashing; nulls stand for what does not fit.
         rows = each.rows.select(
             *kept,

@@ -129,9 +129,16 @@ class TableSums:
 
     def moments(self, part: int) -> dict[str, Float64[np.ndarray, " b"]]:
         """The sums of each bin of a part, by name."""
-        at, size = self.bin_of_cells(part)
-        sums = _sum_by(at, self.cells(part)[1], size)
-        return dict(zip(MOMENTS, sums.T, strict=True))
+        if part not in self._moments:
+            at, size = self.bin_of_cells(part)
+            sums = _sum_by(at, self.cells(part)[1], size)
+            self._moments[part] = dict(zip(MOMENTS, sums.T, strict=True))
+        return self._moments[part]
+
+    @cached_property
+    def _moments(self) -> dict[int, dict[str, Float64[np.ndarray, " b"]]]:
+        """What `moments` gave before."""
+        return {}
 
     def part(self, index: int) -> BinSums:
         """Sums per bin of the top label (0) or of class `index - 1`."""
@@ -175,9 +182,9 @@ class TableSums:
 
 def _sum_by(at: Int64[np.ndarray, " c"], values: np.ndarray, size: int) -> np.ndarray:
     """Sum rows of values by their index."""
-    total = np.zeros((size, values.shape[1]))
-    np.add.at(total, at, values)
-    return total
+    if not len(at):
+        return np.zeros((size, values.shape[1]))
+    return np.stack([np.bincount(at, column, size) for column in values.T], axis=-1)
 
 
 def _ratio(value: np.ndarray, by: np.ndarray) -> np.ndarray:
