@@ -217,11 +217,11 @@ def cells_per_bin(bins: int) -> int:
     edge agrees with the comparisons of `bin_index`.
 
     >>> cells_per_bin(15)
-    546
+    273
     """
     edges, at = bin_edges(bins), np.arange(bins + 1)
     above = np.nextafter(edges, 2)
-    for bits in range(13, 52):
+    for bits in range(12, 52):
         most = (2**bits - 1) // bins
         for cells in range(most, max(0, most - 16), -1):
             scale, cuts = float(bins * cells), at * cells

@@ -61,7 +61,7 @@ class TableSums:
         given = {name: np.asarray(rows[name], np.float64) for name in MOMENTS if name in rows}
         given.setdefault("w", given["n"])
         if "q" not in given:
-            # The cells are so narrow that the mean of a cell tells its squares, to 1e-9.
+            # The cells are so narrow that the mean of a cell tells its squares, to 1e-8.
             width = 1 / (bins * cells_per_bin(bins))
             given["q"] = _ratio(given["v"] ** 2, given["w"]) + given["w"] * width**2 / 12
         for name in ("w", "v", "h", "s", "q"):
