@@ -1,4 +1,5 @@
 import platform
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_extras_are_those_of_the_project():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     declared = tomllib.loads(text)["project"]["optional-dependencies"]
     for extra, packages in EXTRAS.items():
-        names = [each.partition(">")[0] for each in declared[extra]]
+        names = [re.split(r"[\[<>]", each)[0] for each in declared[extra]]
         assert tuple(name for name in names if not name.startswith("calibrant")) == packages
 
 

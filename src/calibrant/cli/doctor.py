@@ -17,7 +17,7 @@ EXTRAS = {
     "cli": ("typer", "rich"),
     "report": ("matplotlib", "jinja2"),
     "audit": ("pyarrow", "safetensors"),
-    "tables": ("ibis-framework", "duckdb", "polars"),
+    "tables": ("ibis-framework", "duckdb", "sqlglot"),
     "torchmetrics": ("torchmetrics",),
     "export": ("onnx", "onnxruntime"),
     "sklearn": ("scikit-learn",),
