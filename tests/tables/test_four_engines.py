@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from engines import ENGINES
+from engines import ENGINES, SPARK_WARNS, rows_in_postgres
 
 from calibrant import Predictions, metrics, tables
+from calibrant.cli import main
 from calibrant.metrics import BinSums
 from calibrant.metrics.bins import cells_per_bin
 
@@ -234,3 +235,42 @@ def test_invalid_rows_are_counted_by_reason(on_engine, engine):
     reasons = {"null": 1, "nan": 1, "range": 1, "size": 1, "sum": 1, "label": 1}
     assert tables.diagnose(table, found) == reasons
     assert tables.audit(table, drop_invalid=True).sums.rows == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(*SPARK_WARNS)
+def test_a_spark_session_is_used_by_its_url(spark, on_engine, columns):
+    name = on_engine("pyspark", pa.table(columns)).get_name()
+    found = tables.audit_source(f"spark://local[2]#{name}", draws=0, **INPUTS["logits"][0])
+    check(found.metrics, expected("logits", columns))
+
+
+@pytest.mark.slow
+def test_an_engine_that_dies_in_the_middle_is_one_line(postgres, tmp_path, capsys, columns):
+    name = rows_in_postgres(postgres, pa.table(columns)).get_name()
+    # Evaluated after some rows were read, it ends the process of its own connection.
+    dies = "CASE WHEN confidence > 0.99 THEN pg_terminate_backend(pg_backend_pid()) ELSE true END"
+    postgres.raw_sql(f'CREATE VIEW dying AS SELECT * FROM "{name}" WHERE {dies}').close()  # noqa: S608
+    postgres.con.commit()
+    source = f"postgres://tests:secret@/postgres?host={postgres.con.info.host}#dying"
+    page = tmp_path / "page.html"
+    options = ["--confidence", "confidence", "--page", str(page)]
+    assert main(["audit", source, *options]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "the engine failed" in said
+    assert "secret" not in said
+    assert len(said.splitlines()) == 1
+    assert not page.exists()
+
+
+def test_more_than_ten_columns_to_slice_by_keep_their_names(on_engine):
+    rng = np.random.default_rng(0)
+    named = {f"column{at}": rng.choice([f"{at}a", f"{at}b"], 500) for at in range(12)}
+    confidence = rng.random(500)
+    rows = {"confidence": confidence, "correct": rng.random(500) < confidence, **named}
+    found = tables.audit(on_engine("duckdb", pa.table(rows)), by=list(named)).slices.slices
+    assert len(found) == 24
+    for each in found:
+        ((column, value),) = each.where.items()
+        assert value[:-1] == column.removeprefix("column")
+        assert each.sums.rows == (named[column] == value).sum()

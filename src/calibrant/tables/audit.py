@@ -334,6 +334,8 @@ def audit_source(
         except (ValueError, TypeError, ImportError):
             raise
         except Exception:
+            if not opened.files:
+                raise
             # Footers were fine: decode every page to find the file that is not.
             good, skipped = checked_files(opened.files, keep_going=keep_going, deep=True)
             if not skipped:

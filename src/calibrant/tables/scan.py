@@ -75,7 +75,7 @@ def fetch(
 ) -> tuple[list[Key], Int64[np.ndarray, " r"], dict[str, np.ndarray]]:
     """Run the query; gives the keys, the index of the key of each row, and the rows as arrays."""
     summed = query(table, columns, bins=bins, fine=fine, **options)
-    by = sorted(name for name in summed.columns if name.startswith("by_"))
+    by = [name for name in summed.columns if name.startswith("by_")]
     # Without keys there are as many sums as cells.
     found = (summed.limit(MOST_SUMS + 1) if by else summed).to_pyarrow()
     if len(found) > MOST_SUMS:

@@ -116,7 +116,7 @@ def find_slices(
     keys = slice_keys(table, by)
     a, b = np.random.default_rng(seed).integers(1, PRIME, 2).tolist()
     half = (fifth_power((residue(table[key]) * a + b) % PRIME) % 2).cast("string")
-    named = {f"by_{at}": value for at, value in enumerate(keys.values())}
+    named = {f"calibrant_by_{at}": value for at, value in enumerate(keys.values())}
     rows = table.mutate(**named, **{HALF: half})
     names = dict(zip(keys, named, strict=True))
     beam: list[dict[str, str]] = [{}]

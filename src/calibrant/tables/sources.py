@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urldefrag
 
 from calibrant.advice import InputError
 from calibrant.extras import need
@@ -151,7 +150,7 @@ def open_source(
             return _of_files(ibis, sources, engine, sql, text, keep_going)
         if len(sources) > 1:
             raise ValueError("give one database at a time")
-        address, table = urldefrag(name)
+        address, _, table = name.partition("#")
         connection = _spark(ibis, address) if address.startswith("spark://") else None
         connection = connection or ibis.connect(address)
         if sql is not None:
