@@ -252,3 +252,19 @@ def test_nothing_is_written_if_the_audit_fails(folder, tmp_path):
     page = tmp_path / "page.html"
     assert main(["audit", str(folder), "--page", str(page)]) == 2
     assert not page.exists()
+
+
+def test_hidden_folders_are_skipped_and_passwords_never_shown(folder, capsys):
+    for name in ("_temporary", ".hidden"):
+        (folder / name).mkdir()
+        pq.write_table(pa.table(rows()), folder / name / "a.parquet")
+    assert tables.audit_source(str(folder), draws=0).sums.rows == 6000
+    for address in ("foo://ann:secret@x#t", "postgres://127.0.0.1:1/db?user=a&password=secret#t"):
+        assert "secret" not in refused(capsys, address)
+
+
+def test_semicolons_are_read_by_both_engines(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("confidence;correct\n" + "0.5;1\n0.75;0\n" * 20)
+    for engine in sources.ENGINES:
+        assert tables.audit_source(str(path), engine=engine).sums.rows == 40

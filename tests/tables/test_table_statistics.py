@@ -246,3 +246,41 @@ def test_drift_is_found_in_time_but_not_before():
     assert "miscalibration in time detected in the window 2026-01-1" in found.verdict
     weighted = {**columns, "weights": np.ones(20_000)}
     assert tables.audit(table_of(weighted), time="ts").series.drift is None
+
+
+def test_names_of_the_users_columns_do_not_disturb_the_query():
+    columns = planted(2000)
+    names = ("a", "b", "c", "d", "replicate", "reason", "value", "hit", "cell", "weight", "by_0")
+    table = table_of({**columns, **{name: np.zeros(2000, int) for name in names}})
+    plain = tables.audit(table_of(columns), bootstrap=30, key="id")
+    found = tables.audit(table, bootstrap=30, key="id", by=["by_0", "region"], depth=2)
+    assert found.metrics == plain.metrics
+    assert found.metrics["ece"].low < found.metrics["ece"].high
+    assert len(found.slices.slices) + found.slices.too_small == 1 + 4 + 4
+    bad = {**columns, "confidence": np.r_[2.0, columns["confidence"][1:]], "reason": ["x"] * 2000}
+    assert tables.audit(table_of(bad), drop_invalid=True).invalid == {"range": 1}
+
+
+def test_quantile_bins_of_close_numbers_and_of_missing_ones_are_quantiles():
+    columns = planted(3000)
+    seconds = 1.7e9 + np.arange(3000.0)
+    some = np.where(np.arange(3000) % 3 == 0, np.nan, columns["age"])
+    empty = np.where(np.arange(3000) % 2 == 0, "", "x")
+    table = table_of({**columns, "seconds": seconds, "some": some, "empty": empty})
+    found = tables.audit(table, by=["seconds", "some", "empty"], least=1).slices.slices
+    sizes = {name: [e.sums.rows for e in found if name in e.where] for name in ("seconds", "some")}
+    assert sizes["seconds"] == [600] * 5
+    assert sorted(sizes["some"]) == [400] * 5 + [1000]
+    assert "some=(missing)" in {each.name for each in found}
+    assert {each.name for each in found if "empty" in each.where} == {"empty=", "empty=x"}
+
+
+def test_rows_in_memory_and_few_rows_are_audited():
+    columns = planted(2000)
+    found = tables.audit(ibis.memtable(pa.table(columns)), by=["region"])
+    assert found.sums.rows == 2000
+    few = tables.audit(table_of({name: values[:5] for name, values in columns.items()}))
+    assert np.isnan(few.metrics["accuracy"].low)
+    assert few.verdict == "no miscalibration detected with 5 rows"
+    with pytest.raises(ValueError, match="all weights of column weights are 0"):
+        tables.audit(table_of({**columns, "weights": np.zeros(2000)}))

@@ -110,6 +110,7 @@ def audit(
     if files and not example and is_table(files, reads, pool=pool):
         given: dict[str, Any] = {"figure": figure, "classwise": classwise}
         given |= {"thresholds": thresholds, "adaptive": adaptive, "unpaired": unpaired}
+        given |= {"interval-type": interval_type is not options.IntervalType.basic}
         refused = [f"--{name}" for name, value in given.items() if value]
         if refused:
             raise ValueError(f"{', '.join(refused)} cannot be used with tables")

@@ -8,7 +8,7 @@ import typer
 
 from calibrant.cli import complain, options, screen
 from calibrant.cli.screen import print_table, say
-from calibrant.table_values import p_text
+from calibrant.table_values import Table, p_text
 
 if TYPE_CHECKING:
     from calibrant.tables import TableAudit
@@ -57,6 +57,8 @@ def audit_table(
         found = tables.audit_source(
             list(files), **_source_options(reads), **_columns(reads), **_slicing(reads), **measuring
         )
+    if reads.find_slices and found.worst is None and not as_json:
+        say("search: no slice has enough rows in both halves")
     if page is not None:
         found.save(page)
     ece = found.metrics[found.gate].value
@@ -127,14 +129,20 @@ def show(found: "TableAudit", page: Path | None) -> None:
     say(f"intervals: {found.intervals}")
     say(f"test of calibration: p-value {p_text(found.test.p_value)}")
     if found.slices is not None:
-        print_table(found.slices_table(SHOWN), keep=2)
+        _print(found.slices_table(SHOWN))
         say(found.slices.facts)
     if found.worst is not None:
         say(found.worst.facts)
     if found.series is not None:
-        print_table(found.series_table(SHOWN), keep=2)
+        _print(found.series_table(SHOWN))
         if len(found.series.windows) > SHOWN:
             say(f"the last {SHOWN} of {len(found.series.windows):,} windows; the page has all")
     say(found.verdict, style="bold")
     if page is not None:
         say(f"page: {page}")
+
+
+def _print(table: Table) -> None:
+    """Print a table, and name the columns that did not fit."""
+    if hidden := print_table(table, keep=4):
+        say(f"hidden, terminal too narrow: {', '.join(hidden)}; see the page or --json")

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant.advice import InputError
+from calibrant.extras import need
 from calibrant.metrics import METRICS, Interval, TestResult
 from calibrant.metrics.verdict import ALPHA
 from calibrant.report.rendering import SavedPage
@@ -99,7 +100,7 @@ class TableAudit(SavedPage):
         elif self.test.p_value < ALPHA:
             said = f"calibrated on average, but not at every level of {what}"
         else:
-            said = f"no miscalibration detected in all {self.sums.rows:,} rows together"
+            said = f"no miscalibration detected with {self.sums.rows:,} rows"
         if self.slices is not None and self.slices.miscalibrated:
             off, total = self.slices.miscalibrated, len(self.slices.slices)
             said += f"; {len(off):,} of {total:,} slices miscalibrated, first {off[0].name}"
@@ -120,17 +121,17 @@ class TableAudit(SavedPage):
 
     def slices_table(self, most: int | None = None) -> Table:
         """Slices ranked by evidence, with p-values corrected for their number."""
-        heads = ["slice", "rows", "ECE", "debiased ECE", "mean gap", "p-value", "corrected p"]
+        heads = ["slice", "rows", "debiased ECE", "corrected p", "ECE", "mean gap", "p-value"]
         columns = tuple(Column(head, number=head != "slice") for head in heads)
         rows = tuple(
             (
                 Cell(each.name),
                 _number(each.sums.rows, count_text(each.sums.rows)),
-                _number(each.ece.value, f"{each.ece.value:.4f}", each.ece),
                 _number(each.debiased.value, f"{each.debiased.value:.4f}", each.debiased),
+                _number(each.corrected, p_text(each.corrected)),
+                _number(each.ece.value, f"{each.ece.value:.4f}", each.ece),
                 _number(each.gap.value, f"{each.gap.value:+.4f}", each.gap),
                 _number(each.p_value, p_text(each.p_value)),
-                _number(each.corrected, p_text(each.corrected)),
             )
             for each in (self.slices.slices if self.slices else ())[:most]
         )
@@ -138,7 +139,7 @@ class TableAudit(SavedPage):
 
     def series_table(self, last: int = 0) -> Table:
         """Each window with its rows, ECE, mean gap and e-value; `last` selects the last ones."""
-        heads = ["window", "rows", "ECE", "debiased ECE", "mean gap", "e-value"]
+        heads = ["window", "rows", "ECE", "e-value", "mean gap", "debiased ECE"]
         names = summary_names(self.sums.classes)
         rows = []
         for at, each in enumerate(self.series.windows if self.series else ()):
@@ -146,9 +147,8 @@ class TableAudit(SavedPage):
             ece, debiased, gap = (each.metrics[name] for name in names.values())
             evidence = "-" if tested is None else f"{tested.e_values[at]:.3g}"
             texts = [f"{f.value:.4f} {range_text(f.low, f.high)}" for f in (ece, debiased)]
-            rows.append(
-                [each.name, count_text(each.sums.rows), *texts, f"{gap.value:+.4f}", evidence]
-            )
+            size, excess = count_text(each.sums.rows), f"{gap.value:+.4f}"
+            rows.append([each.name, size, texts[0], evidence, excess, texts[1]])
         return Table.of(heads, rows[-last:], numbers=heads[1:], caption="Windows of time")
 
     def to_dict(self) -> dict[str, Any]:
@@ -260,6 +260,7 @@ def audit(
         notes: remarks for the page.
         columns: names of columns, see `find_columns`.
     """
+    table = _held(table)
     found = find_columns(table, **columns)
     windows = {} if time is None else {"window": window_key(table, time, every)}
     invalid: dict[str, int] = {}
@@ -277,6 +278,8 @@ def audit(
         raise ValueError(f"{name} has no valid rows{left}")
     key = key or found.group
     total = _total(list(sums.values()))
+    if not total.moments(0)["w"].sum() > 0:
+        raise ValueError(f"{name}: all weights of column {found.weight} are 0")
     clusters: dict[Key, Clusters] = {}
     if found.group is not None:
         clusters = Clusters.scan(table, found, bins=bins)
@@ -343,6 +346,14 @@ def audit_source(
             again = open_source([str(path) for path in good], **reading)
             again = replace(again, skipped=(*opened.skipped, *skipped))
             return audit(again.table, name=name, notes=again.notes, **options)
+
+
+def _held(table: "ibis.Table") -> "ibis.Table":
+    """The table; rows in the memory of this process go to DuckDB."""
+    ibis: Any = need("ibis", extra="tables", what="a table of predictions")
+    if table._find_backends()[0]:
+        return table
+    return ibis.duckdb.connect().create_table("predictions", table)
 
 
 def _scanned(

@@ -46,7 +46,7 @@ def bootstrap(
     for start in range(0, replicates, CHUNK):
         size = min(CHUNK, replicates - start)
         constants = rng.integers(1, PRIME, (4, size))
-        names = ("replicate", "a", "b", "c", "d")
+        names = tuple(f"calibrant_{name}" for name in ("replicate", "a", "b", "c", "d"))
         drawn = ibis.memtable(
             dict(zip(names, [list(range(size)), *constants.tolist()], strict=True)),
             schema=dict.fromkeys(names, "int64"),
@@ -60,7 +60,7 @@ def bootstrap(
         own = 1.0 if columns.weight is None else rows[columns.weight].cast("float64")
         rows = rows.mutate(**{WEIGHT: poisson(ibis, rows[HASH]).cast("float64") * own})
         rows = _computed(ibis, rows.filter(rows[WEIGHT] > 0))
-        sums = scan(rows, weighted, bins=bins, keys={"replicate": rows["replicate"]})
+        sums = scan(rows, weighted, bins=bins, keys={"replicate": rows[names[0]]})
         found += [sums[at] for at in sorted(sums)]
     return found
 

@@ -46,7 +46,7 @@ class Clusters:
     ) -> "dict[Key, Clusters]":
         """Clusters of each combination of values of the keys, with a scan of its own.
 
-        A missing cluster counts as one. `scores` also sums NLL and Brier score.
+        Rows without a cluster count as one cluster. `scores` also sums NLL and Brier score.
         """
         if columns.group is None:
             raise ValueError("clusters need a group column")
@@ -147,4 +147,6 @@ class Clusters:
         spread = effects.var() / mean**2
         statistic = float((gap[used] ** 2 / variance[used]).sum() / (mean * (1 + spread)))
         freedom = float(used.sum() / (1 + spread))
-        return TestResult(statistic, float(stats.chi2.sf(statistic, freedom)))
+        # As the variances are estimated from the clusters, an F distribution.
+        p_value = stats.f.sf(statistic / freedom, freedom, self.number - 1)
+        return TestResult(statistic, float(p_value))

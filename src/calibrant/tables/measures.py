@@ -20,6 +20,8 @@ from calibrant.tables.table_sums import TableSums
 # Bins are pooled until so many events are expected to vary, for the chi-squared approximation.
 LEAST_VARIANCE = 5.0
 ADAPTIVE = -1
+# Fewer rows are far from a normal distribution.
+LEAST_ROWS = 10
 # Slices that are drawn together.
 CHUNK = 64
 
@@ -118,7 +120,8 @@ def measured(
     predictions with the same scores have errors as large, as in `metrics.interval`.
 
     Equal-mass bins are those of the table in every draw. The classes of classwise ECE are drawn
-    independently (of two classes, as one). With clusters both have no interval.
+    independently (two classes as one), so its interval can be a quarter too narrow. With clusters
+    both have none. Nor do tables of fewer than 10 rows have any.
     """
     if not sums.rows:
         raise ValueError("no valid rows")
@@ -130,7 +133,8 @@ def measured(
         if name == "classwise_ece" and sums.classes == 2:
             # The second class mirrors the first.
             parts, function = [2], lambda d: d[0].bins.error(1)
-        if draws and math.isfinite(value) and (clusters is None or clusters.has(parts)):
+        enough = draws and sums.rows >= LEAST_ROWS and math.isfinite(value)
+        if enough and (clusters is None or clusters.has(parts)):
             for part in parts:
                 if part not in drawn:
                     drawn[part] = _drawn(sums, part, draws, rng, clusters)

@@ -25,6 +25,7 @@ MOST_NARROW = 2**15 - 1
 # These unnest several arrays of a row together; elsewhere rows are repeated for each part.
 ZIPPED = ("duckdb", "postgres", "polars")
 
+REASON = "calibrant_reason"
 Key = tuple[Any, ...]
 Sets = Sequence[tuple[str, ...]]
 
@@ -275,9 +276,9 @@ def diagnose(
 ) -> dict[str, int]:
     """Count invalid rows by the first reason that holds, with a scan of its own."""
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
-    rows = _with_reason(ibis, table, columns, time).group_by("reason")
+    rows = _with_reason(ibis, table, columns, time).group_by(REASON)
     counted = rows.aggregate(n=lambda t: t.count()).to_pyarrow().to_pylist()
-    found = {row["reason"]: int(row["n"]) for row in counted if row["reason"]}
+    found = {row[REASON]: int(row["n"]) for row in counted if row[REASON]}
     return {reason: found[reason] for reason in REASONS if reason in found}
 
 
@@ -287,13 +288,13 @@ def without_invalid(
     """The table without invalid rows."""
     ibis: Any = need("ibis", extra="tables", what="a table of predictions")
     rows = _with_reason(ibis, table, columns, time)
-    return rows.filter(rows["reason"] == "").select(*table.columns)
+    return rows.filter(rows[REASON] == "").select(*table.columns)
 
 
 def _with_reason(
     ibis: Any, table: "ibis.Table", columns: Columns, time: "ibis.Value | None"
 ) -> "ibis.Table":
-    """The table with a column `reason`, empty for valid rows."""
+    """The table with a column of reasons, empty for valid rows."""
     more = {name: table[name] for name in table.columns}
     renamed = {f"kept_{at}": value for at, value in enumerate(more.values())}
     if time is not None:
@@ -307,6 +308,6 @@ def _with_reason(
     reason = ibis.cases(*[(holds, name) for name, holds in problems.items()], else_="null")
     valid = ibis.coalesce(fine, ibis.literal(False))
     return each.rows.select(
-        reason=ibis.ifelse(valid, "", reason),
         **{name: each.rows[f"kept_{at}"] for at, name in enumerate(more)},
+        **{REASON: ibis.ifelse(valid, "", reason)},
     )

@@ -1,4 +1,4 @@
-"""Search for the worst slice over many columns, with an honest p-value."""
+"""Search for the worst slice over many columns, with a valid p-value."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ def find_slices(
     every value of every column and adds conditions to the five slices with the largest lower bound
     of the debiased ECE, up to `depth` conditions, one scan for each. It prefers fewer conditions
     unless the interval of the error with one more lies above that before. The slice it ends with is
-    tested on the second half, so its p-value is honest however many slices were tried.
+    tested on the second half, so its p-value is valid however many slices were tried.
 
     Args:
         table: the table.

@@ -1,6 +1,7 @@
 """Calibration of slices: which parts of the table are off, ranked by evidence."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -35,6 +36,8 @@ DISTINCT, QUANTILES = 20, 5
 # More would fill the page, and leave no p-value after the correction.
 MOST_SLICES = 100_000
 MISSING = "(missing)"
+# Name of the first and the last quantile bin.
+RANGE = r"(<=|>) [-+.0-9e]+$"
 # Gap and power for which the page states the size of a slice.
 USEFUL_GAP, Z_LEVEL, Z_POWER = 0.05, 1.96, 0.84
 
@@ -65,7 +68,7 @@ class Slice:
     def name(self) -> str:
         """Such as `region=north, version=2`."""
         return ", ".join(
-            f"{column} {value}" if value[0] in "<>" else f"{column}={value}"
+            f"{column} {value}" if re.match(RANGE, value) else f"{column}={value}"
             for column, value in self.where.items()
         )
 
@@ -127,8 +130,9 @@ def audit_slices(
     """
     if correction not in CORRECTIONS:
         raise ValueError(f"no correction {correction!r}; use one of {', '.join(CORRECTIONS)}")
-    if depth < 1:
-        raise ValueError(f"depth must be at least 1, got {depth}")
+    for name, value in (("depth", depth), ("the smallest slice", least)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
     keys = slice_keys(table, by)
     depth = min(depth, len(keys))
     sets = [one for size in range(1, depth + 1) for one in combinations(keys, size)]
@@ -235,8 +239,8 @@ def slice_keys(table: "ibis.Table", by: Sequence[str]) -> dict[str, "ibis.Value"
     if numbers:
         wanted: dict[str, Any] = {}
         for at, name in enumerate(numbers):
-            column = table[name].cast("float64")
-            wanted |= {f"n{at}": table[name].nunique()}
+            column = _known(ibis, table[name].cast("float64"))
+            wanted |= {f"n{at}": column.nunique()}
             wanted |= {f"q{at}_{q}": column.quantile(q / QUANTILES) for q in range(1, QUANTILES)}
         row = table.aggregate(**wanted).to_pyarrow().to_pylist()[0]
         for at, name in enumerate(numbers):
@@ -246,7 +250,7 @@ def slice_keys(table: "ibis.Table", by: Sequence[str]) -> dict[str, "ibis.Value"
     return {
         name: _quantile_bin(ibis, table[name], cuts[name])
         if name in cuts
-        else table[name].cast("string").fill_null(MISSING)
+        else _text(ibis, table[name])
         for name in by
     }
 
@@ -256,11 +260,22 @@ def _is_number(column: "ibis.Value") -> bool:
     return bool(kind.is_numeric() and not kind.is_boolean())
 
 
+def _known(ibis: Any, column: "ibis.Value") -> "ibis.Value":
+    """Null in place of NaN."""
+    if not column.type().is_floating():
+        return column
+    return ibis.ifelse(column.isnan(), ibis.null(column.type()), column)
+
+
+def _text(ibis: Any, column: "ibis.Value") -> "ibis.Value":
+    return _known(ibis, column).cast("string").fill_null(MISSING)
+
+
 def _quantile_bin(ibis: Any, column: "ibis.Value", cuts: Sequence[float]) -> "ibis.Value":
-    labels = [f"<= {cuts[0]:.4g}", *(f"{low:.4g} to {high:.4g}" for low, high in pairwise(cuts))]
+    # Enough digits to tell the cuts apart.
+    digits = next(d for d in range(4, 18) if len({f"{cut:.{d}g}" for cut in cuts}) == len(cuts))
+    texts = [f"{cut:.{digits}g}" for cut in cuts]
+    labels = [f"<= {texts[0]}", *(f"{low} to {high}" for low, high in pairwise(texts))]
     branches = [(column <= cut, label) for cut, label in zip(cuts, labels, strict=True)]
-    known = ibis.cases(*branches, else_=f"> {cuts[-1]:.4g}")
-    missing = column.isnull()
-    if column.type().is_floating():
-        missing = missing | column.isnan()
-    return ibis.ifelse(missing, MISSING, known)
+    known = ibis.cases(*branches, else_=f"> {texts[-1]}")
+    return ibis.ifelse(_known(ibis, column).isnull(), MISSING, known)

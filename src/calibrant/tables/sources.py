@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ class Source:
         if not self.skipped:
             return ()
         total = len(self.files) + len(self.skipped)
-        return (f"{len(self.skipped):,} of {total:,} files left out: {listed(self.skipped, 5)}.",)
+        more = "; ..." if len(self.skipped) > 5 else ""
+        why = "; ".join(self.skipped[:5]) + more
+        return (f"{len(self.skipped):,} of {total:,} files left out: {why}.",)
 
 
 def is_url(source: str) -> bool:
@@ -66,7 +69,9 @@ def table_files(source: str) -> list[Path]:
     found = sorted(
         each
         for each in path.rglob("*")
-        if each.suffix.lower() in ENDINGS and each.is_file() and each.name[0] not in "._"
+        if each.suffix.lower() in ENDINGS
+        and not any(part[0] in "._" for part in each.relative_to(path).parts)
+        and each.is_file()
     )
     if not found:
         raise FileNotFoundError(f"no parquet or csv files in folder {source}")
@@ -152,7 +157,7 @@ def open_source(
             raise ValueError("give one database at a time")
         address, _, table = name.partition("#")
         connection = _spark(ibis, address) if address.startswith("spark://") else None
-        connection = connection or ibis.connect(address)
+        connection = connection or _connected(ibis, address)
         if sql is not None:
             return Source(connection.sql(sql))
         if not table:
@@ -169,8 +174,15 @@ def hide_password(source: str) -> str:
     'postgres://ann@db/x#t'
     """
     scheme, found, rest = source.partition("://")
+    if not found:
+        return source
     user, at, host = rest.rpartition("@")
-    return f"{scheme}://{user.partition(':')[0]}@{host}" if found and at else source
+    return re.sub(
+        r"(password|pwd|token|secret)=[^&#]*",
+        r"\1=...",
+        f"{scheme}://{user.partition(':')[0] + at}{host}",
+        flags=re.IGNORECASE,
+    )
 
 
 def _of_files(
@@ -187,7 +199,10 @@ def _of_files(
     kinds = {ENDINGS.get(each.suffix.lower()) for each in files}
     if None in kinds or len(kinds) > 1:
         shown = listed(sorted({each.suffix or each.name for each in files}))
-        raise ValueError(f"tables are read from parquet or csv files, all of one kind; got {shown}")
+        raise ValueError(
+            "slices, time and other options of tables need parquet or csv files, all of one kind; "
+            f"got {shown}"
+        )
     files, skipped = checked_files(files, keep_going=keep_going)
     if engine == "duckdb":
         connection = ibis.duckdb.connect()
@@ -204,14 +219,23 @@ def _of_files(
 
 
 def _as_text(engine: Engine, first: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Options of an engine that read some columns of csv files as text."""
+    """Options of an engine that reads csv files, some columns of them as text."""
     found = [name for name in names if name in file_schema(first)]
-    if not found:
-        return {}
     if engine == "duckdb":
-        return {"types": dict.fromkeys(found, "VARCHAR")}
+        return {"types": dict.fromkeys(found, "VARCHAR")} if found else {}
     polars = need("polars", extra="tables", what="the engine polars")
-    return {"schema_overrides": dict.fromkeys(found, polars.String)}
+    overrides = dict.fromkeys(found, polars.String)
+    # DuckDB finds the delimiter itself.
+    return {"schema_overrides": overrides, "separator": _delimiter(_first_row(first))}
+
+
+def _connected(ibis: Any, address: str) -> Any:
+    try:
+        return ibis.connect(address)
+    except ValueError as error:
+        # The message of Ibis has the whole address, also its password.
+        shown = hide_password(address)
+        raise ValueError(f"{shown}: no backend of Ibis opens this address") from error
 
 
 def _spark(ibis: Any, address: str) -> Any:
@@ -246,10 +270,14 @@ def checked_files(
         first = first or (path, schema)
         if schema != first[1]:
             name = next(n for n in [*first[1], *schema] if first[1].get(n) != schema.get(n))
-            raise ValueError(
+            problem = (
                 f"{path}: column {name} is {schema.get(name, 'absent')}, but "
                 f"{first[1].get(name, 'absent')} in {first[0]}: give all files the same columns"
             )
+            if not keep_going:
+                raise ValueError(problem)
+            skipped.append(problem)
+            continue
         good.append(path)
     if not good:
         raise ValueError(f"no file can be read: {listed(skipped, 3)}")
@@ -259,12 +287,8 @@ def checked_files(
 def file_schema(path: Path, *, deep: bool = False) -> dict[str, str]:
     """Column to type of a file (of csv files, columns only); an error names the file."""
     if ENDINGS[path.suffix.lower()] == "csv":
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
-            line = handle.readline(MOST_HEADER)
-        if not line.strip():
-            raise ValueError(f"{path} is empty")
-        delimiter = max(",;\t", key=line.count)
-        return dict.fromkeys(next(csv.reader([line], delimiter=delimiter)), "a column")
+        line = _first_row(path)
+        return dict.fromkeys(next(csv.reader([line], delimiter=_delimiter(line))), "a column")
     parquet = need("pyarrow.parquet", extra="tables", what="reading parquet files")
     try:
         schema = parquet.read_schema(path)
@@ -275,3 +299,15 @@ def file_schema(path: Path, *, deep: bool = False) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or no parquet file: {_first_line(error)}") from error
     return {each.name: str(each.type) for each in schema}
+
+
+def _first_row(path: Path) -> str:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
+        line = handle.readline(MOST_HEADER)
+    if not line.strip():
+        raise ValueError(f"{path} is empty")
+    return line
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
