@@ -55,7 +55,7 @@ MOST_BINS, MOST_RESAMPLES = 10_000, 1_000_000
 Bins = Annotated[
     int,
     measuring(
-        help=f"Number of confidence bins, at most {MOST_BINS:,}.",
+        help=f"Number of confidence bins, at most {MOST_BINS:,}; 1,000 of tables.",
         callback=within("--bins", 1, MOST_BINS),
     ),
 ]

@@ -168,7 +168,8 @@ def _step(
     except (ValueError, OSError) as error:
         # What was counted before is saved, and shown, before the error is.
         failure = error
-    if counted or first:
+    # A first step that fails leaves no page of nothing.
+    if counted or (first and failure is None):
         watcher.write(page)
     alarm = watcher.alarm
     if alarm is not None and not was_on:

@@ -148,7 +148,7 @@ class WatchPage(SavedPage):
             f"{100 * self.level:g} %."
         )
         if self.state.resets:
-            about += f" It was reset {self.state.resets:,} times."
+            about += f" Resets so far: {self.state.resets:,}."
         return Panel("evidence", "Evidence in time", about, plots(figures))
 
     def _reliability(self) -> Panel | None:
