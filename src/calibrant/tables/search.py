@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HALF = "calibrant_half"
 Where = tuple[tuple[str, str], ...]
-# Conditions of a slice, and slices that each step goes on with.
+# Most conditions of a slice, and slices that each step extends (beam width).
 DEPTH, BEAM = 3, 5
 
 
