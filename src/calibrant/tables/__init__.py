@@ -1,6 +1,6 @@
 """Calibration of prediction tables where they live: Ibis expressions, summed by the engine."""
 
-from calibrant.tables.audit import TableAudit, audit, audit_source
+from calibrant.tables.audit import audit, audit_source
 from calibrant.tables.bootstrap import bootstrap
 from calibrant.tables.clusters import Clusters
 from calibrant.tables.columns import Columns, find_columns
@@ -10,6 +10,7 @@ from calibrant.tables.search import FoundSlice, find_slices
 from calibrant.tables.series import Series, Window, series_of, window_key
 from calibrant.tables.slices import Slice, Slices, audit_slices
 from calibrant.tables.sources import open_table
+from calibrant.tables.table_audit import TableAudit
 from calibrant.tables.table_sums import TableSums
 from calibrant.tables.watch import Watcher
 from calibrant.tables.watch_options import WatchOptions

@@ -32,6 +32,11 @@ REASONS = {
 }
 
 
+def invalid_text(invalid: Mapping[str, int]) -> str:
+    """How many rows have which problem."""
+    return ", ".join(f"{count:,} with {REASONS[reason]}" for reason, count in invalid.items())
+
+
 @dataclass(frozen=True)
 class Examples:
     """A table with one row for each example, and expressions of its columns.

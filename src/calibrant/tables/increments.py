@@ -12,8 +12,8 @@ from calibrant.advice import InputError
 from calibrant.extras import need
 from calibrant.metrics.bins import BinSums
 from calibrant.setting_errors import did_you_mean
-from calibrant.tables.audit import invalid_text
 from calibrant.tables.columns import Columns, find_columns
+from calibrant.tables.examples import invalid_text
 from calibrant.tables.scan import InvalidRowsError, diagnose, scan, without_invalid
 from calibrant.tables.series import OFFSET, window_key, window_start
 from calibrant.tables.sources import open_table

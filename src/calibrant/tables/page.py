@@ -15,7 +15,7 @@ from calibrant.report.rendering import Panel, render
 from calibrant.table_values import Cell, Column, Table
 
 if TYPE_CHECKING:
-    from calibrant.tables.audit import TableAudit
+    from calibrant.tables.table_audit import TableAudit
 
 # Slices on the page, each with a diagram.
 DRAWN = 200

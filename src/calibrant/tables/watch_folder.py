@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrant.advice import AdvisedError, InputError
-from calibrant.tables.audit import invalid_text
+from calibrant.tables.examples import invalid_text
 from calibrant.tables.increments import Increment, add_increment, opened, read_rows
 from calibrant.tables.sources import ENDINGS, engine_errors, file_schema
 from calibrant.tables.watch_options import Event, WatchOptions

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from calibrant.advice import located
-from calibrant.tables.audit import invalid_text
+from calibrant.tables.examples import invalid_text
 from calibrant.tables.increments import (
     Increment,
     add_increment,
