@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calibrant.cli.screen import show_table
+from calibrant.cli.screen import say, show_table
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -42,6 +42,16 @@ def measured(predictions: "calibrant.predictions.Predictions") -> dict[str, floa
 
     names = MEASURED_OF_TWO if predictions.classes == 2 else MEASURED
     return {name: METRICS[name](predictions) for name in names}
+
+
+def show_result(record: dict[str, Any]) -> None:
+    """Print what a fit changed, its remarks, and where the calibrator was saved."""
+    say("")
+    show_change(record)
+    for remark in record["remarks"]:
+        say(f"warning: {remark}")
+    say("in-sample and therefore optimistic; evaluate on held-out data")
+    say(f"calibrator: {record['calibrator']}")
 
 
 def show_change(record: dict[str, Any]) -> None:

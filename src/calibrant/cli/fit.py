@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_change, summary_of
+from calibrant.cli.calibrate_output import measured, show_result, summary_of
 from calibrant.cli.fit_slices import fit_by
 
 if TYPE_CHECKING:
@@ -177,9 +177,4 @@ def _show(record: dict[str, Any], parameters: Mapping[str, str]) -> None:
         screen.say(f"  {name} {value}")
     if record["zero_probs"]:
         screen.say(f"  zero_floor {record['zero_floor']:g}")
-    screen.say("")
-    show_change(record)
-    for remark in record["remarks"]:
-        screen.say(f"warning: {remark}")
-    screen.say("in-sample and therefore optimistic; evaluate on held-out data")
-    screen.say(f"calibrator: {record['calibrator']}")
+    show_result(record)

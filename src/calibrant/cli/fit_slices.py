@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_change, summary_of, title_of
+from calibrant.cli.calibrate_output import measured, show_result, summary_of, title_of
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -170,9 +170,4 @@ def _show(record: dict[str, Any], sliced: "calibrant.calibrators.SlicedCalibrato
         screen.say("no slice has enough examples of its own: the global calibrator is used")
     elif not sliced.slices_win:
         screen.say("slices are not better in cross-validation: the global calibrator is used")
-    screen.say("")
-    show_change(record)
-    for remark in record["remarks"]:
-        screen.say(f"warning: {remark}")
-    screen.say("in-sample and therefore optimistic; evaluate on held-out data")
-    screen.say(f"calibrator: {record['calibrator']}")
+    show_result(record)
