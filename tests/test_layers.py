@@ -25,7 +25,8 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5
 # Heavy or optional packages, which only these folders may load at import time.
 OPTIONAL = {"matplotlib", "typer", "rich", "pyarrow", "safetensors", "torchmetrics", "sklearn"}
-OPTIONAL |= {"onnx", "onnxruntime", "PIL"}
+OPTIONAL |= {"onnx", "onnxruntime", "PIL", "lightning", "pytorch_lightning", "transformers"}
+OPTIONAL |= {"tensorboard", "mlflow", "wandb", "lightgbm", "xgboost", "monai"}
 OPTIONAL |= {"datasets", "pydantic", "distributed", "ibis"}
 ROOT = Path(__file__).parents[1] / "src" / "calibrant"
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)

@@ -12,7 +12,7 @@ from calibrant.amx_workaround import LIMIT, read_cpuinfo, tiles_without_size
 from calibrant.cli.screen import say, show_table
 from calibrant.data_folder import VARIABLE, data_folder
 
-# What each extra installs; calibrant[all] is all of them.
+# What each extra installs.
 EXTRAS = {
     "cli": ("typer", "rich"),
     "report": ("matplotlib", "jinja2"),
@@ -21,6 +21,11 @@ EXTRAS = {
     "torchmetrics": ("torchmetrics",),
     "export": ("onnx", "onnxruntime"),
     "sklearn": ("scikit-learn",),
+    "lightning": ("lightning",),
+    "transformers": ("transformers", "accelerate"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow-skinny", "sqlalchemy", "alembic"),
+    "wandb": ("wandb",),
     "images": ("pillow",),
     "study": ("pydantic",),
     "datasets": ("datasets",),
