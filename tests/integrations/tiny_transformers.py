@@ -29,6 +29,8 @@ SIZES = {
     "num_attention_heads": 2,
     "intermediate_size": 16,
     "num_labels": 3,
+    # Wide, so that logits differ before and after a few steps.
+    "initializer_range": 0.3,
 }
 
 

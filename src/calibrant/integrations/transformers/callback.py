@@ -27,8 +27,7 @@ class CalibrationCallback(TrainerCallback, ExportableState):
     is evaluations. Several evaluation datasets: the first one is used.
 
     Method state is part of `trainer_state.json` in each checkpoint, and
-    `train(resume_from_checkpoint=...)` resumes it; other calls of `train` start it anew, as they do
-    with the optimizer.
+    `train(resume_from_checkpoint=...)` resumes it; every other call of `train` starts it anew.
 
     `gamma_net` and `meta_smoothing` learn on `held_out` before each step. They need the last linear
     layer, for whole examples and in one process; their loss in evaluation is cross entropy.

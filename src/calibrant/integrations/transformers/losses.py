@@ -44,7 +44,7 @@ def compute_loss(
         >>> loss = compute_loss("focal", gamma=3.0)
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> round(float(loss({"logits": logits}, torch.tensor([0, 0]))), 4)
-        0.2566
+        0.2567
     """
 
     @cache
