@@ -178,6 +178,8 @@ def test_a_step_with_held_out_data_is_that_of_our_own_loop(kind, tmp_path):
     for mine, theirs in zip(*learnt, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
     assert trained.state.log_history[-1]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
+    found = trained.evaluate()
+    assert found["eval_loss"] == pytest.approx(found["eval_nll"], rel=1e-5)
 
 
 def test_held_out_batches_come_every_few_steps_and_cover_the_data(tmp_path):

@@ -57,6 +57,10 @@ def test_the_sum_is_divided_by_the_items_of_all_accumulated_batches():
     loss = compute_loss("focal", gamma=2.0)
     for items in (32, torch.tensor(32)):
         torch.testing.assert_close(loss((logits,), labels, items), total / 32)
+    statistic = compute_loss("mmce")
+    parts = [statistic((logits[at],), labels[at]) for at in (slice(2), slice(2, 8))]
+    summed = [statistic((logits[at],), labels[at], 8) for at in (slice(2), slice(2, 8))]
+    torch.testing.assert_close(sum(summed), parts[0] / 4 + 3 * parts[1] / 4)
     nothing = torch.full((8,), -100)
     for items in (None, torch.tensor(0)):
         assert float(loss((logits,), nothing, items)) == 0

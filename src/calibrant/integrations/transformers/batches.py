@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from calibrant.shapes import Labels, Logits, shape
@@ -50,9 +50,8 @@ def labelled_rows(
             "logits must be (n, k) or (n, tokens, k) with k of at least 2, and labels the same "
             f"without k; got {shape(logits)} and {shape(labels)}"
         )
-    flat: Int[Tensor, " m"] = labels.reshape(-1)
-    keep = flat != ignore_index
-    return logits.reshape(-1, logits.shape[-1])[keep], flat[keep]
+    keep = labels != ignore_index
+    return logits[keep], labels[keep]
 
 
 def model_batch(
