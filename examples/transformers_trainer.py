@@ -62,7 +62,7 @@ def show(name: str, folder: str) -> None:
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder,
-        num_train_epochs=60,
+        num_train_epochs=40,
         learning_rate=2e-3,
         per_device_train_batch_size=32,
         save_strategy="no",

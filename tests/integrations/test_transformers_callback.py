@@ -240,3 +240,22 @@ def test_wrong_methods_and_data_are_refused_at_once():
     ):
         with pytest.raises(ValueError, match=message):
             CalibrationCallback(name, classes=3, **settings)
+
+
+def test_an_interrupted_training_leaves_nothing_to_the_next_one(tmp_path):
+    class Stop(TrainerCallback):
+        stop = True
+
+        def on_step_end(self, args, state, control, **given):
+            if self.stop and control.should_evaluate:
+                raise KeyboardInterrupt
+
+    callback, stop = make("gamma_net"), Stop()
+    settings = given(callback, callbacks=[callback, stop])
+    trained = trainer(tmp_path, bert(), eval_strategy="steps", eval_steps=3, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run(trained)
+    stop.stop = False
+    run(trained)
+    assert len(callback.method.history.objectives) == 2
+    assert not trained.model.classifier._forward_hooks

@@ -17,6 +17,8 @@ from calibrant.methods import METHODS, build
 
 LEARNS = ("adafocal", "cals_alm", "cals_hr", "gamma_net", "meta_smoothing")
 STATELESS = [name for name in METHODS if name not in (*LEARNS, "calmo")]
+# Compare tokens with their neighbours, or average over documents.
+BY_PLACE = ("nacl", "hard_l1_ace", "soft_l1_ace")
 COUNTS = {"logit_adjustment": [9, 3, 1], "balanced_softmax": [9, 3, 1]}
 
 
@@ -38,10 +40,18 @@ def test_a_loss_is_the_mean_of_our_own_over_valid_tokens(name):
     method = build(name, classes=3)
     method.counts = None if counts is None else torch.tensor(counts)
     rows, own = logits[valid], labels[valid]
-    expected = method.loss(nn.Identity(), Batch(rows, own, torch.arange(len(own)))).mean()
+    of_rows = method.loss(nn.Identity(), Batch(rows, own, torch.arange(len(own)))).mean()
+    torch.testing.assert_close(loss((rows,), own), of_rows)
+    if name in BY_PLACE:
+        # Not that of the tokens without their places: that of images of one column.
+        method.ignore_index = -100
+        image = Batch(logits.movedim(-1, 1)[..., None], labels[..., None], torch.arange(6))
+        expected = method.loss(nn.Identity(), image).mean()
+        assert (expected - of_rows).abs() > 1e-4
+    else:
+        expected = of_rows
     for outputs in (SequenceClassifierOutput(logits=logits), {"logits": logits}, (logits,)):
         torch.testing.assert_close(loss(outputs, labels), expected)
-    torch.testing.assert_close(loss((rows,), own, num_items_in_batch=None), expected)
     (gradient,) = torch.autograd.grad(loss((logits,), labels), logits)
     assert gradient[~valid].abs().max() == 0
     assert gradient[valid].abs().max() > 0

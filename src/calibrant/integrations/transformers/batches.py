@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from calibrant.shapes import Labels, Logits, shape
@@ -35,10 +35,8 @@ def logits_of(outputs: Any) -> Tensor:
     return logits
 
 
-def labelled_rows(
-    logits: Float[Tensor, "..."], labels: Any, *, ignore_index: int = IGNORED
-) -> tuple[Logits, Labels]:
-    """Logits (n, k) or (n, tokens, k) and labels as rows, without those to ignore."""
+def check_labels(logits: Float[Tensor, "..."], labels: Any) -> None:
+    """Require logits (n, k) or (n, tokens, k), and a class index for each."""
     if not isinstance(labels, Tensor) or labels.is_floating_point():
         came = f"{labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
         raise ValueError(
@@ -50,6 +48,12 @@ def labelled_rows(
             "logits must be (n, k) or (n, tokens, k) with k of at least 2, and labels the same "
             f"without k; got {shape(logits)} and {shape(labels)}"
         )
+
+
+def labelled_rows(
+    logits: Float[Tensor, "..."], labels: Int[Tensor, "..."], *, ignore_index: int
+) -> tuple[Logits, Labels]:
+    """Checked logits and labels as rows, without those to ignore."""
     keep = labels != ignore_index
     return logits[keep], labels[keep]
 

@@ -9,7 +9,12 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from calibrant.integrations.transformers.batches import IGNORED, labelled_rows, logits_of
+from calibrant.integrations.transformers.batches import (
+    IGNORED,
+    check_labels,
+    labelled_rows,
+    logits_of,
+)
 from calibrant.integrations.transformers.evaluation import Measure, compute_metrics, predictions_of
 from calibrant.integrations.transformers.held_out import HeldOut
 from calibrant.integrations.transformers.losses import checked_method, mean_over, of_logits
@@ -73,13 +78,14 @@ class CalibrationCallback(TrainerCallback, ExportableState):
     def compute_loss(self, outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Scalar:
         """Mean loss of the method, as `compute_loss_func` of the Trainer."""
         self._used = True
-        rows = labelled_rows(logits_of(outputs), labels, ignore_index=self.ignore_index)
+        logits, ignore_index = logits_of(outputs), self.ignore_index
+        check_labels(logits, labels)
         if self.held_out is None:
-            losses = of_logits(self.method, *rows)
-        elif torch.is_grad_enabled():
-            losses = self.held_out.loss(*rows)
+            losses = of_logits(self.method, logits, labels, ignore_index=ignore_index)
         else:
-            losses = cross_entropy(*rows)
+            rows = labelled_rows(logits, labels, ignore_index=ignore_index)
+            training = torch.is_grad_enabled()
+            losses = self.held_out.loss(*rows) if training else cross_entropy(*rows)
         return mean_over(losses, num_items_in_batch)
 
     def compute_metrics(self, evaluated: Any) -> dict[str, float]:
@@ -119,6 +125,9 @@ class CalibrationCallback(TrainerCallback, ExportableState):
         content = io.BytesIO(base64.b64decode(saved["attributes"]["saved"]))
         loaded = torch.load(content, weights_only=True, map_location=args.device)
         self.method.load_state_dict(loaded)
+        # An interrupted training has left these.
+        self._due = False
+        self.on_train_end(args, state, control)
         if self.held_out is not None:
             if args.world_size > 1 or args.n_gpu > 1:
                 raise ValueError(f"{self.name} needs a Trainer with one process and one device")
@@ -152,6 +161,6 @@ class CalibrationCallback(TrainerCallback, ExportableState):
             raise ValueError("pass compute_metrics=callback.compute_metrics to the Trainer")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Stop to record the last layer."""
+        """Stop recording the last layer."""
         if self._hook is not None:
             self._hook.remove()

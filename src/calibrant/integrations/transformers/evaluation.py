@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from calibrant.integrations.transformers.batches import IGNORED, labelled_rows
+from calibrant.integrations.transformers.batches import IGNORED, check_labels, labelled_rows
 from calibrant.metrics.registry import METRICS
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import did_you_mean
@@ -36,7 +37,9 @@ def compute_metrics(names: Sequence[str] = USUAL, *, ignore_index: int = IGNORED
 
 def predictions_of(evaluated: Any, *, ignore_index: int = IGNORED) -> Predictions:
     """Predictions of an `EvalPrediction`; the logits are the first of several outputs."""
-    logits, labels = evaluated.predictions, evaluated.label_ids
-    logits = logits[0] if isinstance(logits, tuple) else logits
-    given = torch.as_tensor(labels) if not isinstance(labels, tuple) else labels
-    return Predictions(*labelled_rows(torch.as_tensor(logits), given, ignore_index=ignore_index))
+    first, labels = evaluated.predictions, evaluated.label_ids
+    logits = torch.as_tensor(first[0] if isinstance(first, tuple) else first)
+    # Several arrays of labels are refused by the check.
+    labels = torch.as_tensor(labels) if isinstance(labels, np.ndarray) else labels
+    check_labels(logits, labels)
+    return Predictions(*labelled_rows(logits, labels, ignore_index=ignore_index))

@@ -18,6 +18,7 @@ from calibrant.export.layers import FOLDS
 from calibrant.integrations.transformers.batches import (
     IGNORED,
     Collate,
+    check_labels,
     labelled_rows,
     logits_of,
     model_batch,
@@ -74,7 +75,9 @@ def calibrate(
         examples = [dataset[at] for at in range(start, min(start + batch_size, len(dataset)))]
         inputs, labels = model_batch(model, examples, collate)
         first = first or inputs
-        rows = labelled_rows(_logits(model, inputs), labels, ignore_index=ignore_index)
+        logits = _logits(model, inputs)
+        check_labels(logits, labels)
+        rows = labelled_rows(logits, labels, ignore_index=ignore_index)
         found.append((rows[0].float().cpu(), rows[1].cpu()))
     if not found:
         raise ValueError("dataset must hold labelled examples, got none")

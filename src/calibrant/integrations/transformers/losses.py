@@ -5,14 +5,20 @@ from functools import cache
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from calibrant.data import Batch
-from calibrant.integrations.transformers.batches import IGNORED, labelled_rows, logits_of
+from calibrant.integrations.transformers.batches import (
+    IGNORED,
+    check_labels,
+    labelled_rows,
+    logits_of,
+)
 from calibrant.methods import Method, WithTerm, build
 from calibrant.methods.base import PerExampleMethod
 from calibrant.methods.meta_learning import MetaLearner
-from calibrant.shapes import Labels, Logits, PerExample, Scalar
+from calibrant.shapes import PerExample, Scalar
 
 LossFunction = Callable[..., Scalar]
 # Methods whose loss needs nothing but logits and labels.
@@ -59,8 +65,10 @@ def compute_loss(
     method_of(3 if counts is None else len(counts))
 
     def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Scalar:
-        rows = labelled_rows(logits_of(outputs), labels, ignore_index=ignore_index)
-        return mean_over(of_logits(method_of(rows[0].shape[1]), *rows), num_items_in_batch)
+        logits = logits_of(outputs)
+        check_labels(logits, labels)
+        losses = of_logits(method_of(logits.shape[-1]), logits, labels, ignore_index=ignore_index)
+        return mean_over(losses, num_items_in_batch)
 
     return loss
 
@@ -82,10 +90,18 @@ def checked_method(
     return method
 
 
-def of_logits(method: Method, logits: Logits, labels: Labels) -> PerExample:
-    """Loss of each row: that of a network whose inputs are the logits."""
+def of_logits(
+    method: Method, logits: Float[Tensor, "..."], labels: Int[Tensor, "..."], *, ignore_index: int
+) -> PerExample:
+    """Loss of each valid example or token: that of a network whose inputs are the logits."""
+    if logits.ndim == 3:
+        # As images: a method may compare neighbours, or average over documents.
+        logits = logits.movedim(-1, 1)
+    else:
+        logits, labels = labelled_rows(logits, labels, ignore_index=ignore_index)
+    method.ignore_index = ignore_index
     method.to(logits.device)
-    index = torch.arange(len(labels), device=labels.device)
+    index = torch.arange(len(labels), device=logits.device)
     return method.loss(nn.Identity(), Batch(logits, labels, index))
 
 
