@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, TrainerCallb
 
 from calibrant import Predictions, metrics
 from calibrant.data import Batch
-from calibrant.integrations.transformers import CalibrationCallback
+from calibrant.integrations.transformers import MethodCallback
 from calibrant.methods import CalsAlm, GammaNet, MetaSmoothing
 
 HELD_OUT = encoded(texts(24, 2))
@@ -37,7 +37,7 @@ METHODS = {
 
 
 def make(name, **settings):
-    return CalibrationCallback(name, classes=3, **METHODS[name] | settings)
+    return MethodCallback(name, classes=3, **METHODS[name] | settings)
 
 
 def given(callback, **changes):
@@ -152,7 +152,7 @@ def padded(rows):
 def test_a_step_with_held_out_data_is_that_of_our_own_loop(kind, tmp_path):
     settings = {"every": 1, "meta_batch": 24, "meta_lr": 0.05}
     name = {GammaNet: "gamma_net", MetaSmoothing: "meta_smoothing"}[kind]
-    callback = CalibrationCallback(name, classes=3, held_out=HELD_OUT, **settings)
+    callback = MethodCallback(name, classes=3, held_out=HELD_OUT, **settings)
     no_noise = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     same_step = {"optim": "sgd", "learning_rate": 0.3, "max_grad_norm": 0.0}
     same_step |= {"lr_scheduler_type": "constant", "max_steps": 1, "eval_strategy": "steps"}
@@ -190,7 +190,7 @@ def test_held_out_batches_come_every_few_steps_and_cover_the_data(tmp_path):
             seen.append(index)
             return super().__getitem__(index)
 
-    callback = CalibrationCallback(
+    callback = MethodCallback(
         "gamma_net", classes=3, held_out=Watched(HELD_OUT), meta_batch=12, every=2, start=1
     )
     run(trainer(tmp_path, bert(), num_train_epochs=3, **given(callback)))
@@ -239,7 +239,7 @@ def test_wrong_methods_and_data_are_refused_at_once():
         ("cals_alm", {"margn": 1}, "did you mean margin"),
     ):
         with pytest.raises(ValueError, match=message):
-            CalibrationCallback(name, classes=3, **settings)
+            MethodCallback(name, classes=3, **settings)
 
 
 def test_an_interrupted_training_leaves_nothing_to_the_next_one(tmp_path):

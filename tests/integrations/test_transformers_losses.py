@@ -156,8 +156,8 @@ def test_wrong_names_and_settings_are_refused_before_training():
         ("balanced_softmax", {}, "counts"),
         ("focal", {"adjust": 1.0}, "counts"),
         ("calmo", {}, "runs the network"),
-        ("margin_smoothing", {"schedule": "add", "change": 0.1}, "CalibrationCallback"),
-        *((each, {}, f"use CalibrationCallback\\('{each}'\\)") for each in LEARNS),
+        ("margin_smoothing", {"schedule": "add", "change": 0.1}, "MethodCallback"),
+        *((each, {}, f"use MethodCallback\\('{each}'\\)") for each in LEARNS),
     ):
         with pytest.raises(ValueError, match=message):
             compute_loss(name, **settings)

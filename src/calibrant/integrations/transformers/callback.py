@@ -24,7 +24,7 @@ from calibrant.shapes import Scalar
 from calibrant.training.checkpoint import encoded
 
 
-class CalibrationCallback(TrainerCallback, ExportableState):
+class MethodCallback(TrainerCallback, ExportableState):
     """A training method of a Trainer: pass it, its `compute_loss` and its `compute_metrics`.
 
     Every evaluation of the Trainer during training updates the method on its predictions, and logs

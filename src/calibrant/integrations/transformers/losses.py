@@ -57,7 +57,7 @@ def compute_loss(
     def method_of(classes: int) -> Method:
         method = checked_method(name, classes, counts, settings)
         if not isinstance(method, OF_LOGITS) or _changes(method):
-            raise ValueError(f"{name} learns during training: use CalibrationCallback({name!r})")
+            raise ValueError(f"{name} learns during training: use MethodCallback({name!r})")
         return method
 
     # Wrong names and settings raise here. The classes are known with the first batch; until then
