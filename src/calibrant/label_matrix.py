@@ -21,9 +21,7 @@ def as_label_matrix(value: Any, *, shape: tuple[int, int]) -> LabelMatrix:
     if tuple(given.shape) != shape:
         expected = f"one row for each example and one column for each label, {shape}"
         raise ValueError(f"labels must have {expected}, got {tuple(given.shape)}")
-    if given.is_floating_point():
-        given = torch.where(given.isnan(), float(MISSING), given)
-    unknown = (given == MISSING) | (given == IGNORED)
+    unknown = given.isnan() | (given == MISSING) | (given == IGNORED)
     wrong = (given != 0) & (given != 1) & ~unknown
     if wrong.any():
         row, column = (int(at) for at in wrong.nonzero()[0])
@@ -31,11 +29,11 @@ def as_label_matrix(value: Any, *, shape: tuple[int, int]) -> LabelMatrix:
             f"labels must be 0 or 1, or NaN, -1 or -100 if not known, got "
             f"{given[row, column].item():g} at row {row}, label {column}"
         )
-    if bool((given == MISSING).any()) and not bool((given == 0).any()):
+    if bool((given == MISSING).any()) and bool((given == 1).any()) and not bool((given == 0).any()):
         raise ValueError(
             "labels hold -1 and no 0: use 0 for absent labels, and -1 or NaN for unknown ones"
         )
-    return torch.where(unknown, MISSING, given.long())
+    return torch.where(unknown, MISSING, given).long()
 
 
 def as_positive_columns(name: str, value: Any) -> Logits:

@@ -1,5 +1,6 @@
 """Predictions of several labels at once, each present or absent on its own."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -327,7 +328,7 @@ def multi_label_from_arrays(arrays: PredictionArrays) -> MultiLabel:
     make = MultiLabel if arrays.names.kind == "logits" else MultiLabel.from_probs
     labels = arrays.labels
     if labels is None:
-        labels = np.full(arrays.scores.shape, MISSING)
+        labels = np.full(arrays.scores.shape, math.nan)
     try:
         return make(arrays.scores, labels, label_names=arrays.class_names, **arrays.extras)
     except (ValueError, TypeError) as error:

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from calibrant import files
 from calibrant.advice import InputError
-from calibrant.array_names import OPTIONAL, Names, Requested, class_names_of, select_columns
+from calibrant.array_names import (
+    OPTIONAL,
+    Names,
+    Requested,
+    class_names_of,
+    holds,
+    select_columns,
+)
 from calibrant.checks import Kind
 from calibrant.files.checks import listed
 from calibrant.prediction_files import PredictionArrays
@@ -34,24 +41,25 @@ def read_multi_label(
     first, held = parts[0], files.columns(parts[0])
     kind = requested.kind or _kind(first, held)
     scores = _select(first, held, getattr(requested, kind) or _default(first, kind))
+    of_labels = requested.labels or _default(first, "labels")
     labels: tuple[str, ...] = ()
-    if requested.need_labels or requested.labels or _default(first, "labels") in files.names(first):
-        labels = _select(first, held, requested.labels or _default(first, "labels"), scores)
+    if requested.need_labels or holds(first, of_labels):
+        labels = _select(first, held, of_labels, scores)
     optional = tuple(n for n in OPTIONAL if n in held and n not in requested.ignore)
     limits: dict[str, Any] = {"max_expansion": max_expansion}
     _check_others(first, held, {*scores, *labels}, requested)
     arrays = files.read_parts(parts, [*scores, *optional], text=("groups",), **limits)
     known = files.read_optional(parts, labels, **limits) if labels else {}
-    own, of_labels = class_names_of(scores), class_names_of(labels)
+    own, others = class_names_of(scores), class_names_of(labels)
     order: Any = slice(None)
-    if own and of_labels:
-        if set(own) != set(of_labels):
+    if own and others:
+        if set(own) != set(others):
             raise ValueError(
                 f"{path}: columns of scores and of labels must have the same names, got "
-                f"{listed(own)} and {listed(of_labels)}"
+                f"{listed(own)} and {listed(others)}"
             )
-        order = [of_labels.index(name) for name in own]
-    found: Any = label_names or own or of_labels
+        order = [others.index(name) for name in own]
+    found: Any = label_names or own or others
     if found is None and NAMES in held and not files.is_table(first):
         found = files.read(first, [NAMES], text=(NAMES,))[NAMES].ravel()
     return PredictionArrays(
