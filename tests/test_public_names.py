@@ -7,7 +7,8 @@ import pytest
 
 import calibrant
 
-NAMES = [*calibrant.__all__, "integrations.sklearn", "integrations.torchmetrics"]
+INTEGRATIONS = ("sklearn", "sklearn_multilabel", "torchmetrics")
+NAMES = [*calibrant.__all__, *(f"integrations.{name}" for name in INTEGRATIONS)]
 
 
 def test_dir_lists_the_public_names_and_nothing_else():
