@@ -53,7 +53,7 @@ def test_the_page_holds_every_label_escaped(found, tmp_path):
     assert "b<i>" not in page
     assert "2 of 5 labels are miscalibrated" in page
     assert page.count("<svg") >= 6
-    assert "Macro and micro" in found._repr_html_()
+    assert "All metrics" in found._repr_html_()
 
 
 def test_plain_values_and_frames_agree(found):

@@ -146,7 +146,7 @@ class LabelAudit(SavedPage):
                 row.append("-" if math.isnan(bar.value) else f"{bar.value:.4f}")
                 row += [range_text(bar.low, bar.high)] if self.resamples else []
             rows.append([*row, METRICS[name].meaning])
-        return Table.of(heads, rows, numbers=heads[1:-1], caption="Macro and micro")
+        return Table.of(heads, rows, numbers=heads[1:-1], caption="All metrics")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `calibrant audit --multi-label --json` prints them."""

@@ -11,7 +11,7 @@ from calibrant.report.definitions import defined, definitions
 from calibrant.report.next_step import NextStep
 from calibrant.report.reliability_points import POSITIVE, diagram_sums
 from calibrant.report.rendering import Panel, render
-from calibrant.table_values import Cell, Column
+from calibrant.table_values import Cell, Column, Table
 
 if TYPE_CHECKING:
     from calibrant.report.label_audit import LabelAudit
@@ -23,7 +23,7 @@ STEP = NextStep("fit a calibrator for the labels, with MultiLabelCalibrator or c
 
 def label_page(audit: "LabelAudit") -> str:
     """One self-contained page as text."""
-    averages = defined(audit.averages_table())
+    averages = _averages(audit)
     about = (
         "Macro is the mean over labels, micro takes all entries together. Labels that are too "
         "high and too low can cancel, in micro and in means of signed metrics: see each label."
@@ -51,9 +51,15 @@ def label_fragment(audit: "LabelAudit") -> str:
     table = defined(audit.table)
     return (
         f"<p><b>{escape(audit.name)}</b>: {escape(audit.facts)}</p>"
-        f"<p><b>{escape(audit.verdict)}</b></p>{html_table(defined(audit.averages_table()))}"
+        f"<p><b>{escape(audit.verdict)}</b></p>{html_table(_averages(audit))}"
         f"{html_table(replace(table, rows=table.rows[:LISTED]))}"
     )
+
+
+def _averages(audit: "LabelAudit") -> Table:
+    """Macro and micro without the last column, the meaning: heads and names have definitions."""
+    table = defined(audit.averages_table())
+    return Table(table.columns[:-1], tuple(row[:-1] for row in table.rows), table.caption)
 
 
 def _labels(audit: "LabelAudit") -> Panel:
