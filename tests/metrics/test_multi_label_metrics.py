@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 from calibrant import MultiLabel, Predictions, metrics
 from calibrant.metrics import METRICS, holm, label_summary, macro, micro, per_label
-from calibrant.metrics.multi_label import MEASURED, label_p_value
+from calibrant.metrics.label_summary import MEASURED, label_p_value
 
 
 def drawn(n=400, scales=(1.0, 2.0, 0.5), missing=0.2, seed=0, shift=0.0, **options):
