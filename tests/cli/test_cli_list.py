@@ -12,6 +12,7 @@ from calibrant.losses import LOSSES
 from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
+from calibrant.training import LOGGERS
 from calibrant.report.audit import TESTS
 
 MEMBERS = {
@@ -24,6 +25,7 @@ MEMBERS = {
     "measures": MEASURES,
     "shifts": ["noise", "blur", "contrast", "brightness"],
     "examples": SYNTHETIC,
+    "loggers": LOGGERS,
 }
 
 
