@@ -12,8 +12,8 @@ from calibrant.losses import LOSSES
 from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
-from calibrant.training import LOGGERS
 from calibrant.report.audit import TESTS
+from calibrant.training import LOGGERS
 
 MEMBERS = {
     "metrics": METRICS,

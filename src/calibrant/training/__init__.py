@@ -1,7 +1,7 @@
 """Training: one loop for every method; killed at any instant and resumed, the same bytes."""
 
 from calibrant.training.checkpoint import DiskFullError
-from calibrant.training.distributed import ManyProcesses, start
+from calibrant.training.distributed import ManyProcesses, ProcessGroup, start
 from calibrant.training.interrupts import InterruptedTrainingError
 from calibrant.training.loggers import LOGGERS, RunLogger
 from calibrant.training.loop import Loop
@@ -19,6 +19,7 @@ __all__ = [
     "InterruptedTrainingError",
     "Loop",
     "ManyProcesses",
+    "ProcessGroup",
     "Recipe",
     "RunLogger",
     "Runtime",
