@@ -137,9 +137,12 @@ class TestCalibrationCallback:
         path.write_bytes(b"no checkpoint")
         with pytest.raises(ValueError, match="is no checkpoint, or holds more than tensors"):
             load_calibrator(path)
-        torch.save({"callbacks": {}}, path)
-        with pytest.raises(ValueError, match="has no temperature"):
-            load_calibrator(path)
+        fitted = {"classes": 3, "temperature": -1.0, "origin": {"examples": 1, "sha256": ""}}
+        damaged = {"CalibrationCallback": {"calibrator": fitted, "step": 1}}
+        for callbacks in ({}, {"CalibrationCallback": 1}, damaged):
+            torch.save({"callbacks": callbacks, "global_step": 1}, path)
+            with pytest.raises(ValueError, match="has no temperature"):
+                load_calibrator(path)
 
     def test_tensorboard_gets_a_diagram_of_every_validation(self, tmp_path):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

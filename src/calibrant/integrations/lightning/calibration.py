@@ -88,16 +88,13 @@ class CalibrationCallback(ValidationCallback):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the calibrator."""
-        self.calibrator, self._step = _calibrator(state_dict["calibrator"]), state_dict["step"]
+        self.calibrator, self._step = _calibrator(state_dict), state_dict["step"]
 
 
 def _calibrator(state: Mapping[str, Any]) -> TemperatureScaling:
-    origin = state["origin"]
-    return TemperatureScaling(
-        classes=int(state["classes"]),
-        temperature=float(state["temperature"]),
-        origin=None if origin is None else Fit(**origin),
-    )
+    """The calibrator of a state of the callback."""
+    values = state["calibrator"]
+    return TemperatureScaling(**{**values, "origin": Fit(**values["origin"])})
 
 
 def load_calibrator(path: str | Path) -> TemperatureScaling:
@@ -114,20 +111,21 @@ def load_calibrator(path: str | Path) -> TemperatureScaling:
             f"{path} is no checkpoint, or holds more than tensors and plain values: save no "
             "objects as hyperparameters, or take callback.calibrator"
         ) from error
-    callbacks = found.get("callbacks", {}) if isinstance(found, dict) else {}
-    state = callbacks.get(CalibrationCallback.__qualname__)
-    if not state:
+    try:
+        state = found["callbacks"][CalibrationCallback.__qualname__]
+        calibrator, fitted, step = _calibrator(state), state["step"], found["global_step"]
+    except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} has no temperature: give the Trainer a CalibrationCallback(), and validate "
             "before the checkpoint is saved"
-        )
-    if state["step"] != found["global_step"]:
+        ) from error
+    if fitted != step:
         warn(
-            f"{path} is of step {found['global_step']}, its temperature was fitted after step "
-            f"{state['step']}: save checkpoints after a validation",
+            f"{path} is of step {step}, its temperature was fitted after step {fitted}: save "
+            "checkpoints after a validation",
             stacklevel=2,
         )
-    return _calibrator(state["calibrator"])
+    return calibrator
 
 
 def _takes_figures(logger: Any) -> bool:

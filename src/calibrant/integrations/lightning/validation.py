@@ -87,9 +87,6 @@ class ValidationCallback(*_bases()):  # type: ignore[misc]
             logits, labels, _ = flatten_dense(logits, labels, ignore_index=self.ignore_index)
         self._parts.append((logits, labels))
 
-    # Lightning validates in inference mode: tensors made there could not be part of a later loss.
-    @torch.inference_mode(False)
-    @torch.no_grad()
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Gather the predictions and use them."""
         parts, self._parts = self._parts, []
