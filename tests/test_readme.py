@@ -46,7 +46,7 @@ def test_the_python_example_prints_what_its_comments_say(capsys):
     [
         *("bias", "calibrators", "conformance", "datasets", "drift", "methods"),
         *("metrics", "segmentation"),
-        *(pytest.param(page, marks=pytest.mark.slow) for page in ("lightning", "training")),
+        pytest.param("lightning", marks=pytest.mark.slow),
     ],
 )
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):

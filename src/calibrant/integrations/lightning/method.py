@@ -133,11 +133,7 @@ def _learns_after_epoch(method: Method) -> bool:
 
 def learning_rate(optimizers: list[torch.optim.Optimizer], model: nn.Module) -> float:
     """Current learning rate of the last layer, of which methods compute a lookahead step."""
-    head = find_head(model)
     groups = [group for each in optimizers for group in each.param_groups]
-    own = (
-        [group for group in groups if any(each is head.weight for each in group["params"])]
-        if head
-        else []
-    )
-    return float((own or groups)[0]["lr"])
+    head = find_head(model)
+    of_head = (g for g in groups if head and any(each is head.weight for each in g["params"]))
+    return float(next(of_head, groups[0])["lr"])
