@@ -352,6 +352,10 @@ class TestSlowly:
         assert len(client.list_artifacts(logger.run_id, "val_reliability")) == 3
 
     def test_weights_and_biases_gets_diagrams(self, tmp_path, monkeypatch):
+        import wandb
+
+        # It keeps the folder and the mode of the first run in a process.
+        wandb.teardown()
         monkeypatch.setenv("WANDB_MODE", "offline")
         logger = WandbLogger("test", save_dir=tmp_path)
         fit(runs.module_of(lightning, plain()), [CalibrationCallback()], logger=logger)

@@ -213,6 +213,10 @@ def records(path: Path) -> list:
 
 @pytest.mark.slow
 def test_weights_and_biases_keeps_every_epoch_offline(run, tmp_path, monkeypatch):
+    import wandb
+
+    # It keeps the folder and the mode of the first run in a process.
+    wandb.teardown()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     run("wandb:test", folder=tmp_path / "mine")
