@@ -14,6 +14,8 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, foc
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
+from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
@@ -48,6 +50,8 @@ __all__ = [
     "MatrixScaling",
     "OrderPreservingIsotonic",
     "PlattScaling",
+    "PriorEstimate",
+    "PriorShift",
     "QuadraticScaling",
     "Selection",
     "SliceSummary",
@@ -56,6 +60,7 @@ __all__ = [
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "estimate_prior",
     "fit_remarks",
     "focal_landscape",
     "focal_map",
