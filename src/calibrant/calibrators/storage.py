@@ -38,6 +38,7 @@ BLEND, PART = "blend", ("method", "parameters", "fit")
 SLICED = "sliced"
 # Nor is a change of priors; the calibrator inside is, or is a blend.
 PRIOR_SHIFT, INSIDE, PRIORS = "prior_shift", "calibrator", ("source", "target")
+COMPOSED = {BLEND: Blend, SLICED: SlicedCalibrator, PRIOR_SHIFT: PriorShift}
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
@@ -134,8 +135,7 @@ def load(path: str | Path) -> Calibrator | SlicedCalibrator:
 
 def calibrator_name(calibrator: Calibrator | SlicedCalibrator) -> str:
     """Name of a calibrator in `CALIBRATORS`, or "blend", "sliced" or "prior_shift"."""
-    composed = {BLEND: Blend, SLICED: SlicedCalibrator, PRIOR_SHIFT: PriorShift}
-    for name, kind in {**CALIBRATORS, **composed}.items():
+    for name, kind in {**CALIBRATORS, **COMPOSED}.items():
         if type(calibrator) is kind:
             return name
     raise ValueError(
@@ -266,9 +266,8 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
 
 def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
     """Check the records of all parts; returns them by the prefix of their tensors."""
-    composed = (BLEND, SLICED, PRIOR_SHIFT)
-    if typed("method", record["method"], str) not in composed:
-        _check_part("", record, [*CALIBRATORS, *composed])
+    if typed("method", record["method"], str) not in COMPOSED:
+        _check_part("", record, [*CALIBRATORS, *COMPOSED])
         return {"": record}
     given = typed("parameters", record["parameters"], dict)
     if record["method"] == PRIOR_SHIFT:

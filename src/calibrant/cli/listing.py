@@ -21,6 +21,8 @@ KINDS = {
     "shifts": "calibrant.data.shifts:KINDS",
     "examples": "calibrant.data:SYNTHETIC",
 }
+# What makes the calibrators that consist of others.
+MADE_BY = {"blend": "fit --calibrator blend", "sliced": "fit --by", "prior_shift": "apply --prior"}
 # A column after the meaning.
 COLUMNS = {
     "calibrators": "predicted class",
@@ -47,7 +49,19 @@ def listing(
             (_name(key), _meaning(key, member), *(_value(column, member) for column in columns))
             for key, member in getattr(import_module(module), registry).items()
         ]
+        if name == "calibrators":
+            rows += _composed()
         show_table(("name", "meaning", *columns), rows)
+
+
+def _composed() -> list[tuple[str, str, str]]:
+    """Rows of the calibrators that consist of others."""
+    from calibrant.calibrators.storage import COMPOSED
+
+    return [
+        (name, f"{_meaning(name, kind)} ({MADE_BY[name]})", "depends")
+        for name, kind in COMPOSED.items()
+    ]
 
 
 def _name(key: Any) -> str:
