@@ -41,7 +41,7 @@ def test_the_python_example_prints_what_its_comments_say(capsys):
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
 @pytest.mark.parametrize(
-    "page", ["bias", "calibrators", "conformance", "datasets", "drift", "metrics"]
+    "page", ["bias", "calibrators", "conformance", "datasets", "drift", "metrics", "segmentation"]
 )
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -49,6 +49,35 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     for language, text in blocks((ROOT / "docs" / f"{page}.md").read_text()):
         if language == "python":
             exec(text, names)  # noqa: S102, our own docs
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_page_about_hugging_face_works_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, text in blocks((ROOT / "docs" / "transformers.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+    assert names["calibrator"].origin.converged
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize(("page", "commands"), [("scikit-learn", 0), ("prior-shift", 6)])
+def test_the_pages_about_tabular_models_work_in_order(
+    page, commands, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, text in blocks((ROOT / "docs" / f"{page}.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+        for line in [] if language else text.splitlines():
+            assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
+            commands -= 1
+    assert commands == 0
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -64,6 +93,22 @@ def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
     for command in commands:
         name, *rest = shlex.split(command)
         assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_page_about_several_labels_works_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names, commands = {}, []
+    for language, text in blocks((ROOT / "docs" / "multi-label.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+        commands += [shlex.split(line)[1:] for line in text.splitlines() if not language]
+    assert len(commands) == 4
+    for command in commands:
+        quick = ["--resamples=20"] if command[0] == "audit" else []
+        assert main([*command, *quick]) == 0, (command, capsys.readouterr().err)
+    assert "labels are miscalibrated: " in capsys.readouterr().out
+    assert {"labels.html", "calibrated.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.slow

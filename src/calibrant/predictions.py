@@ -15,6 +15,7 @@ from calibrant import checks, files
 from calibrant.advice import located
 from calibrant.array_names import Requested
 from calibrant.binary_labels import binary_labels
+from calibrant.choices import check_offered, option_counts, padded_logits
 from calibrant.deprecated import Renamed
 from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.extras import need
@@ -195,6 +196,41 @@ class Predictions:
             raise ValueError("need at least 1 example, got confidence of shape (0,)")
         scores = TopLabelScores(torch.as_tensor(values)[:, None], "confidence")
         return cls.__new__(cls)._fill(scores, 1 - right, weights, groups, None)
+
+    @classmethod
+    def from_choices(
+        cls,
+        choices: Any,
+        labels: Any,
+        *,
+        lengths: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Predictions":
+        """Wrap log-likelihoods of answer options, whose number may differ between questions.
+
+        Class i is option i of each question. Classes that a question does not have are masked, so
+        probabilities are those among its own options.
+
+        Args:
+            choices: n lists of log-likelihoods, one for each option; -inf is an impossible option.
+            labels: (n,) index of the right option.
+            lengths: lengths of the same options in characters, bytes or tokens. Each
+                log-likelihood is divided by its length, so that long options have a chance.
+            weights: see the class.
+            groups: see the class.
+            class_names: names of the options, as many as the longest list has.
+
+        Examples:
+            >>> p = Predictions.from_choices([[-1.0, -2.0, -4.0], [-3.0, -1.5]], [0, 1])
+            >>> p.predicted.tolist(), [round(each, 3) for each in p.probs[1].tolist()]
+            ([0, 1], [0.182, 0.818, 0.0])
+        """
+        extras = {"weights": weights, "groups": groups, "class_names": class_names}
+        found = cls(padded_logits(choices, lengths), labels, **extras)
+        check_offered(found.labels.tolist(), option_counts(choices))
+        return found
 
     @classmethod
     def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":
@@ -518,22 +554,7 @@ class Predictions:
 
         Groups are not split, so pixels of one image are never in both parts.
         """
-        if not 0 < fraction < 1:
-            raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
-        generator = np.random.default_rng(seed)
-        if self.groups is None:
-            first = np.zeros(len(self), dtype=bool)
-            first[generator.permutation(len(self))[: round(fraction * len(self))]] = True
-        else:
-            groups = self.groups.numpy()
-            sizes = np.bincount(groups)
-            order = generator.permutation(len(sizes))
-            chosen = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * len(self)
-            first = np.isin(groups, order[chosen])
-        if first.all() or not first.any():
-            raise ValueError(
-                f"a fraction of {fraction} leaves one part empty; use another fraction"
-            )
+        first = split_mask(len(self), self.groups, fraction, seed=seed)
         return self.take(first), self.take(~first)
 
     def map(self, calibrator: Callable[[Logits], Tensor]) -> "Predictions":
@@ -644,6 +665,24 @@ class Predictions:
         if self.groups is not None:
             arrays["groups"] = self.groups.numpy()
         files.write(Path(path), arrays)
+
+
+def split_mask(examples: int, groups: Labels | None, fraction: float, *, seed: int) -> np.ndarray:
+    """Which examples belong to the first of two parts; groups are not split."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
+    generator = np.random.default_rng(seed)
+    if groups is None:
+        first = np.zeros(examples, dtype=bool)
+        first[generator.permutation(examples)[: round(fraction * examples)]] = True
+    else:
+        sizes = np.bincount(groups.numpy())
+        order = generator.permutation(len(sizes))
+        chosen = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * examples
+        first = np.isin(groups.numpy(), order[chosen])
+    if first.all() or not first.any():
+        raise ValueError(f"a fraction of {fraction} leaves one part empty; use another fraction")
+    return first
 
 
 def from_arrays(

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions
+from calibrant import MultiLabel, Predictions
 from calibrant.calibrators import (
     Identity,
+    MultiLabelCalibrator,
     PriorShift,
     SlicedCalibrator,
     TemperatureScaling,
@@ -134,7 +135,18 @@ def test_slices_and_priors_work_together(run, tmp_path):
     more = ["--prior", "0.2", "--save-calibrator", "new.json"]
     code, _, err = run("apply", "cal.json", "test.npz", "-o", "out.npz", *more)
     assert code == 2
-    assert "cannot save a calibrator of slices with new priors" in err
+    assert "a calibrator of slices cannot be saved with new priors" in err
+
+
+def test_several_labels_have_no_class_priors(run, tmp_path):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(300, 2))
+    labels = (logits + generator.logistic(size=(300, 2)) > 0).astype(int)
+    save(MultiLabelCalibrator.fit(MultiLabel(logits, labels)), tmp_path / "cal.json")
+    np.savez(tmp_path / "test.npz", logits=logits, labels=labels)
+    code, _, err = run("apply", "cal.json", "test.npz", "-o", "out.npz", "--prior", "0.2")
+    assert code == 2
+    assert "a calibrator of several labels takes no --prior" in err
 
 
 REFUSED = {

@@ -207,7 +207,9 @@ class TestFiles:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             save(SlicedCalibrator.fit(p, np.arange(60) % 2), path)
-        with pytest.raises(ValueError, match="needs the slice of each row"):
+        with pytest.raises(
+            ValueError, match="a sliced calibrator needs more than the scores of a row"
+        ):
             PosthocCalibrator().load_calibrator(path)
 
     def test_a_change_of_priors_is_loaded_like_any_calibrator(self, tmp_path):

@@ -19,6 +19,7 @@ from calibrant.advice import InputError, located
 from calibrant.calibrators import fit_records, records, sliced_records
 from calibrant.calibrators.base import Calibrator, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
+from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
@@ -34,15 +35,22 @@ FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is not in CALIBRATORS; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
-# Nor is a sliced calibrator; that of all its examples is.
-SLICED = "sliced"
+# Nor is a sliced calibrator; that of all its examples is. Labels are slices.
+SLICED, MULTI_LABEL = "sliced", "multi_label"
+BY_SLICE = (SLICED, MULTI_LABEL)
 # Nor is a change of priors; the calibrator inside is, or is a blend.
 PRIOR_SHIFT, INSIDE, PRIORS = "prior_shift", "calibrator", ("source", "target")
-COMPOSED = {BLEND: Blend, SLICED: SlicedCalibrator, PRIOR_SHIFT: PriorShift}
+COMPOSED: dict[str, type] = {
+    BLEND: Blend,
+    SLICED: SlicedCalibrator,
+    MULTI_LABEL: MultiLabelCalibrator,
+    PRIOR_SHIFT: PriorShift,
+}
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
 MAX_BYTES = 4 * 2**20
+Saved = Calibrator | SlicedCalibrator | MultiLabelCalibrator
 # What a calibrator may raise that has invalid parameters.
 INVALID = (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError)
 # Largest tensor file: a matrix for 10,000 classes.
@@ -53,7 +61,7 @@ MAX_CLASSES = 10**6
 PROBED_SIZES, PROBED_CLASSES = (1.0, 1e4, 1e30), 1000
 
 
-def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
+def save(calibrator: Saved, path: str | Path) -> None:
     """Write a calibrator as JSON with its digest; parameters are restored bit by bit.
 
     Tensors of more than 1 MB are written first, to a file next to it whose name contains its own
@@ -61,6 +69,8 @@ def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
     """
     path = Path(path)
     name = calibrator_name(calibrator)
+    if isinstance(calibrator, MultiLabelCalibrator):
+        calibrator = calibrator.sliced
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
     for part in _distinct_parts(calibrator):
@@ -78,7 +88,7 @@ def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
         "calibrant": __version__,
         "method": name,
         "classes": calibrator.classes,
-        **_record(calibrator, inline=inline),
+        **(_record(calibrator, inline=inline) | {"method": name}),
     }
     if not inline:
         record["tensors"] = _write_tensors(path, tensors)
@@ -115,7 +125,7 @@ def _tensors(calibrator: Calibrator | SlicedCalibrator) -> dict[str, Tensor]:
     }
 
 
-def load(path: str | Path) -> Calibrator | SlicedCalibrator:
+def load(path: str | Path) -> Saved:
     """Read a calibrator that `save` wrote; schema 1, which has no digest, gives a warning.
 
     Raises:
@@ -133,8 +143,8 @@ def load(path: str | Path) -> Calibrator | SlicedCalibrator:
         raise ValueError(text if str(path) in text else f"{path}: {text}") from None
 
 
-def calibrator_name(calibrator: Calibrator | SlicedCalibrator) -> str:
-    """Name of a calibrator in `CALIBRATORS`, or "blend", "sliced" or "prior_shift"."""
+def calibrator_name(calibrator: Saved) -> str:
+    """Name of a calibrator in `CALIBRATORS`, or of one that consists of others in `COMPOSED`."""
     for name, kind in {**CALIBRATORS, **COMPOSED}.items():
         if type(calibrator) is kind:
             return name
@@ -173,7 +183,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
     return {"file": name, "sha256": digest}
 
 
-def _calibrator(path: Path, record: Any) -> Calibrator | SlicedCalibrator:
+def _calibrator(path: Path, record: Any) -> Saved:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise records.other_file(f'no "format": "{FORMAT}"')
     _check_digest(path, record)
@@ -182,9 +192,10 @@ def _calibrator(path: Path, record: Any) -> Calibrator | SlicedCalibrator:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
     parts = _parts(record)
     loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
-    if record["method"] == SLICED:
+    if record["method"] in BY_SLICE:
         given, at = record["parameters"], f"{sliced_records.OVERALL}."
-        return _sliced(given, _part(at, parts[at], classes, loaded), loaded)
+        sliced = _sliced(given, _part(at, parts[at], classes, loaded), loaded)
+        return MultiLabelCalibrator(sliced) if record["method"] == MULTI_LABEL else sliced
     if record["method"] == PRIOR_SHIFT:
         return _prior_shift(record, parts, classes, loaded)
     return _plain(record, parts, classes, loaded)
@@ -274,11 +285,11 @@ def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
         check_keys("parameters", given, (*PRIORS, INSIDE))
         inner = typed(INSIDE, given[INSIDE], dict)
         check_keys(INSIDE, inner, PART)
-        if inner["method"] in (SLICED, PRIOR_SHIFT):
+        if inner["method"] in (*BY_SLICE, PRIOR_SHIFT):
             raise ValueError(f"{INSIDE}: {inner['method']} cannot be inside {PRIOR_SHIFT}")
         parts = {f"{INSIDE}.{at}": part for at, part in _parts(inner).items()}
         return {"": {"parameters": {name: given[name] for name in PRIORS}}, **parts}
-    if record["method"] == SLICED:
+    if record["method"] in BY_SLICE:
         tensors, overall = sliced_records.TENSORS, sliced_records.OVERALL
         check_keys("parameters", given, (*sliced_records.PLAIN, *tensors, overall))
         check_keys(overall, typed(overall, given[overall], dict), PART)

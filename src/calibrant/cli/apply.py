@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, priors, screen
+from calibrant.cli.apply_labels import apply_labels
 from calibrant.cli.calibrate_output import measured, show_change, title_of
 from calibrant.cli.calibrated_files import write_calibrated
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, SlicedCalibrator
     from calibrant.calibrators.sliced import SliceMap
+    from calibrant.language_models import AnswerLog
     from calibrant.prediction_files import PredictionArrays
     from calibrant.predictions import Predictions
 
@@ -38,7 +40,8 @@ def apply(
     output: Annotated[
         Path,
         options.output(
-            metavar="PATH", help="File to write: npz, csv, tsv, parquet or safetensors."
+            metavar="PATH",
+            help="File to write: npz, csv, tsv, parquet, safetensors; jsonl with --format.",
         ),
     ],
     allow_same: Annotated[
@@ -67,7 +70,7 @@ def apply(
     labels, weights, groups and the arrays that --ignore names.
     """
     from calibrant import files
-    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.calibrators import MultiLabelCalibrator, SlicedCalibrator
     from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.sliced import SliceMap
     from calibrant.calibrators.storage import calibrator_name, load
@@ -76,11 +79,25 @@ def apply(
     other = priors.PriorOptions(
         prior, estimate_prior, prior_method, source_prior, source_predictions, save_calibrator
     )
-    fitted, frequencies = other.first_of(load(calibrator))
+    saved = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
+    if isinstance(saved, MultiLabelCalibrator):
+        other.refuse("a calibrator of several labels")
+        apply_labels(
+            saved,
+            reads,
+            file,
+            output,
+            calibrator=calibrator,
+            written_as=None if written_as is None else written_as.value,
+            allow_same=allow_same,
+            as_json=as_json,
+        )
+        return
+    fitted, frequencies = other.first_of(saved)
     columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
-    arrays = reads.arrays(file, by=columns)
+    log, arrays = _read(reads, fitted, file)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
@@ -115,7 +132,12 @@ def apply(
         every = every.map(_for_rows(fitted, whole, len(every)))
         log_probs = (every if change is None else every.map(change.shift)).logits
     kind = arrays.names.kind if written_as is None else written_as.value
-    write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
+    if log is not None and output.suffix.lower() == ".jsonl":
+        from calibrant.language_models.calibrated_lines import write
+
+        write(output, log, log_probs)
+    else:
+        write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
     record = {
         "calibrator": str(calibrator),
         "source": file,
@@ -140,6 +162,18 @@ def apply(
         _show(record, title_of(fitted), change)
 
 
+def _read(
+    reads: options.Reading, fitted: "Calibrator | SlicedCalibrator", source: str
+) -> "tuple[AnswerLog | None, PredictionArrays]":
+    """The arrays of a file, and the log of a language model that it may be."""
+    columns = getattr(fitted, "columns", ())
+    if reads.format is None:
+        return None, reads.arrays(source, by=columns)
+    # Other tasks may have fewer options than those of the fit.
+    log = replace(reads.log([source]), width=fitted.classes)
+    return log, log.arrays(columns)
+
+
 def _for_rows(
     fitted: "Calibrator | SlicedCalibrator",
     arrays: "PredictionArrays",
@@ -162,9 +196,11 @@ def _calibrated(
     """Calibrated predictions of another file of the same model, with its labels or without."""
     from calibrant.predictions import from_arrays
 
-    arrays = reads.arrays(source, by=getattr(fitted, "columns", ()), need_labels=labels)
+    _, arrays = _read(reads, fitted, source)
     if not labels:
         arrays = replace(arrays, labels=None)
+    elif arrays.labels is None:
+        raise ValueError(f"{source} has no labels")
     ignore_index = reads.ignore_index if labels else None
     found = from_arrays(arrays, normalize=reads.normalize, ignore_index=ignore_index)
     return found.map(_for_rows(fitted, arrays, len(found), ignore_index))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from calibrant.cli import complain, options, screen
+from calibrant.cli.audit_labels import audit_labels
 from calibrant.cli.audit_table import audit_table, hide_password, is_table
 from calibrant.cli.options import measuring, reading, written
 from calibrant.cli.screen import print_table, say
@@ -53,6 +54,7 @@ def audit(
             help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
         ),
     ] = False,
+    multi_label: options.MultiLabel = False,
     reads: options.TableReading = READ,
     bins: options.Bins = 15,
     intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
@@ -107,8 +109,26 @@ def audit(
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     if example and files and len(files) > 1:
         raise ValueError(f"--example audits one example, got {len(files)} names")
+    given: dict[str, Any]
+    settings: dict[str, Any]
+    if multi_label:
+        given = {"figure": figure, "classwise": classwise, "thresholds": thresholds}
+        given |= {"adaptive": adaptive, "unpaired": unpaired, "pool": pool, "example": example}
+        given |= {name: True for name in reads.of_tables}
+        given |= {"confidence": reads.confidence, "correct": reads.correct}
+        refused = [f"--{name.removeprefix('--')}" for name, value in given.items() if value]
+        if refused or not files or len(files) > 1:
+            what = ", ".join(refused) or f"{len(files or [])} files"
+            raise ValueError(f"{what} cannot be used with --multi-label, which takes one file")
+        target = output_path("page", files[0], page, write=not no_page)
+        settings = {"bins": bins, "level": level, "interval_type": interval_type.value}
+        settings |= {"resamples": resamples if intervals else 0, "seed": seed}
+        audit_labels(
+            files[0], reads, page=target, as_json=as_json, max_ece=max_ece, settings=settings
+        )
+        return
     if files and not example and is_table(files, reads, pool=pool):
-        given: dict[str, Any] = {"figure": figure, "classwise": classwise}
+        given = {"figure": figure, "classwise": classwise}
         given |= {"thresholds": thresholds, "adaptive": adaptive, "unpaired": unpaired}
         given |= {"interval-type": interval_type is not options.IntervalType.basic}
         refused = [f"--{name}" for name, value in given.items() if value]
@@ -134,7 +154,7 @@ def audit(
     if example:
         models[source], truth = load_example(source, bins)
     else:
-        models = {name: _pooled(paths, in_memory) for name, paths in names.items()}
+        models = _models(names, in_memory)
     if in_memory.positive is not None:
         models = {name: each.with_positive(in_memory.positive) for name, each in models.items()}
     from calibrant import report
@@ -159,7 +179,7 @@ def audit(
         report.save(report.classwise_diagrams(predictions, **drawing), classwise)
     outputs = {"figure": figure, "classwise figure": classwise, "page": page}
     times = resamples if intervals else 0
-    settings: dict[str, Any] = {"bins": bins, "level": level, "interval_type": interval_type.value}
+    settings = {"bins": bins, "level": level, "interval_type": interval_type.value}
     settings |= {"resamples": times, "seed": seed}
     settings |= {} if counted_at is None else {"thresholds": counted_at}
     found: Audit | ModelAudits
@@ -228,6 +248,21 @@ def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:
     stems = [Path(path).stem for path in found]
     names = stems if len(set(stems)) == len(stems) else found
     return {name: [path] for name, path in zip(names, found, strict=True)}
+
+
+def _models(
+    names: Mapping[str, Sequence[str]], reads: options.Reading
+) -> "dict[str, calibrant.predictions.Predictions]":
+    """Predictions of each model, given the files of each."""
+    if reads.format is None:
+        return {name: _pooled(paths, reads) for name, paths in names.items()}
+    from calibrant.language_models import check_same_tasks
+
+    logs = {name: reads.log(paths) for name, paths in names.items()}
+    check_same_tasks(list(logs.values()))
+    for name, log in logs.items():
+        print(f"note: {name}: {log.facts}", file=sys.stderr)
+    return {name: log.predictions for name, log in logs.items()}
 
 
 def _pooled(paths: Sequence[str], reads: options.Reading) -> "calibrant.predictions.Predictions":

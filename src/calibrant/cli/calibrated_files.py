@@ -20,6 +20,7 @@ def write_calibrated(
     kind: str,
     *,
     ignored: Sequence[str],
+    read: Sequence[str] = (),
 ) -> None:
     """Write scores under the names they had, and whatever else the file can keep.
 
@@ -29,13 +30,14 @@ def write_calibrated(
         log_probs: (m, k), of all positions.
         kind: probs or logits; if the file held the other, the array is named by its new kind.
         ignored: names or patterns of arrays that were not read and are copied.
+        read: other columns whose values the arrays hold, such as those of several labels.
     """
     from calibrant import files
 
     values = shaped(arrays, log_probs, kind)
     parts, names = arrays.parts, arrays.names
     same_format = all(each.suffix.lower() == output.suffix.lower() for each in parts)
-    if files.is_table(parts[0]) and same_format:
+    if same_format and files.is_table(parts[0]):
         files.rewrite(output, parts, _columns(arrays, values, kind))
         return
     single = len(names.scores) == 1 and kind == names.kind
@@ -43,7 +45,8 @@ def write_calibrated(
     if arrays.labels is not None:
         found[names.labels] = arrays.labels
     found |= arrays.extras | arrays.slices
-    left = [each for each in files.names(parts[0]) if each not in (*found, *names.scores)]
+    held = files.names(parts[0]) if parts[0].suffix.lower() in files.FORMATS else []
+    left = [each for each in held if each not in (*found, *names.scores, *read)]
     copied = [each for each in left if any(fnmatchcase(each, pattern) for pattern in ignored)]
     if copied and len(parts) == 1 and not files.is_table(parts[0]):
         found |= files.read(parts[0], copied, text=copied)

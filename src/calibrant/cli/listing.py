@@ -22,7 +22,12 @@ KINDS = {
     "examples": "calibrant.data:SYNTHETIC",
 }
 # What makes the calibrators that consist of others.
-MADE_BY = {"blend": "fit --calibrator blend", "sliced": "fit --by", "prior_shift": "apply --prior"}
+MADE_BY = {
+    "blend": "fit --calibrator blend",
+    "sliced": "fit --by",
+    "multi_label": "fit --multi-label",
+    "prior_shift": "apply --prior",
+}
 # A column after the meaning.
 COLUMNS = {
     "calibrators": "predicted class",

@@ -96,6 +96,11 @@ class PriorOptions:
         """Whether priors are to be changed."""
         return self.known is not None or self.unlabelled is not None
 
+    def refuse(self, what: str) -> None:
+        """Refuse any of the options, for something that has no class priors."""
+        if self.given:
+            raise ValueError(f"{what} takes no --prior and no --estimate-prior")
+
     def first_of(
         self, fitted: "Calibrator | SlicedCalibrator"
     ) -> "tuple[Calibrator | SlicedCalibrator, tuple[float, ...] | None]":
@@ -108,7 +113,7 @@ class PriorOptions:
         if self.given and isinstance(fitted, PriorShift):
             return fitted.calibrator, tuple(fitted.source.tolist())
         if self.saved is not None and isinstance(fitted, SlicedCalibrator):
-            raise ValueError("--save-calibrator cannot save a calibrator of slices with new priors")
+            raise ValueError("a calibrator of slices cannot be saved with new priors")
         return fitted, None if fitted.origin is None else fitted.origin.class_frequencies
 
     def change(

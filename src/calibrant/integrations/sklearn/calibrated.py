@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
-from calibrant.calibrators.sliced import SlicedCalibrator
-from calibrant.calibrators.storage import BLEND, load, save
+from calibrant.calibrators.storage import BLEND, calibrator_name, load, save
 from calibrant.integrations.sklearn.scores import names
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import did_you_mean
@@ -57,8 +56,9 @@ class CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: ignor
         Its classes must be those of the estimator, in the same order.
         """
         calibrator = load(path)
-        if isinstance(calibrator, SlicedCalibrator):
-            raise ValueError(f"{path}: a calibrator of slices needs the slice of each row")
+        if not isinstance(calibrator, Calibrator):
+            name = calibrator_name(calibrator)
+            raise ValueError(f"{path}: a {name} calibrator needs more than the scores of a row")
         known = self._known(calibrator.classes)
         classes = known["classes_"]
         origin = calibrator.origin
