@@ -68,6 +68,24 @@ def test_the_page_about_hugging_face_works_in_order(tmp_path, monkeypatch):
     assert names["calibrator"].origin.converged
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize(("page", "commands"), [("scikit-learn", 0), ("prior-shift", 6)])
+def test_the_pages_about_tabular_models_work_in_order(
+    page, commands, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, text in blocks((ROOT / "docs" / f"{page}.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+        for line in [] if language else text.splitlines():
+            assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
+            commands -= 1
+    assert commands == 0
+
+
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
     tmp_path, monkeypatch, capsys
