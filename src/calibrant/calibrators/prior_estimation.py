@@ -37,7 +37,7 @@ LARGE, SINGULAR = 100.0, 1e8
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PriorEstimate:
-    """Estimated class priors with percentile bootstrap intervals; prints as a table.
+    """Estimated class priors with percentile bootstrap intervals; `table` lists them.
 
     Attributes:
         prior: the estimate, (k,).

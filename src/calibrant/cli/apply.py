@@ -217,7 +217,6 @@ def _show(record: dict[str, Any], title: str, change: "priors.ChangeOfPriors | N
     screen.say("")
     if change is not None:
         change.show()
-        screen.say("")
     if record["before"] is None:
         screen.say("no labels: metrics not computed")
     else:

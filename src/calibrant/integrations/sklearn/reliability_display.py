@@ -90,34 +90,16 @@ class ReliabilityDisplay:
         X: Any,  # noqa: N803, scikit-learn's name
         y: Any,
         *,
-        sample_weight: Any = None,
-        n_bins: int = 15,
-        strategy: Literal["uniform", "quantile"] = "uniform",
-        level: float = 0.95,
-        pos_label: Any = None,
         name: str | None = None,
-        ax: "matplotlib.axes.Axes | None" = None,
-        ref_line: bool = True,
-        **kwargs: Any,
+        **options: Any,
     ) -> "ReliabilityDisplay":
-        """Draw the probabilities of a fitted classifier; arguments as `from_predictions`."""
+        """Draw the probabilities of a fitted classifier; options of `from_predictions`."""
         check_is_fitted(estimator)
         if not hasattr(estimator, "predict_proba"):
             raise ValueError(f"{type(estimator).__name__} has no predict_proba")
-        return cls.from_predictions(
-            y,
-            estimator.predict_proba(X),
-            labels=estimator.classes_,
-            sample_weight=sample_weight,
-            n_bins=n_bins,
-            strategy=strategy,
-            level=level,
-            pos_label=pos_label,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-            ref_line=ref_line,
-            **kwargs,
-        )
+        name = type(estimator).__name__ if name is None else name
+        probs, labels = estimator.predict_proba(X), estimator.classes_
+        return cls.from_predictions(y, probs, labels=labels, name=name, **options)
 
     @classmethod
     def from_predictions(
