@@ -41,7 +41,7 @@ def test_the_python_example_prints_what_its_comments_say(capsys):
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
 @pytest.mark.parametrize(
-    "page", ["bias", "calibrators", "conformance", "datasets", "drift", "metrics"]
+    "page", ["bias", "calibrators", "conformance", "datasets", "drift", "metrics", "segmentation"]
 )
 def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,7 @@ from calibrant import losses
 from calibrant.losses import LOSSES
 
 STATISTICS = {"mmce", "weighted_mmce", "dca", "mdca", "dece", "sece"}
+STATISTICS |= {"hard_l1_ace", "soft_l1_ace"}
 CASES = {
     **LOSSES,
     "label_smoothing_others": partial(losses.label_smoothing, alpha=0.3, form="public_code"),
@@ -49,11 +50,15 @@ CASES = {
     "sece_wide": partial(losses.sece, bandwidth=0.2),
     "sece_squared": partial(losses.sece, bandwidth=0.2, power=2.0),
     "sece_leave_one_out": partial(losses.sece, form="leave_one_out", bandwidth=0.05),
+    "hard_l1_ace_few": partial(losses.hard_l1_ace, bins=3),
+    "soft_l1_ace_few": partial(losses.soft_l1_ace, bins=3),
+    "soft_l1_ace_one": partial(losses.soft_l1_ace, bins=1),
+    "nacl_squared": partial(losses.nacl, alpha=1.0, distance="l2"),
     "sece_grid": partial(losses.sece, form="grid", bandwidth=0.1, power=2.0),
 }
 # With a detached factor: finite differences disagree by design.
 DETACHED = {"focal_detached", "acls", "acls_narrow"}
-NOT_INVARIANT = {name for name in CASES if name.startswith(("logit_norm", "acls"))}
+NOT_INVARIANT = {name for name in CASES if name.startswith(("logit_norm", "acls", "nacl"))}
 every = pytest.mark.parametrize("name", CASES)
 
 
@@ -209,6 +214,7 @@ NEUTRAL = {
     "acls": {"alpha": 0},
     "acls_wide": {"margin": math.inf},
     "cpc": {"discrimination": 0, "exclusion": 0},
+    "nacl": {"alpha": 0},
 }
 
 
@@ -231,6 +237,8 @@ def test_every_loss_is_documented_and_public(name):
     assert "$$" in doc
     assert "References:" in doc or name == "cross_entropy"
     settings = list(inspect.signature(LOSSES[name]).parameters.values())[2:]
+    # Where an example is in a mask is no setting.
+    settings = [each for each in settings if each.name not in ("images", "shares")]
     assert all(setting.kind is setting.KEYWORD_ONLY for setting in settings)
     assert all(setting.default is not setting.empty for setting in settings)
     assert name in losses.__all__

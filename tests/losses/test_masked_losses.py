@@ -24,6 +24,7 @@ EXAMPLES = {
     ],
     "acls": [{"margin": 0.5}],
     "cpc": [{}, {"form": "public_code"}],
+    "nacl": [{}, {"distance": "l2"}],
 }
 STATISTICS = sorted(LOSSES.keys() - EXAMPLES)
 CASES = [(name, settings) for name, forms in EXAMPLES.items() for settings in forms]

@@ -12,7 +12,7 @@ from calibrant import Predictions, losses, methods
 from calibrant.data import Batch
 from calibrant.losses import LOSSES
 from calibrant.methods import METHODS
-from calibrant.methods.plain import TERMS
+from calibrant.methods.plain import BY_IMAGE, TERMS
 
 COUNTS = torch.tensor([50, 20, 5, 1])
 
@@ -27,6 +27,7 @@ NEUTRAL = {
     "logit_norm": {"alpha": 0.0},
     "margin_smoothing": {"alpha": 0.0},
     "cals": {"multipliers": 0.0, "penalty": "p3"},
+    "nacl": {"alpha": 0.0},
     "calmo": {"robust": 0.0, "smooth": 0.0},
     "cals_alm": {"margin": 1e6},
     "cals_hr": {"margin": 1e6},
@@ -49,6 +50,8 @@ STATEFUL = {
 
 # Perturbs the inputs, so pixels and mixup are in tests of its own.
 PERTURBS = {"calmo"}
+# Images and neighbours matter, so pixels are in tests of their own.
+SPATIAL = {"nacl", *BY_IMAGE}
 
 
 def batch_of(n: int = 12, k: int = 4, seed: int = 0, **extras) -> Batch:
@@ -104,7 +107,7 @@ def test_the_neutral_setting_has_the_gradient_of_cross_entropy(name):
     assert_close(gradient_of(method, batch_of()), expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - PERTURBS))
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - PERTURBS - SPATIAL))
 def test_pixels_are_examples_and_ignored_ones_change_nothing(name):
     torch.manual_seed(0)
     convolution = nn.Conv2d(3, 4, 1, dtype=torch.float64)

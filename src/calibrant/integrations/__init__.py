@@ -1,8 +1,8 @@
-"""Adapters for other libraries, each an optional extra: `sklearn` and `torchmetrics`."""
+"""Adapters for other libraries, most of them optional extras."""
 
 from importlib import import_module
 
-__all__ = ["sklearn", "torchmetrics"]
+__all__ = ["segmentation", "sklearn", "torchmetrics"]
 
 
 def __getattr__(name: str) -> object:

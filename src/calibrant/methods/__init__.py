@@ -16,7 +16,7 @@ from calibrant.methods.class_margins import CalsAlm, CalsHr, MarginSmoothing
 from calibrant.methods.gamma_net import GammaNet
 from calibrant.methods.meta_smoothing import MetaSmoothing
 from calibrant.methods.module import MethodModule
-from calibrant.methods.plain import TERMS, Plain, WithTerm, balanced_softmax, logit_adjustment
+from calibrant.methods.plain import TERMS, Nacl, Plain, WithTerm, balanced_softmax, logit_adjustment
 from calibrant.setting_errors import did_you_mean
 
 # Logit adjustment: a setting of every method except those that are logit adjustment themselves.
@@ -58,6 +58,7 @@ def _of_class(make: Callable[..., Method]) -> Kind:
 METHODS: dict[str, Kind] = {
     **{name: _of_loss(name) for name in LOSSES},
     "margin_smoothing": _of_class(MarginSmoothing),
+    "nacl": _of_class(Nacl),
     "adafocal": _of_class(AdaFocal),
     "calmo": _of_class(Calmo),
     "cals_alm": _of_class(CalsAlm),
@@ -108,6 +109,7 @@ __all__ = [
     "MetaSmoothing",
     "Method",
     "MethodModule",
+    "Nacl",
     "Plain",
     "Ranks",
     "SingleProcess",

@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch
-from calibrant.losses import LOSSES
-from calibrant.losses.settings import at_least, boolean, integer, number, one_of
+from calibrant.losses import LOSSES, neighbour_shares
+from calibrant.losses.neighbours import Distance
+from calibrant.losses.settings import Source, at_least, boolean, integer, number, one_of
 from calibrant.methods.base import Method, PerExampleMethod, dominant_labels, mixup_loss
 
 # Batch statistics, each with the weight that its authors use.
 TERMS = {"mmce": 4.0, "weighted_mmce": 2.0, "dca": 1.0, "mdca": 1.0, "dece": 0.5, "sece": 0.5}
+TERMS |= {"hard_l1_ace": 1.0, "soft_l1_ace": 1.0}
+# Those that are a mean over images, for masks.
+BY_IMAGE = ("hard_l1_ace", "soft_l1_ace")
 # Cross entropy plus a penalty on distances between logits, which are those of inference.
 MARGINS = ("margin_smoothing", "cals", "acls")
 Loss = Callable[..., Tensor]
@@ -51,10 +55,12 @@ class WithTerm(Method):
         self.weight = TERMS[name] if weight is None else weight
         at_least("weight", 0, self.weight)
         self.base, self.term = base, _checked_loss(name, classes, settings)
+        self.by_image = name in BY_IMAGE
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Loss of each example, with the weighted statistic added to each."""
-        logits, labels = self.flatten(model(batch.inputs), batch.labels, adjusted=False)
+        given = model(batch.inputs)
+        logits, labels = self.flatten(given, batch.labels, adjusted=False)
         base = partial(_adjusted_loss, self, self.base, LOSSES[self.base])
         losses = mixup_loss(base, batch, logits, labels)
         if batch.other_labels is not None:
@@ -64,7 +70,52 @@ class WithTerm(Method):
         if not len(labels):
             # All pixels are ignored: there is no statistic.
             return losses
-        return losses + self.weight * self.term(logits, labels)
+        more = (self._images(batch.labels),) if self.by_image and given.ndim > 2 else ()
+        return losses + self.weight * self.term(logits, labels, *more)
+
+    def _images(self, labels: Tensor) -> Tensor:
+        """The image of each valid pixel of all processes."""
+        valid = torch.ones_like(labels, dtype=torch.bool)
+        if self.ignore_index is not None:
+            valid = labels != self.ignore_index
+        own = torch.arange(len(labels), device=labels.device) + self.ranks.rank * (1 << 32)
+        return self.ranks.gather(own.repeat_interleave(valid.flatten(1).sum(1)))
+
+
+class Nacl(PerExampleMethod):
+    """Cross entropy plus the distance of logits to the class shares of neighbouring pixels.
+
+    Without pixels, the label itself is the only neighbour. See `losses.nacl`.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        alpha: float = 0.1,
+        distance: Distance = "l1",
+        size: int = 3,
+        form: Source = "paper",
+    ) -> None:
+        settings = {"alpha": alpha, "distance": distance}
+        self.loss_function = _checked_loss("nacl", classes, settings)
+        self.shares = partial(neighbour_shares, classes=classes, size=size, form=form)
+        self.shares(torch.zeros(1, 1, dtype=torch.int64))
+
+    def example_loss(self, logits: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+        """The loss; its cross entropy is that of adjusted logits."""
+        loss = self.loss_function(logits, labels, shares)
+        return self.with_adjusted_cross_entropy(loss, logits, labels)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Loss of each image, or of each valid pixel with the shares of its neighbours."""
+        given = model(batch.inputs)
+        logits, labels = self.flatten(given, batch.labels, adjusted=False)
+        if given.ndim == 2:
+            return mixup_loss(self.example_loss, batch, logits, labels)
+        shares = self.shares(batch.labels, ignore_index=self.ignore_index)
+        flat, _ = self.flatten(shares, batch.labels, adjusted=False)
+        return self.example_loss(logits, labels, flat.to(logits))
 
 
 def _adjusted_loss(method: Method, name: str, loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
