@@ -25,7 +25,7 @@ PROMISES = {
     "sklearn": ["calibrant.integrations.sklearn"],
     "pandas": ["pandas"],
     "lightning": ["lightning"],
-    "transformers": ["transformers", "accelerate"],
+    "transformers": ["calibrant.integrations.transformers", "accelerate"],
     "tensorboard": ["tensorboard"],
     "mlflow": ["mlflow", "sqlalchemy", "alembic"],
     "wandb": ["wandb"],

@@ -13,10 +13,10 @@ LAYERS = [
     {"methods"},
     {"calibrators", "curvature", "data", "models"},
     {"metrics"},
-    {"losses"},
+    {"losses", "language_models"},
     {"predictions"},
     {"prediction_files"},
-    {"score_array", "array_names", "binary_labels"},
+    {"score_array", "array_names", "binary_labels", "choices"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
     | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"},

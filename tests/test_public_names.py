@@ -7,7 +7,7 @@ import pytest
 
 import calibrant
 
-NAMES = [*calibrant.__all__, "integrations.sklearn", "integrations.torchmetrics"]
+NAMES = [*calibrant.__all__, *(f"integrations.{name}" for name in calibrant.integrations.__all__)]
 
 
 def test_dir_lists_the_public_names_and_nothing_else():

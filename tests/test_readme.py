@@ -51,6 +51,17 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
             exec(text, names)  # noqa: S102, our own docs
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_page_about_hugging_face_works_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, text in blocks((ROOT / "docs" / "transformers.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+    assert names["calibrator"].origin.converged
+
+
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
     tmp_path, monkeypatch, capsys

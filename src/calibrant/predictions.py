@@ -15,6 +15,7 @@ from calibrant import checks, files
 from calibrant.advice import located
 from calibrant.array_names import Requested
 from calibrant.binary_labels import binary_labels
+from calibrant.choices import check_offered, option_counts, padded_logits
 from calibrant.deprecated import Renamed
 from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.extras import need
@@ -195,6 +196,41 @@ class Predictions:
             raise ValueError("need at least 1 example, got confidence of shape (0,)")
         scores = TopLabelScores(torch.as_tensor(values)[:, None], "confidence")
         return cls.__new__(cls)._fill(scores, 1 - right, weights, groups, None)
+
+    @classmethod
+    def from_choices(
+        cls,
+        choices: Any,
+        labels: Any,
+        *,
+        lengths: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Predictions":
+        """Wrap log-likelihoods of answer options, whose number may differ between questions.
+
+        Class i is option i of each question. Classes that a question does not have are masked, so
+        probabilities are those among its own options.
+
+        Args:
+            choices: n lists of log-likelihoods, one for each option; -inf is an impossible option.
+            labels: (n,) index of the right option.
+            lengths: lengths of the same options in characters, bytes or tokens. Each
+                log-likelihood is divided by its length, so that long options have a chance.
+            weights: see the class.
+            groups: see the class.
+            class_names: names of the options, as many as the longest list has.
+
+        Examples:
+            >>> p = Predictions.from_choices([[-1.0, -2.0, -4.0], [-3.0, -1.5]], [0, 1])
+            >>> p.predicted.tolist(), [round(each, 3) for each in p.probs[1].tolist()]
+            ([0, 1], [0.182, 0.818, 0.0])
+        """
+        extras = {"weights": weights, "groups": groups, "class_names": class_names}
+        found = cls(padded_logits(choices, lengths), labels, **extras)
+        check_offered(found.labels.tolist(), option_counts(choices))
+        return found
 
     @classmethod
     def concat(cls, parts: Sequence["Predictions"]) -> "Predictions":

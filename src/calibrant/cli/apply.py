@@ -36,7 +36,8 @@ def apply(
     output: Annotated[
         Path,
         options.output(
-            metavar="PATH", help="File to write: npz, csv, tsv, parquet or safetensors."
+            metavar="PATH",
+            help="File to write: npz, csv, tsv, parquet, safetensors; jsonl with --format.",
         ),
     ],
     allow_same: Annotated[
@@ -69,7 +70,10 @@ def apply(
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
     columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
-    arrays = reads.arrays(file, by=columns)
+    log = None if reads.format is None else reads.log([file])
+    # Other tasks may have fewer options than those of the fit.
+    log = log and replace(log, width=fitted.classes)
+    arrays = reads.arrays(file, by=columns) if log is None else log.arrays(columns)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
@@ -95,7 +99,12 @@ def apply(
         every = from_arrays(whole, normalize=normalize)
         log_probs = every.map(_for_rows(fitted, whole, len(every))).logits
     kind = arrays.names.kind if written_as is None else written_as.value
-    write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
+    if log is not None and output.suffix.lower() == ".jsonl":
+        from calibrant.language_models.calibrated_lines import write
+
+        write(output, log, log_probs)
+    else:
+        write_calibrated(output, arrays, log_probs, kind, ignored=reads.ignore or ())
     record = {
         "calibrator": str(calibrator),
         "source": file,

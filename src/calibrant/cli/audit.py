@@ -134,7 +134,7 @@ def audit(
     if example:
         models[source], truth = load_example(source, bins)
     else:
-        models = {name: _pooled(paths, in_memory) for name, paths in names.items()}
+        models = _models(names, in_memory)
     if in_memory.positive is not None:
         models = {name: each.with_positive(in_memory.positive) for name, each in models.items()}
     from calibrant import report
@@ -228,6 +228,21 @@ def model_names(files: Sequence[str], *, pool: bool) -> dict[str, list[str]]:
     stems = [Path(path).stem for path in found]
     names = stems if len(set(stems)) == len(stems) else found
     return {name: [path] for name, path in zip(names, found, strict=True)}
+
+
+def _models(
+    names: Mapping[str, Sequence[str]], reads: options.Reading
+) -> "dict[str, calibrant.predictions.Predictions]":
+    """Predictions of each model, given the files of each."""
+    if reads.format is None:
+        return {name: _pooled(paths, reads) for name, paths in names.items()}
+    from calibrant.language_models import check_same_tasks
+
+    logs = {name: reads.log(paths) for name, paths in names.items()}
+    check_same_tasks(list(logs.values()))
+    for name, log in logs.items():
+        print(f"note: {name}: {log.facts}", file=sys.stderr)
+    return {name: log.predictions for name, log in logs.items()}
 
 
 def _pooled(paths: Sequence[str], reads: options.Reading) -> "calibrant.predictions.Predictions":

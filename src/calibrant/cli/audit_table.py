@@ -1,6 +1,7 @@
 """`calibrant audit` of tables: folders, large files, databases; slices and time."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ def is_table(files: Sequence[str], reads: options.TableReading, *, pool: bool) -
 
     if reads.of_tables:
         return True
+    if reads.format is not None:
+        return False
     large = [file for file in files if is_large(file)]
     return bool(large) and (len(files) == 1 or pool)
 
@@ -53,10 +56,12 @@ def audit_table(
         from calibrant.files.atomic import check_target
 
         check_target(page)
-    with screen.working(f"summing {hide_password(files[0])}"):
-        found = tables.audit_source(
-            list(files), **_source_options(reads), **_columns(reads), **_slicing(reads), **measuring
-        )
+    if reads.format is not None:
+        found = _audit_log(files, reads, **measuring)
+    else:
+        with screen.working(f"summing {hide_password(files[0])}"):
+            given = _source_options(reads) | _columns(reads) | _slicing(reads)
+            found = tables.audit_source(list(files), **given, **measuring)
     if reads.find_slices and found.worst is None and not as_json:
         say("search: no slice has enough rows in both halves")
     if page is not None:
@@ -71,6 +76,28 @@ def audit_table(
     if above:
         complain(f"{found.gate} {ece:.4f} is above --max-ece {max_ece:g}")
         raise typer.Exit(1)
+
+
+def _audit_log(files: Sequence[str], reads: options.TableReading, **measuring: Any) -> "TableAudit":
+    """Audit answers of a language model by columns of its logs, such as the task."""
+    from calibrant import tables
+    from calibrant.extras import need
+
+    ibis: Any = need("ibis", extra="tables", what="--by")
+    pyarrow: Any = need("pyarrow", extra="tables", what="--by")
+    known = ("by", "depth", "min_rows", "correction", *(f.name for f in fields(reads.in_memory)))
+    reads.refuse_others(known, f"--format {reads.format}")
+    log = reads.in_memory.log(files)
+    columns = dict(log.arrays(names_of(reads.by)).slices)
+    if log.kind == "confidence":
+        columns |= {"confidence": log.scores, "correct": log.labels}
+    else:
+        columns |= {f"logit_{at}": each for at, each in enumerate(log.scores.T)}
+        columns["label"] = log.labels
+    table = ibis.memtable(pyarrow.table(columns))
+    given = {"name": files[0], "notes": (log.facts,), **_slicing(reads), **measuring}
+    with screen.working(f"summing {files[0]}"):
+        return tables.audit(table, **given)
 
 
 def _source_options(reads: options.TableReading) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def write_calibrated(
     values = shaped(arrays, log_probs, kind)
     parts, names = arrays.parts, arrays.names
     same_format = all(each.suffix.lower() == output.suffix.lower() for each in parts)
-    if files.is_table(parts[0]) and same_format:
+    if same_format and files.is_table(parts[0]):
         files.rewrite(output, parts, _columns(arrays, values, kind))
         return
     single = len(names.scores) == 1 and kind == names.kind
@@ -43,7 +43,8 @@ def write_calibrated(
     if arrays.labels is not None:
         found[names.labels] = arrays.labels
     found |= arrays.extras | arrays.slices
-    left = [each for each in files.names(parts[0]) if each not in (*found, *names.scores)]
+    held = files.names(parts[0]) if parts[0].suffix.lower() in files.FORMATS else []
+    left = [each for each in held if each not in (*found, *names.scores)]
     copied = [each for each in left if any(fnmatchcase(each, pattern) for pattern in ignored)]
     if copied and len(parts) == 1 and not files.is_table(parts[0]):
         found |= files.read(parts[0], copied, text=copied)

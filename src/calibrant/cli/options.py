@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
@@ -14,6 +14,7 @@ import typer
 from calibrant.cli.screen import working
 
 if TYPE_CHECKING:
+    import calibrant.language_models
     import calibrant.prediction_files
     import calibrant.predictions
 
@@ -73,6 +74,15 @@ Calibrator = Annotated[
 ]
 
 
+# Options of a format of language models: argument of its reader to field of `Reading`.
+FORMAT_OPTIONS = {
+    "lm-eval": {"normalize_by": "normalize_by"},
+    "openai": {"options": "names", "label": "labels"},
+    "confidence": {"confidence": "confidence", "correct": "correct", "scale": "scale"},
+}
+OF_FORMATS = ("format", "normalize_by", "scale")
+
+
 def _scores(what: str) -> Any:
     return reading(
         metavar="NAMES", help=f"Array with {what}, or columns: p0,p1 or a pattern such as 'p*'."
@@ -114,6 +124,57 @@ class Reading:
     max_expansion: Annotated[
         float, reading(metavar="X", help="Largest allowed compression ratio of an array.")
     ] = 100.0
+    format: Annotated[
+        str | None,
+        reading(
+            metavar="NAME",
+            help="JSON lines of a language model: lm-eval (sample logs), openai (logprobs, also of "
+            "vLLM; --names are the option tokens) or confidence (free answers).",
+        ),
+    ] = None
+    normalize_by: Annotated[
+        str,
+        reading(
+            metavar="KIND",
+            help="Of lm-eval, lengths to divide by: none, characters or bytes; or mutual-info.",
+        ),
+    ] = "none"
+    scale: Annotated[
+        str, reading(metavar="KIND", help="Of confidence: unit, or percent if 100 is certain.")
+    ] = "unit"
+
+    def log(self, sources: Sequence[str]) -> "calibrant.language_models.AnswerLog":
+        """Read the answers of one language model from files or patterns of `--format`."""
+        from calibrant.language_models import FORMATS, read
+        from calibrant.setting_errors import did_you_mean
+
+        if self.format not in FORMATS:
+            name = str(self.format)
+            raise ValueError(f"no --format {name!r}; {did_you_mean(name, FORMATS)}")
+        known = {"format", "max_expansion", *FORMAT_OPTIONS[self.format].values()}
+        self.refuse_others(known, f"--format {self.format}")
+        given = {
+            key: getattr(self, name, None) for key, name in FORMAT_OPTIONS[self.format].items()
+        }
+        if "options" in given:
+            given["options"] = class_names(self.names)
+        with working(f"reading {sources[0]}"):
+            return read(list(sources), self.format, max_expansion=self.max_expansion, **given)
+
+    def _refuse_of_formats(self) -> None:
+        """Refuse options that only a format has."""
+        known = {each.name for each in fields(self)} - set(OF_FORMATS)
+        self.refuse_others(known, "these files: add --format")
+
+    def refuse_others(self, known: Iterable[str], what: str) -> None:
+        """Refuse options that do not apply."""
+        refused = [
+            f"--{each.name.replace('_', '-')}"
+            for each in fields(self)
+            if each.name not in known and getattr(self, each.name) != each.default
+        ]
+        if refused:
+            raise ValueError(f"{', '.join(refused)} cannot be used with {what}")
 
     def arrays(
         self, source: str, *, by: Sequence[str] = (), need_labels: bool = False
@@ -125,6 +186,9 @@ class Reading:
         from calibrant.array_names import Requested
         from calibrant.prediction_files import read_arrays
 
+        if self.format is not None:
+            return self.log([source]).arrays(by)
+        self._refuse_of_formats()
         requested = Requested(
             logits=self.logits,
             probs=self.probs,
@@ -147,7 +211,14 @@ class Reading:
         """Read predictions; `classes` are names to use if no option names any."""
         from calibrant.predictions import Predictions
 
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.format is not None:
+            return self.log([source]).predictions
+        self._refuse_of_formats()
+        given = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in OF_FORMATS
+        }
         given["class_names"] = class_names(given.pop("names")) or classes
         given["ignore"] = self.ignore or ()
         with working(f"reading {source}"):
@@ -185,7 +256,7 @@ class TopLabelReading(Reading):
         from calibrant.array_names import holds
         from calibrant.files import expand
 
-        return holds(expand(source)[0], self.named_scores)
+        return self.format is not None or holds(expand(source)[0], self.named_scores)
 
     @property
     def named_scores(self) -> list[str]:

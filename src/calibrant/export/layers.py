@@ -75,7 +75,11 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
     with torch.no_grad():
         old = linear.weight.double(), None if linear.bias is None else linear.bias.double()
         weight, bias = FOLDS[name](*old, **given)
-        folded = nn.Linear(linear.in_features, linear.out_features, bias is not None, **place)
+        sizes = linear.in_features, linear.out_features
+        # Not initialised, so the global random state stays as it is.
+        folded: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+            nn.Linear, *sizes, bias is not None, **place
+        )
         folded.weight.copy_(weight)
         if bias is not None:
             folded.bias.copy_(bias)

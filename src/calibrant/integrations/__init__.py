@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-__all__ = ["segmentation", "sklearn", "torchmetrics"]
+__all__ = ["segmentation", "sklearn", "torchmetrics", "transformers"]
 
 
 def __getattr__(name: str) -> object:
