@@ -14,9 +14,10 @@ LAYERS = [
     {"calibrators", "curvature", "data", "models"},
     {"metrics"},
     {"losses", "language_models"},
-    {"predictions"},
+    {"multi_label"},
+    {"predictions", "multi_label_files"},
     {"prediction_files"},
-    {"score_array", "array_names", "binary_labels", "choices"},
+    {"score_array", "array_names", "binary_labels", "label_matrix", "choices"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
     | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"},

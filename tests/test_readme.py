@@ -77,6 +77,22 @@ def test_every_command_of_the_page_about_files_works_on_the_files_it_makes(
         assert main([name, *rest, *quick.get(name, ())]) == 0, (command, capsys.readouterr().err)
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_page_about_several_labels_works_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names, commands = {}, []
+    for language, text in blocks((ROOT / "docs" / "multi-label.md").read_text()):
+        if language == "python":
+            exec(text, names)  # noqa: S102, our own docs
+        commands += [shlex.split(line)[1:] for line in text.splitlines() if not language]
+    assert len(commands) == 4
+    for command in commands:
+        quick = ["--resamples=20"] if command[0] == "audit" else []
+        assert main([*command, *quick]) == 0, (command, capsys.readouterr().err)
+    assert "labels are miscalibrated: " in capsys.readouterr().out
+    assert {"labels.html", "calibrated.csv"} <= {path.name for path in tmp_path.iterdir()}
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_the_page_about_tables_finds_the_fault_that_it_hides(tmp_path, monkeypatch, capsys):

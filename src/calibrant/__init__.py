@@ -1,7 +1,8 @@
 """calibrant: calibration of classifiers.
 
-`Predictions` holds logits and labels. `metrics` measure calibration, with intervals; `audit`
-computes all of them. `calibrators` recalibrate, and `export` converts them for deployment.
+`Predictions` holds logits and labels, `MultiLabel` those of several labels at once. `metrics`
+measure calibration, with intervals; `audit` computes all of them. `calibrators` recalibrate, and
+`export` converts them for deployment.
 `methods` train `models` on `data` with the differentiable `losses`; `training` is the loop, `study`
 runs grids of training runs, `report` presents them. `curvature` measures the loss landscape,
 `integrations` are for other libraries. Names are imported at the first access.
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         training,
     )
     from calibrant.metrics.bins import BinSums
+    from calibrant.multi_label import MultiLabel
     from calibrant.predictions import Predictions
     from calibrant.report.audit import audit
 
@@ -36,6 +38,7 @@ leave_out_broken_tiles()
 __version__ = "0.1.0"
 __all__ = [
     "BinSums",
+    "MultiLabel",
     "Predictions",
     "audit",
     "calibrators",
@@ -54,6 +57,7 @@ __all__ = [
 
 _OBJECTS = {
     "BinSums": "calibrant.metrics.bins",
+    "MultiLabel": "calibrant.multi_label",
     "Predictions": "calibrant.predictions",
     "audit": "calibrant.report.audit",
 }

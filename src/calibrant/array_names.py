@@ -318,6 +318,12 @@ def _check_others(path: Path, held: Sequence[str], found: Names, requested: Requ
         for name in (files.array_names(left) if files.is_table(path) else left)
         if name not in known and not any(fnmatchcase(name, each) for each in requested.ignore)
     ]
+    if "label_names" in others and not files.is_table(path):
+        raise InputError(
+            f"{path} holds several labels for each example",
+            "read it with MultiLabel.load",
+            "add --multi-label",
+        )
     if others and not files.is_table(path):
         raise InputError(
             f"{path} has unknown arrays {listed(others)}; known are {listed([*known])}",

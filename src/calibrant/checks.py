@@ -121,9 +121,13 @@ def as_labels(
     flags = as_flags("labels", value) if classes == 2 and class_names is None else None
     labels = as_tensor("labels", _named(value, class_names) if flags is None else flags)
     if labels.ndim == 2 and shape(labels) == (examples, classes):
-        raise ValueError(
-            f"labels have shape {shape(labels)}: pass class indices, labels.argmax(1) if these are "
-            "one-hot; soft labels are not supported by calibration errors"
+        soft = "soft labels are not supported by calibration errors"
+        raise InputError(
+            f"labels have shape {shape(labels)}, expected ({examples},)",
+            "pass class indices, labels.argmax(1) if these are one-hot, or use MultiLabel(logits, "
+            f"labels) if an example may have several; {soft}",
+            "add --multi-label if an example may have several labels; write the index of the class "
+            f"if these are one-hot; {soft}",
         )
     if labels.ndim != 1:
         raise ValueError(f"labels must be ({examples},), got {shape(labels)}")

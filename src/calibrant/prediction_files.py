@@ -25,6 +25,7 @@ class PredictionArrays:
         labels: (n, ...) class indices or names, or correctness; None if the file has none.
         extras: weights and groups, if the file has them.
         slices: columns of slices, as requested.
+        label_columns: of several labels, the columns or the array that holds them.
         class_names: given, or from the names of the columns.
         positive: of scores in one column, the label of the class they score.
     """
@@ -38,6 +39,7 @@ class PredictionArrays:
     class_names: tuple[str, ...] | None
     positive: str | int | None = None
     slices: dict[str, NDArray[Any]] = field(default_factory=dict)
+    label_columns: tuple[str, ...] = ()
 
     @property
     def class_labels(self) -> NDArray[Any] | None:

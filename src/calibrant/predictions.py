@@ -554,22 +554,7 @@ class Predictions:
 
         Groups are not split, so pixels of one image are never in both parts.
         """
-        if not 0 < fraction < 1:
-            raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
-        generator = np.random.default_rng(seed)
-        if self.groups is None:
-            first = np.zeros(len(self), dtype=bool)
-            first[generator.permutation(len(self))[: round(fraction * len(self))]] = True
-        else:
-            groups = self.groups.numpy()
-            sizes = np.bincount(groups)
-            order = generator.permutation(len(sizes))
-            chosen = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * len(self)
-            first = np.isin(groups, order[chosen])
-        if first.all() or not first.any():
-            raise ValueError(
-                f"a fraction of {fraction} leaves one part empty; use another fraction"
-            )
+        first = split_mask(len(self), self.groups, fraction, seed=seed)
         return self.take(first), self.take(~first)
 
     def map(self, calibrator: Callable[[Logits], Tensor]) -> "Predictions":
@@ -680,6 +665,24 @@ class Predictions:
         if self.groups is not None:
             arrays["groups"] = self.groups.numpy()
         files.write(Path(path), arrays)
+
+
+def split_mask(examples: int, groups: Labels | None, fraction: float, *, seed: int) -> np.ndarray:
+    """Which examples belong to the first of two parts; groups are not split."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction}")
+    generator = np.random.default_rng(seed)
+    if groups is None:
+        first = np.zeros(examples, dtype=bool)
+        first[generator.permutation(examples)[: round(fraction * examples)]] = True
+    else:
+        sizes = np.bincount(groups.numpy())
+        order = generator.permutation(len(sizes))
+        chosen = np.cumsum(sizes[order]) - sizes[order] / 2 < fraction * examples
+        first = np.isin(groups.numpy(), order[chosen])
+    if first.all() or not first.any():
+        raise ValueError(f"a fraction of {fraction} leaves one part empty; use another fraction")
+    return first
 
 
 def from_arrays(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 Logits = Float[Tensor, "n k"]
 Labels = Int[Tensor, " n"]
+LabelMatrix = Int[Tensor, "n k"]  # of several labels, -1 where one is not known
 PerExample = Float[Tensor, " n"]
 Scalar = Float[Tensor, ""]
 

@@ -14,6 +14,7 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, foc
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
@@ -46,6 +47,7 @@ __all__ = [
     "Identity",
     "IsotonicRegression",
     "MatrixScaling",
+    "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
     "PlattScaling",
     "QuadraticScaling",

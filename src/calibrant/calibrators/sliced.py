@@ -144,14 +144,40 @@ class SlicedCalibrator:
         for key in given:
             counts[key] += 1
         keys = tuple(sorted(counts, key=lambda key: -counts[key]))
+        return cls.fit_index(
+            predictions,
+            positions(given, keys),
+            keys,
+            columns=columns,
+            calibrator=calibrator,
+            folds=folds,
+            seed=seed,
+            progress=progress,
+        )
+
+    @classmethod
+    def fit_index(
+        cls,
+        predictions: Predictions,
+        index: Index,
+        keys: Sequence[Key],
+        *,
+        columns: Key,
+        calibrator: str,
+        folds: int,
+        seed: int,
+        progress: Callable[[], None] | None,
+    ) -> "SlicedCalibrator":
+        """Fit, given the number of the slice of each example; `keys` may have no examples."""
+        check_supported(calibrator, predictions.classes)
         check_keys(columns, keys)
-        index, kind = positions(given, keys), CALIBRATORS[calibrator]
+        kind = CALIBRATORS[calibrator]
         found = estimate(kind, predictions, index, len(keys))
         return cls(
             overall=found.overall,
             columns=columns,
-            keys=keys,
-            examples=torch.tensor([counts[key] for key in keys]),
+            keys=tuple(keys),
+            examples=torch.from_numpy(np.bincount(index, minlength=len(keys))),
             own=torch.from_numpy(found.own),
             precisions=torch.from_numpy(found.precisions),
             tau=torch.from_numpy(found.tau),

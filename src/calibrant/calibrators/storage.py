@@ -20,6 +20,7 @@ from calibrant.advice import InputError, located
 from calibrant.calibrators import records, sliced_records
 from calibrant.calibrators.base import Calibrator, Fit, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
+from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.sliced import SUPPORTED, SlicedCalibrator
@@ -34,12 +35,14 @@ FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is not in CALIBRATORS; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
-# Nor is a sliced calibrator; that of all its examples is.
-SLICED = "sliced"
+# Nor is a sliced calibrator; that of all its examples is. Labels are slices.
+SLICED, MULTI_LABEL = "sliced", "multi_label"
+BY_SLICE = (SLICED, MULTI_LABEL)
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
 MAX_BYTES = 4 * 2**20
+Saved = Calibrator | SlicedCalibrator | MultiLabelCalibrator
 # What a calibrator may raise that has invalid parameters.
 INVALID = (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError)
 # Largest tensor file: a matrix for 10,000 classes.
@@ -50,7 +53,7 @@ MAX_CLASSES = 10**6
 PROBED_SIZES, PROBED_CLASSES = (1.0, 1e4, 1e30), 1000
 
 
-def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
+def save(calibrator: Saved, path: str | Path) -> None:
     """Write a calibrator as JSON with its digest; parameters are restored bit by bit.
 
     Tensors of more than 1 MB are written first, to a file next to it whose name contains its own
@@ -58,6 +61,8 @@ def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
     """
     path = Path(path)
     name = calibrator_name(calibrator)
+    if isinstance(calibrator, MultiLabelCalibrator):
+        calibrator = calibrator.sliced
     if path.suffix.lower() != ".json":
         raise ValueError(f"cannot write {path}: calibrators are saved as .json")
     for part in _distinct_parts(calibrator):
@@ -75,7 +80,7 @@ def save(calibrator: Calibrator | SlicedCalibrator, path: str | Path) -> None:
         "calibrant": __version__,
         "method": name,
         "classes": calibrator.classes,
-        **_record(calibrator, inline=inline),
+        **(_record(calibrator, inline=inline) | {"method": name}),
     }
     if not inline:
         record["tensors"] = _write_tensors(path, tensors)
@@ -113,7 +118,7 @@ def _tensors(calibrator: Calibrator | SlicedCalibrator) -> dict[str, Tensor]:
     }
 
 
-def load(path: str | Path) -> Calibrator | SlicedCalibrator:
+def load(path: str | Path) -> Saved:
     """Read a calibrator that `save` wrote; schema 1, which has no digest, gives a warning.
 
     Raises:
@@ -131,8 +136,10 @@ def load(path: str | Path) -> Calibrator | SlicedCalibrator:
         raise ValueError(text if str(path) in text else f"{path}: {text}") from None
 
 
-def calibrator_name(calibrator: Calibrator | SlicedCalibrator) -> str:
-    """Name of a calibrator in `CALIBRATORS`, or "blend" or "sliced"."""
+def calibrator_name(calibrator: Saved) -> str:
+    """Name of a calibrator in `CALIBRATORS`, or "blend", "sliced" or "multi_label"."""
+    if isinstance(calibrator, MultiLabelCalibrator):
+        return MULTI_LABEL
     if isinstance(calibrator, Blend | SlicedCalibrator):
         return BLEND if isinstance(calibrator, Blend) else SLICED
     for name, kind in CALIBRATORS.items():
@@ -174,7 +181,7 @@ def _write_tensors(path: Path, given: Mapping[str, Tensor]) -> dict[str, str]:
     return {"file": name, "sha256": digest}
 
 
-def _calibrator(path: Path, record: Any) -> Calibrator | SlicedCalibrator:
+def _calibrator(path: Path, record: Any) -> Saved:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise records.other_file(f'no "format": "{FORMAT}"')
     _check_digest(path, record)
@@ -183,9 +190,10 @@ def _calibrator(path: Path, record: Any) -> Calibrator | SlicedCalibrator:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
     parts = _parts(record)
     loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
-    if record["method"] == SLICED:
+    if record["method"] in BY_SLICE:
         given, at = record["parameters"], f"{sliced_records.OVERALL}."
-        return _sliced(given, _part(at, parts[at], classes, loaded), loaded)
+        sliced = _sliced(given, _part(at, parts[at], classes, loaded), loaded)
+        return MultiLabelCalibrator(sliced) if record["method"] == MULTI_LABEL else sliced
     made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
     is_blend = record["method"] == BLEND
     return Blend(classes=classes, parts=made, origin=_fit(record["fit"])) if is_blend else made[0]
@@ -228,11 +236,11 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
 
 def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return records by the prefix of their tensors: one calibrator, or the parts of a blend."""
-    if typed("method", record["method"], str) not in (BLEND, SLICED):
-        _check_part("", record, [*CALIBRATORS, BLEND, SLICED])
+    if typed("method", record["method"], str) not in (BLEND, *BY_SLICE):
+        _check_part("", record, [*CALIBRATORS, BLEND, *BY_SLICE])
         return {"": record}
     given = typed("parameters", record["parameters"], dict)
-    if record["method"] == SLICED:
+    if record["method"] in BY_SLICE:
         tensors, overall = sliced_records.TENSORS, sliced_records.OVERALL
         check_keys("parameters", given, (*sliced_records.PLAIN, *tensors, overall))
         check_keys(overall, typed(overall, given[overall], dict), PART)

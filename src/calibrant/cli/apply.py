@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
+from calibrant.cli.apply_labels import apply_labels
 from calibrant.cli.calibrate_output import measured, show_change, title_of
 from calibrant.cli.calibrated_files import write_calibrated
 
@@ -60,7 +61,7 @@ def apply(
     labels, weights, groups and the arrays that --ignore names.
     """
     from calibrant import files
-    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.calibrators import MultiLabelCalibrator, SlicedCalibrator
     from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.sliced import SliceMap
     from calibrant.calibrators.storage import calibrator_name, load
@@ -69,6 +70,18 @@ def apply(
     fitted = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
+    if isinstance(fitted, MultiLabelCalibrator):
+        apply_labels(
+            fitted,
+            reads,
+            file,
+            output,
+            calibrator=calibrator,
+            written_as=None if written_as is None else written_as.value,
+            allow_same=allow_same,
+            as_json=as_json,
+        )
+        return
     columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
     log = None if reads.format is None else reads.log([file])
     # Other tasks may have fewer options than those of the fit.

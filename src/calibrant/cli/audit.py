@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from calibrant.cli import complain, options, screen
+from calibrant.cli.audit_labels import audit_labels
 from calibrant.cli.audit_table import audit_table, hide_password, is_table
 from calibrant.cli.options import measuring, reading, written
 from calibrant.cli.screen import print_table, say
@@ -53,6 +54,7 @@ def audit(
             help=f"Audit an embedded example; FILE is then its name, {EXAMPLE} if left out.",
         ),
     ] = False,
+    multi_label: options.MultiLabel = False,
     reads: options.TableReading = READ,
     bins: options.Bins = 15,
     intervals: Annotated[bool, measuring(help="Compute intervals and tests.")] = True,
@@ -107,8 +109,26 @@ def audit(
         raise ValueError(f"--max-ece must be at least 0, got {max_ece:g}")
     if example and files and len(files) > 1:
         raise ValueError(f"--example audits one example, got {len(files)} names")
+    given: dict[str, Any]
+    settings: dict[str, Any]
+    if multi_label:
+        given = {"figure": figure, "classwise": classwise, "thresholds": thresholds}
+        given |= {"adaptive": adaptive, "unpaired": unpaired, "pool": pool, "example": example}
+        given |= {name: True for name in reads.of_tables}
+        given |= {"confidence": reads.confidence, "correct": reads.correct}
+        refused = [f"--{name.removeprefix('--')}" for name, value in given.items() if value]
+        if refused or not files or len(files) > 1:
+            what = ", ".join(refused) or f"{len(files or [])} files"
+            raise ValueError(f"{what} cannot be used with --multi-label, which takes one file")
+        target = output_path("page", files[0], page, write=not no_page)
+        settings = {"bins": bins, "level": level, "interval_type": interval_type.value}
+        settings |= {"resamples": resamples if intervals else 0, "seed": seed}
+        audit_labels(
+            files[0], reads, page=target, as_json=as_json, max_ece=max_ece, settings=settings
+        )
+        return
     if files and not example and is_table(files, reads, pool=pool):
-        given: dict[str, Any] = {"figure": figure, "classwise": classwise}
+        given = {"figure": figure, "classwise": classwise}
         given |= {"thresholds": thresholds, "adaptive": adaptive, "unpaired": unpaired}
         given |= {"interval-type": interval_type is not options.IntervalType.basic}
         refused = [f"--{name}" for name, value in given.items() if value]
@@ -159,7 +179,7 @@ def audit(
         report.save(report.classwise_diagrams(predictions, **drawing), classwise)
     outputs = {"figure": figure, "classwise figure": classwise, "page": page}
     times = resamples if intervals else 0
-    settings: dict[str, Any] = {"bins": bins, "level": level, "interval_type": interval_type.value}
+    settings = {"bins": bins, "level": level, "interval_type": interval_type.value}
     settings |= {"resamples": times, "seed": seed}
     settings |= {} if counted_at is None else {"thresholds": counted_at}
     found: Audit | ModelAudits

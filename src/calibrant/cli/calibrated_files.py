@@ -20,6 +20,7 @@ def write_calibrated(
     kind: str,
     *,
     ignored: Sequence[str],
+    read: Sequence[str] = (),
 ) -> None:
     """Write scores under the names they had, and whatever else the file can keep.
 
@@ -29,6 +30,7 @@ def write_calibrated(
         log_probs: (m, k), of all positions.
         kind: probs or logits; if the file held the other, the array is named by its new kind.
         ignored: names or patterns of arrays that were not read and are copied.
+        read: other columns whose values the arrays hold, such as those of several labels.
     """
     from calibrant import files
 
@@ -44,7 +46,7 @@ def write_calibrated(
         found[names.labels] = arrays.labels
     found |= arrays.extras | arrays.slices
     held = files.names(parts[0]) if parts[0].suffix.lower() in files.FORMATS else []
-    left = [each for each in held if each not in (*found, *names.scores)]
+    left = [each for each in held if each not in (*found, *names.scores, *read)]
     copied = [each for each in left if any(fnmatchcase(each, pattern) for pattern in ignored)]
     if copied and len(parts) == 1 and not files.is_table(parts[0]):
         found |= files.read(parts[0], copied, text=copied)

@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_result, summary_of
+from calibrant.cli.fit_labels import fit_labels
 from calibrant.cli.fit_slices import fit_by
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def fit(
             f"{BLEND} averages all that are not significantly worse.",
         ),
     ] = AUTO,
+    multi_label: options.MultiLabel = False,
     reads: options.Reading = READ,
     folds: Annotated[
         int,
@@ -91,6 +93,21 @@ def fit(
         raise ValueError(f"no criterion {criterion!r}; {did_you_mean(criterion, CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
+    if multi_label:
+        given = {"by": by, "preserve-class": preserve_class, "zero-floor": zero_floor is not None}
+        if refused := [f"--{option}" for option, value in given.items() if value]:
+            raise ValueError(f"{', '.join(refused)} cannot be used with --multi-label")
+        fit_labels(
+            reads,
+            file,
+            output,
+            name=name,
+            criterion=criterion,
+            folds=folds,
+            seed=seed,
+            as_json=as_json,
+        )
+        return
     if by is not None:
         fit_by(
             reads,

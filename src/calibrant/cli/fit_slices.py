@@ -98,7 +98,7 @@ def fit_by(
         "examples": len(predictions),
         "zero_probs": predictions.zero_probs,
         **summary_of(name, sliced.overall),
-        **_summary(sliced),
+        **slices_summary(sliced),
         "before": measured(predictions),
         "global": measured(predictions.map(sliced.overall)),
         "after": measured(sliced.map(predictions, slices)),
@@ -111,20 +111,22 @@ def fit_by(
         screen.show_json(record)
         return
     if len(found) > 1:
-        _show_compared(compared, folds)
+        show_compared(compared, folds, "by slice")
     _show(record, sliced)
 
 
-def _show_compared(
-    compared: "Mapping[str, calibrant.calibrators.CrossValidation]", folds: int
+def show_compared(
+    compared: "Mapping[str, calibrant.calibrators.CrossValidation]", folds: int, own: str
 ) -> None:
-    heads = ("calibrator", "global", "by slice")
+    """Print the cross-validated NLL of each kind of calibrator: one of all examples, own ones."""
+    heads = ("calibrator", "global", own)
     rows = [[name, f"{of.overall:.4f}", f"{of.sliced:.4f}"] for name, of in compared.items()]
     screen.say(f"{folds}-fold NLL")
     screen.show_table(heads, rows, numbers=heads[1:])
 
 
-def _summary(sliced: "calibrant.calibrators.SlicedCalibrator") -> dict[str, Any]:
+def slices_summary(sliced: "calibrant.calibrators.SlicedCalibrator") -> dict[str, Any]:
+    """The slices and their cross-validation, in plain values."""
     from calibrant.calibrators.describe import plain_values
 
     scores = sliced.cross_validation
@@ -148,7 +150,6 @@ def _summary(sliced: "calibrant.calibrators.SlicedCalibrator") -> dict[str, Any]
 
 def _show(record: dict[str, Any], sliced: "calibrant.calibrators.SlicedCalibrator") -> None:
     from calibrant.calibrators.sliced import HEADS, slice_rows
-    from calibrant.table_values import p_text
 
     screen.say(
         f"{title_of(sliced)}, fitted to {record['examples']:,} examples "
@@ -160,14 +161,22 @@ def _show(record: dict[str, Any], sliced: "calibrant.calibrators.SlicedCalibrato
     screen.show_table(HEADS, slice_rows(sliced.summaries[:SHOWN]), numbers=HEADS[1:])
     if len(sliced.keys) > SHOWN:
         screen.say(f"and {len(sliced.keys) - SHOWN:,} smaller slices; --json lists all\n")
-    scores = sliced.cross_validation
-    screen.say(
-        f"{scores.folds}-fold NLL: global {scores.overall:.4f}, by slice {scores.sliced:.4f}; "
-        f"difference {scores.difference:+.4f} [{scores.low:+.4f}, {scores.high:+.4f}], "
-        f"p {p_text(scores.p_value)}"
-    )
+    screen.say(cross_validation_text(sliced.cross_validation, "global", "by slice"))
     if not (sliced.precisions > 0).any():
         screen.say("no slice has enough examples of its own: the global calibrator is used")
     elif not sliced.slices_win:
         screen.say("slices are not better in cross-validation: the global calibrator is used")
     show_result(record)
+
+
+def cross_validation_text(
+    scores: "calibrant.calibrators.CrossValidation", one: str, own: str
+) -> str:
+    """Held-out NLL of `one` calibrator and of `own` ones, with their difference."""
+    from calibrant.table_values import p_text
+
+    return (
+        f"{scores.folds}-fold NLL: {one} {scores.overall:.4f}, {own} {scores.sliced:.4f}; "
+        f"difference {scores.difference:+.4f} [{scores.low:+.4f}, {scores.high:+.4f}], "
+        f"p {p_text(scores.p_value)}"
+    )

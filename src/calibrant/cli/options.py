@@ -48,6 +48,14 @@ def panel(title: str) -> Callable[..., Any]:
 output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
 reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
 
+MultiLabel = Annotated[
+    bool,
+    reading(
+        "--multi-label",
+        help="Labels are (n, k): several for each example, with a score each. --labels may be a "
+        "pattern such as 'y_*'.",
+    ),
+]
 UNPAIRED = "The files hold different examples; use unpaired tests."
 # Bytes of a file of class names.
 MOST_NAMES = 16 * 2**20
@@ -205,6 +213,32 @@ class Reading:
             max_expansion=self.max_expansion,
         )
 
+    def multi_label_arrays(
+        self, source: str, *, need_labels: bool = True
+    ) -> "calibrant.prediction_files.PredictionArrays":
+        """Read scores and labels of several labels, (n, k) each."""
+        from calibrant.array_names import Requested
+        from calibrant.multi_label_files import read_multi_label
+
+        unused = ("positive", "normalize", "ignore_index")
+        if given := [each for each in unused if getattr(self, each) != getattr(READING, each)]:
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in given)
+            raise ValueError(f"{options} cannot be used with several labels")
+        requested = Requested(
+            logits=self.logits,
+            probs=self.probs,
+            labels=self.labels,
+            ignore=tuple(self.ignore or ()),
+            need_labels=need_labels,
+        )
+        with working(f"reading {source}"):
+            return read_multi_label(
+                source,
+                requested,
+                label_names=class_names(self.names),
+                max_expansion=self.max_expansion,
+            )
+
     def load(
         self, source: str, classes: Sequence[str] | None = None
     ) -> "calibrant.predictions.Predictions":
@@ -237,6 +271,9 @@ class Reading:
                     [option] if value is True else [x for v in values for x in (option, str(v))]
                 )
         return found
+
+
+READING = Reading()
 
 
 @dataclass(frozen=True)

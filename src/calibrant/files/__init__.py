@@ -22,6 +22,7 @@ __all__ = [
     "is_table",
     "names",
     "read",
+    "read_optional",
     "read_parts",
     "read_strings",
     "rewrite",
@@ -54,6 +55,11 @@ class TableFormat(Format, Protocol):
 
     def columns(self, path: Path) -> list[str]:
         """Columns of the table."""
+
+    def read_optional(
+        self, path: Path, requested: Sequence[str], limits: Limits
+    ) -> dict[str, NDArray[Any]]:
+        """Read columns of numbers in which values may be missing, which are NaN."""
 
     def rewrite(
         self,
@@ -176,6 +182,24 @@ def read_parts(
     for i in used[1:]:
         _check_alike(paths[i], parts[i], paths[used[0]], parts[used[0]])
     return {name: np.concatenate([parts[i][name] for i in used]) for name in parts[0]}
+
+
+def read_optional(
+    paths: Sequence[Path],
+    requested: Sequence[str],
+    *,
+    max_bytes: int = 64 * 2**30,
+    max_expansion: float = 100.0,
+) -> dict[str, NDArray[Any]]:
+    """Read arrays of numbers from every part; empty cells and nulls of tables are NaN."""
+    limits, parts = Limits(max_bytes, max_expansion), []
+    for path in paths:
+        _check_file(path)
+        form = _format(path)
+        read_one = form.read_optional if isinstance(form, TableFormat) else form.read
+        parts.append(read_one(path, requested, limits))
+        _check_alike(path, parts[-1], paths[0], parts[0])
+    return {name: np.concatenate([part[name] for part in parts]) for name in requested}
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

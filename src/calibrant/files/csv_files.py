@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.files.checks import Limits, check_size, one_line
+from calibrant.files.checks import Limits, check_present, check_size, one_line
 from calibrant.files.tables import array_names, check_table, numbered_columns
 
 MAX_HEADER = 4 * 2**20
@@ -57,6 +57,27 @@ def read(
         else values[name].copy()
         for name in requested
     }
+
+
+def read_optional(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read columns of numbers in which an empty cell is NaN."""
+    size = path.stat().st_size
+    check_size(path, "the text", size, size, limits)
+    with _opened(path) as handle:
+        header, _ = _header(path, handle)
+    check_present(path, requested, header)
+    places = {name: header.index(name) for name in requested}
+    found: dict[str, list[float]] = {name: [] for name in requested}
+    for block in _blocks(path, header):
+        for name, place in places.items():
+            for cells in block:
+                cell = cells[place].strip()
+                if cell and not _is_number(cell):
+                    row = len(found[name])
+                    shown = f"{one_line(cell, 40)!r} is not a number"
+                    raise ValueError(f"{path}: row {row}, column {name!r}: {shown}")
+                found[name].append(float(cell or "nan"))
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def rewrite(

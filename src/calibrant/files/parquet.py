@@ -1,6 +1,7 @@
 """Arrays in `.parquet` files, with page checksums."""
 
 import json
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.extras import need
-from calibrant.files.checks import DIGEST, Limits, check_size, digest, listed, one_line
+from calibrant.files.checks import (
+    DIGEST,
+    Limits,
+    check_present,
+    check_size,
+    digest,
+    listed,
+    one_line,
+)
 from calibrant.files.parquet_headers import unpacked_bytes
 from calibrant.files.tables import array_names, check_table, numbered_columns
 
@@ -53,6 +62,25 @@ def read(
         arrays = {name: _array(path, table, name, numbered[name]) for name in requested}
         _compare(path, schema, arrays)
         return arrays
+
+
+def read_optional(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read columns of numbers in which a null is NaN."""
+    pc = need("pyarrow.compute", extra="audit", what="reading parquet files")
+    with _opened(path) as file:
+        schema = file.schema_arrow
+        check_present(path, requested, schema.names)
+        _check_dots(path, schema.names, requested)
+        for column in requested:
+            _check_numbers(path, column, schema.field(column).type)
+        _check_memory(path, file, [*requested], [], limits)
+        table = _table(path, file, [*requested])
+    arrays = {}
+    for name in requested:
+        data = table.column(name)
+        plain = data if _is_list(data.type) else pc.fill_null(data.cast("double"), math.nan)
+        arrays[name] = _numbers(path, name, plain if data.null_count else data)
+    return arrays
 
 
 def rewrite(

@@ -3,8 +3,8 @@
 from functools import partial
 
 from calibrant.files import csv_files
-from calibrant.files.csv_files import columns, names, read, rewrite
+from calibrant.files.csv_files import columns, names, read, read_optional, rewrite
 
-__all__ = ["columns", "names", "read", "rewrite", "write"]
+__all__ = ["columns", "names", "read", "read_optional", "rewrite", "write"]
 
 write = partial(csv_files.write, delimiter="\t")

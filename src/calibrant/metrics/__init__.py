@@ -31,7 +31,9 @@ from calibrant.metrics.control_charts import ControlChart, cusum, cusum_threshol
 from calibrant.metrics.grouped import group_ece
 from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
 from calibrant.metrics.kernel import sece, smece
+from calibrant.metrics.label_summary import LabelResult, LabelSummary, label_summary
 from calibrant.metrics.metric import Metric
+from calibrant.metrics.multi_label import macro, micro, per_label
 from calibrant.metrics.recalibration import calibration_intercept, calibration_slope
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
@@ -63,6 +65,8 @@ __all__ = [
     "Difference",
     "DriftTest",
     "Interval",
+    "LabelResult",
+    "LabelSummary",
     "Metric",
     "Summary",
     "TestResult",
@@ -99,12 +103,16 @@ __all__ = [
     "holm",
     "interval",
     "ks",
+    "label_summary",
+    "macro",
     "mce",
     "mean_probability",
     "metrics_for",
+    "micro",
     "nll",
     "overconfidence",
     "per_class_ece",
+    "per_label",
     "positive_sums",
     "rmsce",
     "roc_auc",

@@ -10,6 +10,7 @@ from calibrant import metrics
 from calibrant.metrics import Interval, Summary, TestResult
 from calibrant.metrics.resampling.intervals import IntervalType
 from calibrant.metrics.verdict import State, class_label, percent
+from calibrant.multi_label import MultiLabel
 from calibrant.predictions import Predictions
 from calibrant.report.next_step import OUTPUT, NextStep, next_step
 from calibrant.report.rendering import SavedPage
@@ -18,6 +19,7 @@ from calibrant.table_values import Table, count_text, p_text
 if TYPE_CHECKING:
     import pandas
 
+    from calibrant.report.label_audit import LabelAudit
     from calibrant.report.model_audits import ModelAudits
 
 # Null hypothesis of each test.
@@ -225,9 +227,13 @@ def audit(predictions: Predictions, **options: Any) -> Audit: ...
 def audit(predictions: Mapping[str, Predictions], **options: Any) -> "ModelAudits": ...
 
 
+@overload
+def audit(predictions: MultiLabel, **options: Any) -> "LabelAudit": ...
+
+
 # The overloads tell types apart and leave the options to this one.
 def audit(  # type: ignore[misc]
-    predictions: Predictions | Mapping[str, Predictions],
+    predictions: Predictions | Mapping[str, Predictions] | MultiLabel,
     *,
     name: str = "predictions",
     bins: int = 15,
@@ -239,13 +245,14 @@ def audit(  # type: ignore[misc]
     thresholds: Sequence[float] = THRESHOLDS,
     paired: bool | None = None,
     progress: Callable[[], None] | None = None,
-) -> "Audit | ModelAudits":
+) -> "Audit | ModelAudits | LabelAudit":
     """Measure all metrics with intervals, test calibration, and recommend a next step.
 
     With two classes, the audit is about the probability of the positive class.
 
     Args:
-        predictions: predictions to audit; several models by name are compared.
+        predictions: predictions to audit; several models by name are compared. Of a `MultiLabel`,
+            every label is measured, and `positive`, `thresholds` and `paired` have no use.
         name: name of the predictions, the title of the page.
         bins: number of bins of binned metrics and of the reliability diagram.
         level: confidence level of the intervals.
@@ -261,7 +268,7 @@ def audit(  # type: ignore[misc]
         progress: called once for each resample.
 
     Returns:
-        The audit; a `ModelAudits` if several models are given.
+        The audit; a `ModelAudits` of several models, a `LabelAudit` of several labels.
 
     Examples:
         >>> import calibrant
@@ -269,6 +276,19 @@ def audit(  # type: ignore[misc]
         >>> calibrant.audit(example.predictions, resamples=100).verdict
         'over-confident: confidence is 10.8 points above accuracy on average'
     """
+    if isinstance(predictions, MultiLabel):
+        from calibrant.report.label_audit import audit_labels
+
+        return audit_labels(
+            predictions,
+            name=name,
+            bins=bins,
+            level=level,
+            interval_type=interval_type,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
     if not isinstance(predictions, Predictions):
         from calibrant.report.model_audits import audit_models
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from calibrant.deprecated import with_old_arguments
-from calibrant.metrics.metric import MetricFunction, Statistic
+from calibrant.metrics.metric import Metric, MetricFunction, Statistic
 from calibrant.metrics.registry import descriptor
 from calibrant.metrics.resampling.draws import check_units, resampler
 from calibrant.metrics.resampling.samples import Sample, Samples
@@ -131,12 +131,7 @@ def intervals(
         own[name] = sample.own_value(value, statistic)
         row = sample.moved(draws[name], value, own[name])
         bounds = _bounds(value, row, level, interval_type, statistic, sample)
-        known = descriptor(metrics[name])
-        low, high = np.clip(bounds, *(known.range if known else (-math.inf, math.inf)))
-        if low == high and row.min() < row.max():
-            # Reflected and clipped to a single point: use the quantiles.
-            low, high = quantiles(row, level)
-        found[name] = Interval(value, float(low), float(high), level)
+        found[name] = clipped(value, row, bounds, level, descriptor(metrics[name]))
     if predictions.groups is not None or predictions.weights is not None:
         return found
     return _with_zero(found, own, metrics, sample_of, statistics, seed)
@@ -198,8 +193,26 @@ def _bounds(
 ) -> tuple[float, float]:
     if interval_type == "bca":
         return _bca(value, draws, level, statistic, sample)
+    return simple_bounds(value, draws, level, interval_type)
+
+
+def simple_bounds(
+    value: float, draws: Values, level: float, interval_type: IntervalType
+) -> tuple[float, float]:
+    """Percentile bounds, or basic ones, which reflect them about the value."""
     low, high = quantiles(draws, level)
     return (low, high) if interval_type == "percentile" else (2 * value - high, 2 * value - low)
+
+
+def clipped(
+    value: float, draws: Values, bounds: tuple[float, float], level: float, metric: Metric | None
+) -> Interval:
+    """The interval within the range of the metric."""
+    low, high = np.clip(bounds, *(metric.range if metric else (-math.inf, math.inf)))
+    if low == high and draws.min() < draws.max():
+        # Reflected and clipped to a single point: use the quantiles.
+        low, high = quantiles(draws, level)
+    return Interval(value, float(low), float(high), level)
 
 
 def _bca(
