@@ -46,8 +46,9 @@ GUIDES = (
 )
 HEAD = """# Hosts and versions
 
-With this page you can see whether your framework is tested, in which version, and which lines it needs. "Tested" is
-the version in `constraints.txt`, with which all tests run. "Admitted" is what `pyproject.toml` allows.
+With this page you can see whether your framework is tested, in which version, and which lines it
+needs. "Tested" is the version in `constraints.txt`, with which all tests run. "Admitted" is what
+`pyproject.toml` allows.
 
 """
 
