@@ -13,6 +13,7 @@ from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
 from calibrant.report.audit import TESTS
+from calibrant.training import LOGGERS
 
 MEMBERS = {
     "metrics": METRICS,
@@ -24,6 +25,7 @@ MEMBERS = {
     "measures": MEASURES,
     "shifts": ["noise", "blur", "contrast", "brightness"],
     "examples": SYNTHETIC,
+    "loggers": LOGGERS,
 }
 
 

@@ -217,3 +217,29 @@ def test_a_terminal_shows_the_best_so_far(spec, tmp_path, terminal, monkeypatch)
         view.update(Snapshot(states_of(study, "done", "running", "pending", "pending"), 2.0))
         view.live.refresh()
     assert "best so far: cross_entropy with temperature, nll 0.4000 (1 seed)" in terminal.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*noload.*")
+def test_every_run_of_a_study_is_a_run_of_its_own_in_each_store(run, spec, tmp_path):
+    from mlflow import MlflowClient
+
+    code, _, err = run("study", spec, "--log", "tensorbord:x")
+    assert (code, err) == (2, "calibrant: no logger 'tensorbord'; did you mean tensorboard?\n")
+    uri = f"sqlite:///{tmp_path}/store.db"
+    logs = ["--log", "tensorboard:events", "--log", f"mlflow:{uri}"]
+    code, _, err = run("study", spec, "--set", "seeds=[0]", "--workers", "2", *logs)
+    assert code == 0, err
+    folders = sorted(path.name for path in (tmp_path / "events").iterdir())
+    assert len(folders) == 2
+    name = r"tiny-blobs-limit-300-mlp-sgd-b-focal-b-seed-0-[0-9a-f]{8}"
+    assert re.fullmatch(name, folders[0])
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("calibrant").experiment_id
+    found = {each.info.run_name: each for each in client.search_runs([experiment])}
+    labels = ("<b>focal</b>", "cross_entropy")
+    assert sorted(found) == [f"tiny, blobs limit=300, mlp, sgd, {m}, seed 0" for m in labels]
+    for each in found.values():
+        assert each.info.status == "FINISHED"
+        steps = [m.step for m in client.get_metric_history(each.info.run_id, "val_ece")]
+        assert steps == [0, 1]

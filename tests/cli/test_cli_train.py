@@ -53,6 +53,22 @@ def test_running_the_same_command_again_says_that_it_is_done(run, tmp_path):
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
+def test_metrics_go_to_event_files_too_and_the_folder_stays_the_same(run, tmp_path):
+    run("train", *QUICK)
+    (before,) = (tmp_path / "runs").iterdir()
+    held = files(before)
+    before.rename(tmp_path / "before")
+    code, _, err = run("train", *QUICK, "--log", "tensorboard:events")
+    assert code == 0, err
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder.name, files(folder)) == (before.name, held)
+    (events,) = (tmp_path / "events").iterdir()
+    assert events.name.startswith(f"{folder.name}-")
+    code, _, err = run("train", *QUICK, "--log", "tensorboard")
+    said = "calibrant: a logger is KIND:WHERE, here tensorboard:DIR; got 'tensorboard'\n"
+    assert (code, err) == (2, said)
+
+
 def test_another_setting_goes_to_another_folder(run, tmp_path):
     run("train", *QUICK)
     run("train", *QUICK, "--recipe-set", "momentum=0.5")

@@ -1,6 +1,7 @@
 """Properties of every method, such as a neutral setting that is cross entropy."""
 
 from copy import deepcopy
+from dataclasses import replace
 from inspect import signature
 
 import pytest
@@ -98,6 +99,38 @@ def test_every_method_has_a_finite_loss_with_a_gradient(name):
     assert loss.shape == (0,)
     loss.sum().backward()
     assert not convolution.weight.grad.any()
+
+
+class HalfPrecision(nn.Module):
+    """A network that computes in bfloat16 by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = linear().float()
+
+    def forward(self, inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.head(inputs)
+
+
+@pytest.mark.filterwarnings("ignore:the normalisation of the images is unknown")
+@pytest.mark.parametrize("name", METHODS)
+def test_in_mixed_precision_only_the_network_computes_in_half_precision(name):
+    whole = batch_of(24)
+    batch = replace(whole, inputs=whole.inputs.float())
+    found, gradients = [], []
+    for everywhere in (False, True):
+        model, method = HalfPrecision(), made(name)
+        with torch.autocast("cpu", torch.bfloat16, enabled=everywhere):
+            if method.needs_meta:
+                method.before_step(model, batch.take(slice(12)), batch.take(slice(12, 24)), 0.1)
+            loss = method.loss(model, batch.take(slice(12)))
+        assert loss.dtype == torch.float32
+        loss.mean().backward()
+        found.append(loss.detach())
+        gradients.append(model.head.weight.grad)
+    assert_close(*found, rtol=1e-5, atol=1e-6)
+    assert_close(*gradients, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NEUTRAL)

@@ -420,13 +420,17 @@ def test_a_wrong_recipe_is_refused(quick, changes, message, as_a_user_runs_it):
 
 
 def test_the_examples_of_the_page_write_a_run_and_train_a_method(
-    blobs, network, quick, tmp_path, monkeypatch, as_a_user_runs_it
+    blobs, network, quick, tmp_path, monkeypatch, capsys, as_a_user_runs_it
 ):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for example in EXAMPLES[:2]:
+    for example in EXAMPLES:
         exec(example, names)  # noqa: S102, our own page
     assert len(names["trained"].history) == 5
     assert (tmp_path / "runs" / "mine" / "result.json").is_file()
+    # The logger of the page prints the rate, two epochs and the test data.
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-4:]] == [
+        *("0.05", "0", "1", "2")
+    ]
     trained = train(network(blobs), names["Halfway"](), blobs, quick)
     assert trained.history[-1]["loss"] < trained.history[0]["loss"]

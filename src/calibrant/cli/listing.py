@@ -20,6 +20,7 @@ KINDS = {
     "measures": "calibrant.curvature:MEASURES",
     "shifts": "calibrant.data.shifts:KINDS",
     "examples": "calibrant.data:SYNTHETIC",
+    "loggers": "calibrant.training:LOGGERS",
 }
 # A column after the meaning.
 COLUMNS = {
@@ -36,7 +37,7 @@ def listing(
         str | None, typer.Argument(help=f"One of {', '.join(KINDS)}; default: all.")
     ] = None,
 ) -> None:
-    """List metrics, losses, calibrators, methods, models, datasets, measures, shifts, examples."""
+    """List metrics, losses, calibrators, methods, models, datasets, measures, loggers and so on."""
     if kind is not None and kind not in KINDS:
         raise ValueError(f"no list {kind!r}; {did_you_mean(kind, KINDS)}")
     for name in KINDS if kind is None else [kind]:

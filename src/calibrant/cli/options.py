@@ -45,6 +45,15 @@ def panel(title: str) -> Callable[..., Any]:
     return partial(typer.Option, rich_help_panel=title)
 
 
+def log(option: Callable[..., Any]) -> Any:
+    """The option for loggers, in a panel."""
+    return option(
+        "--log",
+        metavar="KIND:WHERE",
+        help="Log epochs to tensorboard:DIR, mlflow:URI or wandb:PROJECT; may be repeated.",
+    )
+
+
 output: Callable[..., Any] = partial(typer.Option, "--output", "-o")
 reading, measuring, written = panel("Input"), panel("Measurement"), panel("Output")
 

@@ -72,6 +72,7 @@ def study(
             help="Address of a Dask scheduler; train on its workers.",
         ),
     ] = None,
+    log: Annotated[list[str] | None, options.log(_how)] = None,
     dry_run: Annotated[
         bool,
         _how("--dry-run", help="List the runs and estimate their time."),
@@ -109,7 +110,14 @@ def study(
         runs = partial(run_on_cluster, address=dask)
     try:
         with closing(View(chosen, folder, quiet=as_json)) as view:
-            rows = runs(chosen, folder, allow_code=allowed, retry=retry, watch=view.update)
+            rows = runs(
+                chosen,
+                folder,
+                allow_code=allowed,
+                retry=retry,
+                log=log or (),
+                watch=view.update,
+            )
     except (InterruptedTrainingError, DiskFullError) as error:
         complain(str(error))
         number = getattr(error, "number", None)

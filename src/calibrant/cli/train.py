@@ -100,6 +100,7 @@ def train(
             help="Folder of the run; by default one in runs/ named after all of the above.",
         ),
     ] = None,
+    log: Annotated[list[str] | None, options.log(_where)] = None,
     devices: Annotated[
         int,
         _where(help="Processes that train together.", callback=options.within("--devices", 1, 256)),
@@ -148,8 +149,11 @@ def train(
         from calibrant.training import train as run
         from calibrant.training.building import built
         from calibrant.training.distributed import FirstProcessError
+        from calibrant.training.loggers import parse_logger
         from calibrant.training.recipe import recipe_from
 
+        for each in log or ():
+            parse_logger(each)
         recipe = recipe_from({**own, **others})
         if count := threads or _share_of_cores(devices):
             torch.set_num_threads(count)
@@ -172,6 +176,7 @@ def train(
                     allow_drift=allow_drift or (),
                     runtime=runtime,
                     probe=probed,
+                    log=log or (),
                     on_step=view.step,
                     on_epoch=view.epoch,
                 )

@@ -22,6 +22,7 @@ def worker(
         ),
     ] = 1,
     allow_code: AllowCode = None,
+    log: Annotated[list[str] | None, options.log(typer.Option)] = None,
 ) -> None:
     """Join a study: train run after run until none is left.
 
@@ -37,7 +38,7 @@ def worker(
         torch.set_num_threads(threads)
     try:
         owner = f"worker-{os.getpid()}-{secrets.token_hex(4)}"
-        done = work(folder, owner=owner, allow_code=allow_code or ())
+        done = work(folder, owner=owner, allow_code=allow_code or (), log=log or ())
     except InterruptedTrainingError as error:
         raise typer.Exit(128 + error.number) from error
     except DiskFullError as error:

@@ -55,6 +55,15 @@ class Batch:
     other_labels: Tensor | None = None
     share: Tensor | None = None
 
+    @classmethod
+    def of(cls, inputs: Tensor, labels: Tensor) -> "Batch":
+        """A batch of a loop that has no split: positions are those in the batch.
+
+        >>> len(Batch.of(torch.zeros(2, 3), torch.tensor([0, 1])))
+        2
+        """
+        return cls(inputs, labels, torch.arange(len(labels), device=labels.device))
+
     def __len__(self) -> int:
         return len(self.index)
 

@@ -2,7 +2,14 @@
 
 from importlib import import_module
 
-__all__ = ["segmentation", "sklearn", "sklearn_multilabel", "torchmetrics", "transformers"]
+__all__ = [
+    "lightning",
+    "segmentation",
+    "sklearn",
+    "sklearn_multilabel",
+    "torchmetrics",
+    "transformers",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from calibrant.data import Batch
@@ -25,6 +24,7 @@ class SegmentationLoss(nn.Module):
 
     Examples:
         >>> loss = SegmentationLoss("nacl", classes=3, ignore_index=255)
+        >>> import torch
         >>> logits, labels = torch.zeros(2, 3, 8, 8), torch.full((2, 1, 8, 8), 255)
         >>> labels[:, :, :4] = 1
         >>> round(loss(logits, labels).item(), 4)
@@ -68,6 +68,5 @@ class SegmentationLoss(nn.Module):
                     f"{tuple(labels.shape)}: pass labels.argmax(1) of one-hot labels"
                 )
             labels = labels[:, 0]
-        batch = Batch(logits, labels.long(), torch.arange(len(labels), device=labels.device))
-        loss = self.method.loss(nn.Identity(), batch)
+        loss = self.method.loss(nn.Identity(), Batch.of(logits, labels.long()))
         return loss.mean() if len(loss) or loss.ndim == 0 else loss.sum()

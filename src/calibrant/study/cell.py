@@ -38,12 +38,13 @@ def run_cell(
     folder: Path,
     *,
     locked: bool = False,
+    log: Sequence[str] = (),
     on_step: Callable[[Loop], None] = lambda loop: None,
 ) -> Trained:
     """Train a run in its folder, resumed from its last checkpoint, and write its rows.
 
     Changed calibrators, metrics or labels of the study change the rows, not the run.
-    `locked` says that the caller holds the lock of the folder.
+    `locked` says that the caller holds the lock of the folder; `log` is that of `train`.
     """
     config, parts = cell.config(), cell.parts()
     splits, model, method = built(**parts, seed=cell.seed)
@@ -59,6 +60,8 @@ def run_cell(
                 locked=locked,
                 config={f"{part}.{name}": v for part in parts for name, v in parts[part].items()},
                 probe=config.get("probe"),
+                log=log,
+                name=f"{study.name}, {cell.label}",
                 on_step=on_step,
             )
     except DriftError as error:

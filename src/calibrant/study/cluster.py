@@ -24,6 +24,7 @@ from calibrant.study.rows import Rows
 from calibrant.study.runner import Snapshot, run_by
 from calibrant.study.runs import Claim, Runs
 from calibrant.training.checkpoint import DiskFullError, write
+from calibrant.training.loggers import prepare_loggers
 
 # Seconds for the scheduler to answer, to wait for a first worker, and for files to arrive.
 ANSWER, NO_WORKERS, TRANSFER = 10.0, 30.0, 60.0
@@ -40,6 +41,7 @@ def run_on_cluster(
     address: str,
     allow_code: Sequence[str] = (),
     retry: bool = False,
+    log: Sequence[str] = (),
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Rows:
     """Run a study as `runner.run` does, with the workers of a Dask cluster.
@@ -56,6 +58,7 @@ def run_on_cluster(
         ConnectionError: no scheduler answers, or it has no workers.
         ValueError: no worker has the same calibrant and Python as this process.
     """
+    prepare_loggers(log)
     distributed = need("distributed", extra="cluster", what="a study on a Dask cluster")
     with _quiet(), ExitStack() as stack:
         try:
@@ -68,7 +71,7 @@ def run_on_cluster(
             ) from error
         stack.callback(client.close, timeout=2)
         return run_by(
-            lambda runs: Cluster(client, address, runs, study, allow_code),
+            lambda runs: Cluster(client, address, runs, study, allow_code, log),
             *(study, folder, retry, watch),
         )
 
@@ -116,10 +119,17 @@ class Cluster:
     """Assigns the runs of a study to the workers of a cluster, one each, and collects results."""
 
     def __init__(
-        self, client: Any, address: str, runs: Runs, study: Study, allow_code: Sequence[str]
+        self,
+        client: Any,
+        address: str,
+        runs: Runs,
+        study: Study,
+        allow_code: Sequence[str],
+        log: Sequence[str] = (),
     ) -> None:
         self.client, self.address, self.runs = client, address, runs
         self.given = {"study": json.dumps(study.as_dict()), "allow_code": tuple(allow_code)}
+        self.given["log"] = tuple(log)
         self.workers: dict[str, Worker] = {}
         self.known: dict[str, int] = {}
         self.seen = time.monotonic()

@@ -95,12 +95,12 @@ def _train(job: Mapping[str, Any], folder: Path | None) -> None:
     try:
         torch.set_num_threads(job["threads"])
         if folder is not None:
-            run_cell(cell, study, folder, on_step=on_step)
+            run_cell(cell, study, folder, log=job["log"], on_step=on_step)
             return
         # An earlier, cancelled attempt may still hold the run: then the run is assigned again.
         claim = Runs(job["folder"], study.by_id).claim(job["key"], [job["id"]])
         if claim is not None:
-            run_claimed(claim, cell, study, on_step=on_step)
+            run_claimed(claim, cell, study, log=job["log"], on_step=on_step)
     finally:
         TRAINING.release()
 

@@ -23,6 +23,7 @@ from calibrant.study.runs import Runs, RunState
 from calibrant.training.checkpoint import DiskFullError
 from calibrant.training.folder import LOCK, read_result
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
+from calibrant.training.loggers import prepare_loggers
 
 # Seconds between two looks at the workers, and that they have to end after a signal.
 PAUSE, PATIENCE = 0.2, 7.0
@@ -56,6 +57,7 @@ def run(
     workers: int = 1,
     allow_code: Sequence[str] = (),
     retry: bool = False,
+    log: Sequence[str] = (),
     watch: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Rows:
     """Train every run that is not finished, and collect the rows of all that are.
@@ -69,6 +71,7 @@ def run(
         workers: processes that train side by side; they share the cores.
         allow_code: factories of models that the study may run.
         retry: try runs that failed or diverged once more.
+        log: where the metrics of each run go besides its folder, see `train`.
         watch: called with the state of things a few times a second.
 
     Raises:
@@ -76,8 +79,9 @@ def run(
         DiskFullError: there is no room; the same call resumes once there is.
         ValueError: the folder holds another study, or runs one with other settings.
     """
+    prepare_loggers(log)
     return run_by(
-        lambda runs: LocalExecutor(runs, workers, allow_code), study, folder, retry, watch
+        lambda runs: LocalExecutor(runs, workers, allow_code, log), study, folder, retry, watch
     )
 
 
@@ -163,8 +167,11 @@ def threads_of(workers: int) -> int:
 class LocalExecutor:
     """Worker processes on this machine, which are replaced when they die."""
 
-    def __init__(self, runs: Runs, size: int, allow_code: Sequence[str] = ()) -> None:
-        self.runs, self.size, self.allow_code = runs, size, tuple(allow_code)
+    def __init__(
+        self, runs: Runs, size: int, allow_code: Sequence[str] = (), log: Sequence[str] = ()
+    ) -> None:
+        self.runs, self.size = runs, size
+        self.allow_code, self.logs = tuple(allow_code), tuple(log)
         self.threads = threads_of(size)
         self.log = runs.folder / LOG
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -204,6 +211,7 @@ class LocalExecutor:
             "folder": str(self.runs.folder),
             "owner": name,
             "allow_code": self.allow_code,
+            "log": self.logs,
             "threads": self.threads,
         }
         # Worker output would disturb the progress view.

@@ -36,7 +36,12 @@ class CancelledError(Exception):
 
 
 def work(
-    folder: str | Path, *, owner: str, allow_code: Sequence[str] = (), with_parent: bool = False
+    folder: str | Path,
+    *,
+    owner: str,
+    allow_code: Sequence[str] = (),
+    log: Sequence[str] = (),
+    with_parent: bool = False,
 ) -> list[str]:
     """Train runs until none is left; returns the status of each.
 
@@ -47,6 +52,7 @@ def work(
         folder: folder of the study.
         owner: name of this worker, different from all others.
         allow_code: factories of models that the study may run; what its folder says does not count.
+        log: where the metrics of each run go besides its folder, see `train`.
         with_parent: end as soon as the process that started this one has ended.
 
     Raises:
@@ -64,7 +70,7 @@ def work(
         while not _left_alone(parent):
             claim = runs.claim(owner)
             if claim is not None:
-                done.append(run_claimed(claim, study.by_id[claim.id], study))
+                done.append(run_claimed(claim, study.by_id[claim.id], study, log=log))
                 continue
             counts = runs.counts()
             # Pending: somebody looked at its lock at the instant of the claim.
@@ -75,13 +81,19 @@ def work(
 
 
 def run_claimed(
-    claim: Claim, cell: Cell, study: Study, *, on_step: Callable[[Loop], None] = lambda loop: None
+    claim: Claim,
+    cell: Cell,
+    study: Study,
+    *,
+    log: Sequence[str] = (),
+    on_step: Callable[[Loop], None] = lambda loop: None,
 ) -> str:
     """Train a claimed run and record its status; errors as of `outcome_of`, it is released."""
     start = time.monotonic()
     try:
         status, reason = outcome_of(
-            lambda: run_cell(cell, study, claim.folder, locked=True, on_step=on_step), claim.folder
+            lambda: run_cell(cell, study, claim.folder, locked=True, log=log, on_step=on_step),
+            claim.folder,
         )
     except BaseException:
         # Where there is no room to say so, the lock still ends.

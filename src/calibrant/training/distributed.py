@@ -46,24 +46,12 @@ class FirstProcessError(Exception):
     """The first process could not do its part, and says so itself; the others just end."""
 
 
-class ManyProcesses(Runtime):
-    """Processes that were started together, by `calibrant train --devices` or by torchrun."""
+class ProcessGroup(Runtime):
+    """The processes of the default group of torch, whoever made it."""
 
-    def __init__(self, device: str = "auto", launched: Launched | None = None) -> None:
-        self.device = resolve_device(device)
-        # Default arguments of its functions own the group that exists when it is imported, as the
-        # first optimizer does: imported before there is one, so that `close` ends ours.
-        import_module("torch.distributed.nn.functional")
-        store, self.rank, self.world_size = _store(launched)
-        _wait_for_all(store, self.rank, self.world_size)
-        if self.device.type == "cuda":
-            self.device = _own_cuda_device(self.rank, self.world_size)
-            torch.cuda.set_device(self.device)
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        with _peers_answer():
-            dist.init_process_group(
-                backend, store=store, rank=self.rank, world_size=self.world_size
-            )
+    def __init__(self, device: str | torch.device) -> None:
+        super().__init__(device)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     @torch.no_grad()
     def align(self, model: nn.Module) -> None:
@@ -147,6 +135,25 @@ class ManyProcesses(Runtime):
             raise error
         if said is not None:
             raise FirstProcessError(said)
+
+
+class ManyProcesses(ProcessGroup):
+    """Processes that were started together, by `calibrant train --devices` or by torchrun."""
+
+    def __init__(self, device: str = "auto", launched: Launched | None = None) -> None:
+        own = resolve_device(device)
+        # Default arguments of its functions own the group that exists when it is imported, as the
+        # first optimizer does: imported before there is one, so that `close` ends ours.
+        import_module("torch.distributed.nn.functional")
+        store, rank, world_size = _store(launched)
+        _wait_for_all(store, rank, world_size)
+        if own.type == "cuda":
+            own = _own_cuda_device(rank, world_size)
+            torch.cuda.set_device(own)
+        backend = "nccl" if own.type == "cuda" else "gloo"
+        with _peers_answer():
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+        super().__init__(own)
 
     def close(self) -> None:
         """Leave the process group, which nothing else holds: it ends here and not later."""

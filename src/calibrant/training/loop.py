@@ -19,7 +19,7 @@ from calibrant.training.averaging import Average
 from calibrant.training.observer import Observer
 from calibrant.training.predict import placed_batch, predict
 from calibrant.training.progress import DivergedError, Progress, validation_metrics
-from calibrant.training.randomness import epoch_order, random_state, restore
+from calibrant.training.randomness import epoch_order, meta_order, random_state, restore
 from calibrant.training.recipe import Recipe
 from calibrant.training.runtime import Runtime
 from calibrant.training.schedules import rate
@@ -239,10 +239,8 @@ class Loop:
         meta = self.splits.meta
         if meta is None:
             raise ValueError("this method needs a meta split: cut it with splits.with_meta")
-        size = min(self.method.meta_batch or self.batch, len(meta))
-        turn, at = divmod(self.step // self.method.meta_every, len(meta) // size)
-        order = epoch_order(len(meta), seed=self.seed + 1, epoch=turn)
-        index = order[at * size : (at + 1) * size]
+        size, position = self.method.meta_batch or self.batch, self.step // self.method.meta_every
+        index = meta_order(len(meta), size, seed=self.seed, position=position)
         mine = meta.batch(index[self.runtime.rank :: self.runtime.world_size])
         return placed_batch(mine, self.runtime.device, self.dtype)
 

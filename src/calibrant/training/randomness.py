@@ -53,3 +53,10 @@ def epoch_order(n: int, *, seed: int, epoch: int) -> Tensor:
     """Order of the training examples in an epoch; a function of nothing but its arguments."""
     key = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     return torch.randperm(n, generator=torch.Generator().manual_seed(key))
+
+
+def meta_order(n: int, size: int, *, seed: int, position: int) -> Tensor:
+    """Held-out examples of one meta step: `size` of n, by turns through all of them."""
+    size = min(size, n)
+    turn, at = divmod(position, n // size)
+    return epoch_order(n, seed=seed + 1, epoch=turn)[at * size : (at + 1) * size]

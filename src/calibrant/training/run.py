@@ -29,6 +29,7 @@ from calibrant.training.folder import (
     write_json,
 )
 from calibrant.training.interrupts import InterruptedTrainingError, Interrupts
+from calibrant.training.loggers import RunLogger
 from calibrant.training.loop import Loop
 from calibrant.training.observer import Observer
 from calibrant.training.probing import Probing
@@ -42,6 +43,7 @@ from calibrant.training.results import (
     write_finished,
     write_histories,
 )
+from calibrant.training.run_log import RunLog
 from calibrant.training.runtime import Runtime
 
 # Seconds between two checkpoints within an epoch.
@@ -66,6 +68,8 @@ def train(
     save_every: float = SAVE_EVERY,
     locked: bool = False,
     probe: Mapping[str, Any] | None = None,
+    log: Sequence[str | RunLogger] = (),
+    name: str = "",
     on_step: Callable[[Loop], None] | None = None,
     on_epoch: Callable[[Mapping[str, Any]], None] = lambda metrics: None,
 ) -> Trained:
@@ -88,6 +92,9 @@ def train(
         probe: settings of a `curvature.Probe` that measures training and validation data,
             or test data with `{"split": "test"}`; {} are its defaults, None is no probe. The
             weights are the same with it and without.
+        log: where metrics go besides the folder, such as `tensorboard:runs/events`, see `LOGGERS`;
+            or loggers of your own. A resumed run continues there.
+        name: of the run there; by default that of the folder.
         on_step: called after every step; by default a terminal or notebook shows the progress.
         on_epoch: called with the metrics of every epoch.
 
@@ -112,10 +119,10 @@ def train(
     probing = None if probe is None else Probing(probe)
     config = {**(config or {}), **({} if probing is None else probing.identity)}
     identity = identity_of(model, method, splits, recipe, seed, runtime, config)
-    for name in allow_drift:
-        if name not in identity:
-            hint = did_you_mean(name, identity)
-            raise ValueError(f"nothing of a run is called {name!r}; {hint}")
+    for each in allow_drift:
+        if each not in identity:
+            hint = did_you_mean(each, identity)
+            raise ValueError(f"nothing of a run is called {each!r}; {hint}")
     with ExitStack() as mine, seeded(seed), Interrupts() as interrupts:
         if where is not None and not locked:
             runtime.first(lambda: mine.enter_context(owned(where)))
@@ -124,6 +131,10 @@ def train(
         loop = Loop(model, method, splits, recipe, seed=seed, runtime=runtime, observer=run)
         if (finished := run.resume(loop)) is not None:
             return finished
+        title = name or ("run" if where is None else where.resolve().name)
+        mine.callback(run.log.close)
+        runtime.first(lambda: run.log.open(log, name=title, folder=where, settings=identity))
+        run.log.send(loop.progress.history)
         if on_step is None:
             left = recipe.epochs * loop.steps - loop.step
             step = mine.enter_context(steps(None, left, "training"))
@@ -151,6 +162,7 @@ class _Run(Observer):
     damaged: list[str] = field(default_factory=list)
     saved: float = field(default_factory=time.monotonic)
     checked: bool = False
+    log: RunLog = field(default_factory=RunLog)
 
     def resume(self, loop: Loop) -> Trained | None:
         """Load what the folder holds; the result itself if it is finished."""
@@ -218,6 +230,7 @@ class _Run(Observer):
         (late,) = loop.runtime.any(late or loop.finished)
         if late:
             self.save(loop)
+        self.log.send(loop.progress.history)
         self.on_epoch(metrics)
 
     def save(self, loop: Loop) -> None:
@@ -261,6 +274,8 @@ class _Run(Observer):
                 loop.runtime.first(lambda: write_json(path, held))
             raise
         record = record_of(loop, val, test)
+        final = {f"test_{key}": value for key, value in record["metrics"]["test"].items()}
+        self.log.send([*loop.progress.history, {"epoch": loop.progress.epoch, **final}])
         record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
         if self.probing is not None:
             record["roles"] = record["roles"] | self.probing.roles

@@ -12,7 +12,7 @@ from calibrant.methods.heads import find_head
 from calibrant.methods.meta_learning import MetaLearner
 from calibrant.model_modes import evaluating
 from calibrant.shapes import Labels, Logits, PerExample
-from calibrant.training.randomness import epoch_order
+from calibrant.training.randomness import meta_order
 
 NOT_LAST = (
     "{} needs the logits of whole examples to be the output of the last linear layer, which got "
@@ -63,9 +63,8 @@ class HeldOut:
             part: examples for each forward pass.
             lr: learning rate of the lookahead step.
         """
-        size = min(self.method.meta_batch or size, len(self.dataset))
-        turn, at = divmod(step // self.method.meta_every, len(self.dataset) // size)
-        index = epoch_order(len(self.dataset), seed=self.seed, epoch=turn)[at * size :][:size]
+        size, position = self.method.meta_batch or size, step // self.method.meta_every
+        index = meta_order(len(self.dataset), size, seed=self.seed, position=position)
         features, labels = [], []
         for some in torch.split(index, part):
             inputs, own = model_batch(model, [self.dataset[i] for i in some.tolist()], collate)
@@ -85,8 +84,7 @@ class HeldOut:
         if not same or not torch.allclose(output.to(logits), logits, equal_nan=True):
             name = type(self.method).__name__
             raise ValueError(NOT_LAST.format(name, tuple(output.shape), tuple(logits.shape)))
-        index = torch.arange(len(labels), device=labels.device)
-        losses = self.method.loss(self.head, Batch(features, labels, index))
+        losses = self.method.loss(self.head, Batch.of(features, labels))
         # The graph of the step is not kept.
         self.recorded = (torch.zeros(0), torch.zeros(0))
         return losses

@@ -101,8 +101,7 @@ def of_logits(
         logits, labels = labelled_rows(logits, labels, ignore_index=ignore_index)
     method.ignore_index = ignore_index
     method.to(logits.device)
-    index = torch.arange(len(labels), device=logits.device)
-    return method.loss(nn.Identity(), Batch(logits, labels, index))
+    return method.loss(nn.Identity(), Batch.of(logits, labels))
 
 
 def mean_over(losses: PerExample, items: Tensor | int | None) -> Scalar:
