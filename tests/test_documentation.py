@@ -28,9 +28,7 @@ SLOW = {
     "prior-shift",
     "scikit-learn",
     "tour",
-    "training",
     "transformers",
-    "watch",
 }
 # These have tests of their own below, which also run the commands within sentences.
 ELSEWHERE = {"files", "tables"}
@@ -43,6 +41,12 @@ NOT_RUN = {
     'python title="torchmetrics"': "is run by tests/conformance",
     'python title="scikit-learn"': "is run by tests/conformance",
     'python title="probmetrics"': "is run by tests/conformance",
+}
+# Files that a page must have written.
+LEAVES = {
+    "howto": {"models.html", "models.csv", "spam_after.csv"},
+    "multi-label": {"labels.html", "calibrated.csv"},
+    "tour": {"audit.html", "calibrator.json", "tour.svg", "after.npz"},
 }
 QUICK = {"audit": ["--resamples=60"], "compare": ["--resamples=60"]}
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -97,10 +101,12 @@ def pages() -> list[object]:
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.filterwarnings("ignore:.*are exactly 0")
+@pytest.mark.filterwarnings("ignore:.*(treespec, LeafSpec|many workers|logging interval)")
 @pytest.mark.parametrize("page", pages())
 def test_every_block_of_a_page_runs_in_order(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(read(page), capsys)
+    assert LEAVES.get(page, set()) <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize(
