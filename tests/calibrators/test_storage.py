@@ -21,6 +21,7 @@ from calibrant.calibrators import (
     Calibrator,
     Fit,
     Identity,
+    PriorShift,
     QuadraticScaling,
     TemperatureScaling,
     records,
@@ -44,12 +45,18 @@ def fitted(name, classes, n=800):
     labels = (logits / 1.5 + generator.gumbel(size=logits.shape)).argmax(1)
     if name == "blend":
         return blended([fitted(each, classes) for each in CALIBRATORS])
+    if name == "prior_shift":
+        target = np.arange(1, classes + 1) / np.arange(1, classes + 1).sum()
+        inside = fitted("vector", classes)
+        return PriorShift.of_priors(inside.origin.class_frequencies, target, calibrator=inside)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return CALIBRATORS[name].fit(Predictions(logits, labels))
 
 
 def parts_of(calibrator):
+    if isinstance(calibrator, PriorShift):
+        return (*parts_of(calibrator.calibrator), calibrator)
     return calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
 
 
@@ -59,7 +66,7 @@ def flat(calibrator):
     for part in parts_of(calibrator):
         values += [type(part), part.classes, part.origin]
         for name, value in part.parameters.items():
-            plain = value
+            plain = None if isinstance(value, Calibrator) else value
             if isinstance(value, torch.Tensor):
                 plain = value.dtype, value.shape, value.stride(), value.tolist()
             values.append((name, plain))
@@ -74,7 +81,7 @@ def same(one, two):
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-@pytest.mark.parametrize("name", [*CALIBRATORS, "blend"])
+@pytest.mark.parametrize("name", [*CALIBRATORS, "blend", "prior_shift"])
 class TestEveryCalibrator:
     def test_is_restored_bit_by_bit(self, name, classes, tmp_path, monkeypatch):
         save(fitted(name, classes), tmp_path / "cal.json")
@@ -95,7 +102,7 @@ class TestEveryCalibrator:
         record = json.loads((tmp_path / "cal.json").read_text())
         for key, value in record["parameters"].items():
             wrong = [None, "x", True, [], {}]
-            if isinstance(value, dict):
+            if "shape" in (value if isinstance(value, dict) else ()):
                 size = math.prod(value["shape"])
                 wrong += [
                     value | {"shape": [size + 1]},
@@ -202,6 +209,25 @@ BAD = {
     "fit extra": (text(fit=FIT | {"x": 1}), "unknown key 'x' in fit"),
     "fit count": (text(fit=FIT | {"examples": 1.5}), "fit.examples must be an integer"),
     "fit flag": (text(fit=FIT | {"converged": 1}), "fit.converged must be true or false"),
+    "frequencies of other classes": (
+        text(fit=FIT | {"class_frequencies": [0.5, 0.5]}),
+        "fit.class_frequencies has 2 entries for 3 classes",
+    ),
+    "frequencies": (
+        text(fit=FIT | {"class_frequencies": [0.5, 0.4, 0.2]}),
+        "class_frequencies must not be negative and sum to 1",
+    ),
+    "negative frequency": (
+        text(fit=FIT | {"class_frequencies": [0.7, 0.7, -0.4]}),
+        "class_frequencies must not be negative",
+    ),
+    "frequency NaN": (
+        text(fit=FIT | {"class_frequencies": [math.nan, 0.5, 0.5]}),
+        "class_frequencies must not be negative and sum to 1",
+    ),
+    "class names": (text(fit=FIT | {"class_names": ["a", "b", "b"]}), "must be different"),
+    "class name": (text(fit=FIT | {"class_names": ["a", "b", "\x1b[31m"]}), "must be printable"),
+    "class number": (text(fit=FIT | {"class_names": ["a", "b", 3]}), "must be a string, got 3"),
     "terminal codes": (text(method="\x1b[31m" * 50), "no calibrator"),
     "too long": (text() + " " * storage.MAX_BYTES, "more than 4.0 MB"),
     "nested blend": (blend(PART, NESTED), "part 1: no calibrator 'blend'"),
@@ -337,6 +363,20 @@ def test_large_tensors_have_their_own_file_named_by_its_digest(tmp_path, table):
     # JSON has no infinity.
     assert math.isnan(found.origin.gradient_norm)
     same(replace(found, origin=None), replace(table, origin=None))
+
+
+def test_a_fit_records_what_it_saw_of_the_classes(tmp_path):
+    names = ["cat", "dog", "Katze\n"]
+    for given, recorded in ((["cat", "dog", "Käfer"], ("cat", "dog", "Käfer")), (names, None)):
+        p = Predictions(torch.eye(3), [0, 1, 2], weights=[2, 1, 1], class_names=given)
+        made = Identity.fit(p)
+        assert made.origin.class_frequencies == (0.5, 0.25, 0.25)
+        assert made.origin.class_names == recorded
+        save(made, tmp_path / "cal.json")
+        assert load(tmp_path / "cal.json").origin == made.origin
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert Identity.fit(Predictions(torch.eye(1001), [0] * 1001)).origin.class_names is None
 
 
 def test_the_tensors_of_all_parts_count_as_large(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators.storage import COMPOSED
 from calibrant.cli import main
 from calibrant.cli.listing import KINDS
 from calibrant.curvature import MEASURES
@@ -18,7 +19,7 @@ from calibrant.training import LOGGERS
 MEMBERS = {
     "metrics": METRICS,
     "losses": LOSSES,
-    "calibrators": CALIBRATORS,
+    "calibrators": CALIBRATORS | COMPOSED,
     "methods": METHODS,
     "models": MODELS,
     "datasets": DATASETS,

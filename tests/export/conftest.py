@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators import CALIBRATORS, PriorShift
 from calibrant.calibrators.blend import blended
 
 BLENDED = ("temperature", "vector", "ensemble_temperature", "platt", "isotonic", "irm", "histogram")
@@ -15,6 +15,10 @@ BLENDED = ("temperature", "vector", "ensemble_temperature", "platt", "isotonic",
 def _fitted(name, classes):
     if name == "blend":
         return blended([_fitted(part, classes) for part in BLENDED])
+    if name == "prior_shift":
+        target = np.arange(1, classes + 1) / np.arange(1, classes + 1).sum()
+        inside = _fitted("vector", classes)
+        return PriorShift.of_priors(inside.origin.class_frequencies, target, calibrator=inside)
     generator = np.random.default_rng(1)
     logits = generator.normal(size=(2000, classes)) * 3
     labels = (logits / 2 + generator.gumbel(size=logits.shape)).argmax(1)

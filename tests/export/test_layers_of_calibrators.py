@@ -6,12 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.calibrators import CALIBRATORS, Blend, TemperatureScaling
+from calibrant.calibrators import (
+    CALIBRATORS,
+    Blend,
+    Calibrator,
+    PriorShift,
+    TemperatureScaling,
+)
 from calibrant.export import as_module, fold
 from calibrant.export.layers import FOLDS
 
 
-@pytest.mark.parametrize("name", [*CALIBRATORS, "blend"])
+@pytest.mark.parametrize("name", [*CALIBRATORS, "blend", "prior_shift"])
 class TestEveryModule:
     def test_equals_the_calibrator_also_where_classes_are_masked(self, name, fitted, masked_logits):
         calibrator = fitted(name, 5)
@@ -27,12 +33,15 @@ class TestEveryModule:
         one = as_module(calibrator)
         assert not list(one.parameters())
         parts = calibrator.parts if isinstance(calibrator, Blend) else [calibrator]
-        assert len(list(one.buffers())) == sum(len(part.parameters) for part in parts)
+        if isinstance(calibrator, PriorShift):
+            parts.append(calibrator.calibrator)
+        values = [value for part in parts for value in part.parameters.values()]
+        assert len(list(one.buffers())) == sum(not isinstance(v, Calibrator) for v in values)
         two = copy.deepcopy(one)
         logits = torch.randn(50, 5)
         for key, buffer in two.named_buffers():
-            # The weights of an ensemble must sum to one.
-            if buffer.is_floating_point() and not key.endswith("weights"):
+            # The weights of an ensemble and priors must sum to one.
+            if buffer.is_floating_point() and not key.endswith(("weights", "source", "target")):
                 buffer.mul_(0.5)
         assert name == "identity" or not torch.allclose(two(logits), one(logits))
         two.load_state_dict(one.state_dict())

@@ -36,7 +36,7 @@ def gaps(k):
 
 
 @pytest.mark.parametrize("classes", [2, 7])
-@pytest.mark.parametrize("name", [*CALIBRATORS, "blend"])
+@pytest.mark.parametrize("name", [*CALIBRATORS, "blend", "prior_shift"])
 def test_every_graph_has_the_probabilities_of_the_calibrator(
     name, classes, fitted, masked_logits, tmp_path
 ):
@@ -66,8 +66,8 @@ def test_every_graph_has_the_probabilities_of_the_calibrator(
     assert os.listdir(tmp_path) == ["cal.onnx"]
 
 
-def test_every_calibrator_and_the_blend_have_a_graph():
-    assert set(builders.BUILDERS) == {*CALIBRATORS, "blend"}
+def test_every_calibrator_and_those_made_of_others_have_a_graph():
+    assert set(builders.BUILDERS) == {*CALIBRATORS, "blend", "prior_shift"}
 
 
 def test_lookups_on_and_beyond_the_entries_of_tables_of_different_lengths():

@@ -35,6 +35,7 @@ def scores(classes=3, n=600, seed=0):
 KINDS = ("temperature", "vector", "platt", "isotonic")
 CHECKED = {f"posthoc-{name}": PosthocCalibrator(name, kind="features") for name in CALIBRATORS}
 CHECKED |= {f"classifier-{name}": CalibratedClassifier(calibrator=name, cv=3) for name in KINDS}
+CHECKED["classifier-auto"] = CalibratedClassifier()
 # Fifteen separable examples leave the best matrix to the penalty of 1e-6, so flat that weights
 # and repeated rows agree to six digits, and seven are asked for.
 EXPECTED = {"posthoc-matrix": {"check_sample_weight_equivalence_on_dense_data"}}
@@ -74,7 +75,8 @@ def test_probabilities_are_those_of_the_calibrator(method, classes, masked):
         labels = np.where(np.arange(len(labels)) % 3 == 0, logits.argmax(1), labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = CALIBRATORS[method].fit(Predictions(logits, labels))
+        named = Predictions(logits, labels, class_names=[*map(str, range(classes))])
+        expected = CALIBRATORS[method].fit(named)
         found = PosthocCalibrator(method).fit(logits, labels)
     assert (found.predict_proba(new)[new == -np.inf] == 0).all()
     np.testing.assert_allclose(found.predict_log_proba(new), expected(new), rtol=1e-6, atol=1e-6)
@@ -124,7 +126,9 @@ def test_weights_count_as_repeated_rows(make):
     logits, labels = scores(3)
     weights = np.random.default_rng(0).integers(0, 3, len(labels))
     folds = [(np.arange(300, 600), np.arange(300)), (np.arange(300), np.arange(300, 600))]
-    weighted = make(**({} if make is PosthocCalibrator else {"cv": folds}))
+    weighted = make(
+        **({} if make is PosthocCalibrator else {"cv": folds}), calibrator="temperature"
+    )
     weighted.fit(logits, labels, sample_weight=weights)
     assert weighted.calibrator_.temperature != pytest.approx(
         clone(weighted).fit(logits, labels).calibrator_.temperature
@@ -154,7 +158,7 @@ def test_any_classifier_is_calibrated(base, classes):
     with warnings.catch_warnings():
         # A forest is certain of some answers: those probabilities are replaced.
         warnings.filterwarnings("ignore", ".* probabilities are exactly 0")
-        found = CalibratedClassifier(base).fit(x[:400], names[:400])
+        found = CalibratedClassifier(base, calibrator="temperature").fit(x[:400], names[:400])
     assert found.classes_.tolist() == sorted(set(names))
     probs = found.predict_proba(x[400:])
     assert probs.shape == (200, classes)
@@ -171,7 +175,8 @@ def test_a_fitted_classifier_is_not_refitted(wrap, cv):
     x, y = make_classification(600, 8, n_informative=5, n_classes=3, random_state=0)
     base = LogisticRegression(C=1e4).fit(x[:300], y[:300])
     before = base.coef_.copy()
-    found = CalibratedClassifier(wrap(base), cv=cv).fit(x[300:], y[300:])
+    found = CalibratedClassifier(wrap(base), cv=cv, calibrator="temperature")
+    found.fit(x[300:], y[300:])
     np.testing.assert_array_equal(base.coef_, before)
     expected = TemperatureScaling.fit(Predictions(base.decision_function(x[300:]), y[300:]))
     assert found.calibrator_.temperature == pytest.approx(expected.temperature)
@@ -185,8 +190,9 @@ def test_the_calibrator_is_fitted_to_out_of_fold_scores():
     forest = RandomForestClassifier(30, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        honest = CalibratedClassifier(forest).fit(x, y)
-        flattered = CalibratedClassifier(forest.fit(x, y), cv="prefit").fit(x, y)
+        honest = CalibratedClassifier(forest, calibrator="temperature").fit(x, y)
+        forest.fit(x, y)
+        flattered = CalibratedClassifier(forest, calibrator="temperature", cv="prefit").fit(x, y)
     # On its own examples a forest is right: a temperature fitted there would be far too low.
     assert honest.calibrator_.temperature > 2 * flattered.calibrator_.temperature
 
@@ -194,10 +200,11 @@ def test_the_calibrator_is_fitted_to_out_of_fold_scores():
 def test_folds_and_responses_can_be_chosen():
     x, y = make_classification(300, random_state=0)
     folds = StratifiedKFold(4, shuffle=True, random_state=1)
-    found = CalibratedClassifier(cv=folds, response="predict_proba").fit(x, y)
+    options = {"calibrator": "temperature"}
+    found = CalibratedClassifier(cv=folds, response="predict_proba", **options).fit(x, y)
     assert found.response_ == "predict_proba"
-    assert CalibratedClassifier(GaussianNB()).fit(x, y).response_ == "predict_proba"
-    assert CalibratedClassifier().fit(x, y).response_ == "decision_function"
+    assert CalibratedClassifier(GaussianNB(), **options).fit(x, y).response_ == "predict_proba"
+    assert CalibratedClassifier(**options).fit(x, y).response_ == "decision_function"
 
 
 X, Y = scores(3, 60)
@@ -209,7 +216,7 @@ REFUSED = {
     "more columns": (lambda: PosthocCalibrator().fit(X, Y % 2), "3 columns of logits for 2 class"),
     "response": (
         lambda: CalibratedClassifier(response="score").fit(X, Y),
-        "response must be auto or one of decision_function, predict_proba, got 'score'",
+        "response must be auto or one of margin, decision_function, predict_proba, got 'score'",
     ),
     "no scores": (
         lambda: CalibratedClassifier(Perceptron(), response="predict_proba").fit(X, Y),
@@ -234,6 +241,15 @@ REFUSED = {
 def test_invalid_fits_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_few_examples_are_not_compared_but_warned_about():
+    logits, labels = scores(3, 60)
+    with pytest.warns(UserWarning, match="needs 100 examples, got 60: used temperature"):
+        found = PosthocCalibrator("auto").fit(logits, labels)
+    assert isinstance(found.calibrator_, TemperatureScaling)
+    with pytest.warns(UserWarning, match="got 59.5: used temperature"):
+        PosthocCalibrator("blend").fit(logits, labels, sample_weight=[0.5] + [1] * 59)
 
 
 @pytest.mark.slow
@@ -261,7 +277,8 @@ def test_the_old_name_of_the_calibrator_works_and_warns(make):
 @pytest.mark.filterwarnings("ignore:.*probabilities are exactly 0")
 def test_zeros_of_new_examples_get_the_floor_of_the_fit():
     x, y = make_classification(900, 8, n_informative=5, n_classes=3, random_state=0)
-    found = CalibratedClassifier(RandomForestClassifier(15, random_state=0)).fit(x[:500], y[:500])
+    forest = RandomForestClassifier(15, random_state=0)
+    found = CalibratedClassifier(forest, calibrator="temperature").fit(x[:500], y[:500])
     probs = found.estimator_.predict_proba(x[500:])
     assert (probs == 0).any()
     floor = found.calibrator_.zero_floor

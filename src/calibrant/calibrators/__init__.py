@@ -15,6 +15,8 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
+from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
+from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
@@ -50,6 +52,8 @@ __all__ = [
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
     "PlattScaling",
+    "PriorEstimate",
+    "PriorShift",
     "QuadraticScaling",
     "Selection",
     "SliceSummary",
@@ -58,6 +62,7 @@ __all__ = [
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "estimate_prior",
     "fit_remarks",
     "focal_landscape",
     "focal_map",

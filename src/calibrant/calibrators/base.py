@@ -20,6 +20,8 @@ from calibrant.table_values import Table, plain_html
 
 # Classes named in a message; the rest is counted.
 SHOWN = 8
+# Classes up to which a fit records frequencies and names, and characters of all these names.
+RECORDED, CHARACTERS = 1000, 20_000
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class Fit:
         remark: why it did not converge.
         zero_floor: what replaced probabilities of exactly 0, in the fit and when the calibrator is
             applied by `Predictions.map`; None after a fit to logits.
+        class_frequencies: share of each class among the labels, for `PriorShift`; None of more
+            than 1,000 classes, and in files of earlier releases.
+        class_names: names of the classes, if the predictions had any.
     """
 
     examples: int
@@ -42,6 +47,8 @@ class Fit:
     gradient_norm: float = 0.0
     remark: str = ""
     zero_floor: float | None = None
+    class_frequencies: tuple[float, ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -271,4 +278,21 @@ def made_from(predictions: Predictions, gradient_norm: float = 0.0, remark: str 
         gradient_norm,
         remark,
         predictions.estimated_zero_floor,
+        class_frequencies(predictions) if predictions.classes <= RECORDED else None,
+        _recorded_names(predictions.class_names),
     )
+
+
+def _recorded_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The class names, if they are few, short and printable enough for a file."""
+    plain = names is not None and all(name and str(name).isprintable() for name in names)
+    if names is None or not plain or len(names) > RECORDED or sum(map(len, names)) > CHARACTERS:
+        return None
+    return names
+
+
+def class_frequencies(predictions: Predictions) -> tuple[float, ...]:
+    """Share of each class among the labels, weighted."""
+    labels, weights = predictions.labels.numpy(), predictions.example_weights
+    counts = np.bincount(labels, weights=weights, minlength=predictions.classes)
+    return tuple((counts / counts.sum()).tolist())

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.masks import log_sum, mask_of
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
@@ -93,12 +93,10 @@ def blended(parts: Sequence[Calibrator]) -> Calibrator:
     origins = [part.origin for part in parts if part.origin is not None]
     origin = None
     if len({fit.sha256 for fit in origins}) == 1 and len(origins) == len(parts):
-        origin = Fit(
-            origins[0].examples,
-            origins[0].sha256,
+        origin = replace(
+            origins[0],
             converged=all(fit.converged for fit in origins),
             gradient_norm=max(fit.gradient_norm for fit in origins),
             remark="; ".join(dict.fromkeys(fit.remark for fit in origins if fit.remark)),
-            zero_floor=origins[0].zero_floor,
         )
     return Blend(classes=parts[0].classes, parts=tuple(parts), origin=origin)

@@ -5,9 +5,8 @@ memory than they bring.
 """
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, get_type_hints
 
@@ -17,10 +16,11 @@ from torch import Tensor
 
 from calibrant import __version__, files
 from calibrant.advice import InputError, located
-from calibrant.calibrators import records, sliced_records
-from calibrant.calibrators.base import Calibrator, Fit, parameter_names
+from calibrant.calibrators import fit_records, records, sliced_records
+from calibrant.calibrators.base import Calibrator, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
+from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.sliced import SUPPORTED, SlicedCalibrator
@@ -38,6 +38,14 @@ BLEND, PART = "blend", ("method", "parameters", "fit")
 # Nor is a sliced calibrator; that of all its examples is. Labels are slices.
 SLICED, MULTI_LABEL = "sliced", "multi_label"
 BY_SLICE = (SLICED, MULTI_LABEL)
+# Nor is a change of priors; the calibrator inside is, or is a blend.
+PRIOR_SHIFT, INSIDE, PRIORS = "prior_shift", "calibrator", ("source", "target")
+COMPOSED: dict[str, type] = {
+    BLEND: Blend,
+    SLICED: SlicedCalibrator,
+    MULTI_LABEL: MultiLabelCalibrator,
+    PRIOR_SHIFT: PriorShift,
+}
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
@@ -101,20 +109,19 @@ def _distinct_parts(calibrator: Calibrator | SlicedCalibrator) -> tuple[Calibrat
 
 def _tensors(calibrator: Calibrator | SlicedCalibrator) -> dict[str, Tensor]:
     """Tensors by their names in a tensor file."""
-    own: dict[str, Tensor] = {}
     parts: dict[str, Calibrator] = {}
     if isinstance(calibrator, SlicedCalibrator):
         own = sliced_records.tensors_of(calibrator)
-        parts[f"{sliced_records.OVERALL}."] = calibrator.overall
-    elif isinstance(calibrator, Blend):
-        parts = {f"{at}.": part for at, part in enumerate(calibrator.parts)}
+        parts[sliced_records.OVERALL] = calibrator.overall
     else:
-        parts[""] = calibrator
+        values = calibrator.parameters.items()
+        own = {name: value for name, value in values if isinstance(value, Tensor)}
+    if isinstance(calibrator, Blend):
+        parts = {str(at): part for at, part in enumerate(calibrator.parts)}
+    elif isinstance(calibrator, PriorShift):
+        parts[INSIDE] = calibrator.calibrator
     return own | {
-        f"{at}{key}": value
-        for at, part in parts.items()
-        for key, value in part.parameters.items()
-        if isinstance(value, Tensor)
+        f"{at}.{key}": value for at, part in parts.items() for key, value in _tensors(part).items()
     }
 
 
@@ -137,12 +144,8 @@ def load(path: str | Path) -> Saved:
 
 
 def calibrator_name(calibrator: Saved) -> str:
-    """Name of a calibrator in `CALIBRATORS`, or "blend", "sliced" or "multi_label"."""
-    if isinstance(calibrator, MultiLabelCalibrator):
-        return MULTI_LABEL
-    if isinstance(calibrator, Blend | SlicedCalibrator):
-        return BLEND if isinstance(calibrator, Blend) else SLICED
-    for name, kind in CALIBRATORS.items():
+    """Name of a calibrator in `CALIBRATORS`, or of one that consists of others in `COMPOSED`."""
+    for name, kind in {**CALIBRATORS, **COMPOSED}.items():
         if type(calibrator) is kind:
             return name
     raise ValueError(
@@ -159,14 +162,13 @@ def _record(calibrator: Calibrator | SlicedCalibrator, *, inline: bool) -> dict[
         given[sliced_records.OVERALL] = _record(calibrator.overall, inline=inline)
     else:
         values = calibrator.parameters.items()
-        given = {name: records.encoded(value, inline=inline) for name, value in values}
-    fit = None if calibrator.origin is None else asdict(calibrator.origin)
-    if fit is not None and not math.isfinite(fit["gradient_norm"]):
-        # JSON has neither NaN nor infinity.
-        fit["gradient_norm"] = None
-    if fit is not None and fit["zero_floor"] is None:
-        # Files without it are those of earlier releases.
-        del fit["zero_floor"]
+        given = {
+            name: _record(value, inline=inline)
+            if isinstance(value, Calibrator)
+            else records.encoded(value, inline=inline)
+            for name, value in values
+        }
+    fit = fit_records.encoded(calibrator.origin)
     return {"method": calibrator_name(calibrator), "parameters": given, "fit": fit}
 
 
@@ -194,9 +196,48 @@ def _calibrator(path: Path, record: Any) -> Saved:
         given, at = record["parameters"], f"{sliced_records.OVERALL}."
         sliced = _sliced(given, _part(at, parts[at], classes, loaded), loaded)
         return MultiLabelCalibrator(sliced) if record["method"] == MULTI_LABEL else sliced
+    if record["method"] == PRIOR_SHIFT:
+        return _prior_shift(record, parts, classes, loaded)
+    return _plain(record, parts, classes, loaded)
+
+
+def _plain(
+    record: Mapping[str, Any],
+    parts: Mapping[str, Mapping[str, Any]],
+    classes: int,
+    loaded: Mapping[str, np.ndarray],
+) -> Calibrator:
+    """Make a calibrator, or a blend of calibrators."""
     made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
-    is_blend = record["method"] == BLEND
-    return Blend(classes=classes, parts=made, origin=_fit(record["fit"])) if is_blend else made[0]
+    if record["method"] != BLEND:
+        return made[0]
+    return Blend(classes=classes, parts=made, origin=fit_records.decoded(record["fit"], classes))
+
+
+def _prior_shift(
+    record: Mapping[str, Any],
+    parts: Mapping[str, Mapping[str, Any]],
+    classes: int,
+    loaded: Mapping[str, np.ndarray],
+) -> PriorShift:
+    """Make a change of priors, and apply it once to check its parameters."""
+    given = record["parameters"]
+    inner = {at: part for at, part in parts.items() if at}
+    priors = {
+        name: records.decoded(f"parameters.{name}", given[name], Tensor, loaded.get(name))
+        for name in PRIORS
+    }
+    try:
+        shift = PriorShift(
+            classes=classes,
+            calibrator=_plain(given[INSIDE], inner, classes, loaded),
+            origin=fit_records.decoded(record["fit"], classes),
+            **priors,
+        )
+    except INVALID as error:
+        raise ValueError(f"invalid parameters: {one_line(error)}") from None
+    check_probabilities(shift)
+    return shift
 
 
 def _sliced(
@@ -234,12 +275,20 @@ def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
         )
 
 
-def _parts(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return records by the prefix of their tensors: one calibrator, or the parts of a blend."""
-    if typed("method", record["method"], str) not in (BLEND, *BY_SLICE):
-        _check_part("", record, [*CALIBRATORS, BLEND, *BY_SLICE])
+def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the records of all parts; returns them by the prefix of their tensors."""
+    if typed("method", record["method"], str) not in COMPOSED:
+        _check_part("", record, [*CALIBRATORS, *COMPOSED])
         return {"": record}
     given = typed("parameters", record["parameters"], dict)
+    if record["method"] == PRIOR_SHIFT:
+        check_keys("parameters", given, (*PRIORS, INSIDE))
+        inner = typed(INSIDE, given[INSIDE], dict)
+        check_keys(INSIDE, inner, PART)
+        if inner["method"] in (*BY_SLICE, PRIOR_SHIFT):
+            raise ValueError(f"{INSIDE}: {inner['method']} cannot be inside {PRIOR_SHIFT}")
+        parts = {f"{INSIDE}.{at}": part for at, part in _parts(inner).items()}
+        return {"": {"parameters": {name: given[name] for name in PRIORS}}, **parts}
     if record["method"] in BY_SLICE:
         tensors, overall = sliced_records.TENSORS, sliced_records.OVERALL
         check_keys("parameters", given, (*sliced_records.PLAIN, *tensors, overall))
@@ -275,7 +324,7 @@ def _part(
         name: records.decoded(f"{where}.{name}", given[name], hints[name], loaded.get(at + name))
         for name in parameter_names(kind)
     }
-    origin = _fit(record["fit"])
+    origin = fit_records.decoded(record["fit"], classes)
     try:
         calibrator = kind(classes=classes, origin=origin, **values)
     except INVALID as error:
@@ -343,20 +392,3 @@ def _read_tensors(
         if isinstance(value, dict)
     ]
     return files.read(beside, names, max_bytes=MAX_TENSOR_BYTES)
-
-
-def _fit(record: Any) -> Fit | None:
-    if record is None:
-        return None
-    hints = get_type_hints(Fit)
-    floor = "zero_floor"
-    del hints[floor]
-    check_keys("fit", typed("fit", record, dict), hints, optional=(floor,))
-    given = {**record, "gradient_norm": math.nan} if record["gradient_norm"] is None else record
-    values = {name: typed(f"fit.{name}", given[name], kind) for name, kind in hints.items()}
-    text = {name: one_line(values[name], 1000) for name in ("sha256", "remark")}
-    if floor in record:
-        values[floor] = float(typed(f"fit.{floor}", record[floor], float))
-        if not 0 < values[floor] < 1:
-            raise ValueError(f"fit.{floor} must lie between 0 and 1, got {short(record[floor])}")
-    return Fit(**{**values, **text, "gradient_norm": float(values["gradient_norm"])})

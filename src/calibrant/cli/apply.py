@@ -3,12 +3,13 @@
 import warnings
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.cli import options, screen
+from calibrant.cli import options, priors, screen
 from calibrant.cli.apply_labels import apply_labels
 from calibrant.cli.calibrate_output import measured, show_change, title_of
 from calibrant.cli.calibrated_files import write_calibrated
@@ -16,7 +17,9 @@ from calibrant.cli.calibrated_files import write_calibrated
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, SlicedCalibrator
     from calibrant.calibrators.sliced import SliceMap
+    from calibrant.language_models import AnswerLog
     from calibrant.prediction_files import PredictionArrays
+    from calibrant.predictions import Predictions
 
 READ = options.Reading()
 
@@ -46,6 +49,12 @@ def apply(
         typer.Option("--allow-same", help="Allow the examples that the calibrator was fitted to."),
     ] = False,
     reads: options.Reading = READ,
+    prior: priors.Known = None,
+    estimate_prior: priors.Unlabelled = None,
+    prior_method: priors.Method = None,
+    source_prior: priors.SourcePrior = None,
+    source_predictions: priors.SourcePredictions = None,
+    save_calibrator: priors.Saved = None,
     written_as: Annotated[
         ScoreKind | None,
         options.written(
@@ -67,12 +76,16 @@ def apply(
     from calibrant.calibrators.storage import calibrator_name, load
     from calibrant.predictions import from_arrays
 
-    fitted = load(calibrator)
+    other = priors.PriorOptions(
+        prior, estimate_prior, prior_method, source_prior, source_predictions, save_calibrator
+    )
+    saved = load(calibrator)
     if output.resolve() in [path.resolve() for path in files.expand(file)]:
         raise ValueError(f"{output} is the file to read: give another name to write to")
-    if isinstance(fitted, MultiLabelCalibrator):
+    if isinstance(saved, MultiLabelCalibrator):
+        other.refuse("a calibrator of several labels")
         apply_labels(
-            fitted,
+            saved,
             reads,
             file,
             output,
@@ -82,11 +95,9 @@ def apply(
             as_json=as_json,
         )
         return
+    fitted, frequencies = other.first_of(saved)
     columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
-    log = None if reads.format is None else reads.log([file])
-    # Other tasks may have fewer options than those of the fit.
-    log = log and replace(log, width=fitted.classes)
-    arrays = reads.arrays(file, by=columns) if log is None else log.arrays(columns)
+    log, arrays = _read(reads, fitted, file)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
@@ -105,12 +116,21 @@ def apply(
         changed = predictions.map(mapping)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
+    change = None
+    if other.given:
+        names = predictions.class_names
+        if names is None and origin is not None:
+            names = origin.class_names
+        read = partial(_calibrated, reads, fitted)
+        change = other.change(read, fitted.classes, frequencies, names)
+        changed = changed.map(change.shift)
     log_probs = changed.logits
     if labelled and reads.ignore_index is not None:
         # Ignored positions are calibrated, too: the file keeps its shape.
         whole = replace(arrays, labels=None)
         every = from_arrays(whole, normalize=normalize)
-        log_probs = every.map(_for_rows(fitted, whole, len(every))).logits
+        every = every.map(_for_rows(fitted, whole, len(every)))
+        log_probs = (every if change is None else every.map(change.shift)).logits
     kind = arrays.names.kind if written_as is None else written_as.value
     if log is not None and output.suffix.lower() == ".jsonl":
         from calibrant.language_models.calibrated_lines import write
@@ -131,10 +151,27 @@ def apply(
     }
     if isinstance(mapping, SliceMap):
         record |= {"by": list(columns), "unseen_examples": int((mapping.index < 0).sum())}
+    if change is not None:
+        record["priors"] = change.record
+        if save_calibrator is not None:
+            change.save(fitted, save_calibrator)
+            record["saved_calibrator"] = str(save_calibrator)
     if as_json:
         screen.show_json(record)
     else:
-        _show(record, title_of(fitted))
+        _show(record, title_of(fitted), change)
+
+
+def _read(
+    reads: options.Reading, fitted: "Calibrator | SlicedCalibrator", source: str
+) -> "tuple[AnswerLog | None, PredictionArrays]":
+    """The arrays of a file, and the log of a language model that it may be."""
+    columns = getattr(fitted, "columns", ())
+    if reads.format is None:
+        return None, reads.arrays(source, by=columns)
+    # Other tasks may have fewer options than those of the fit.
+    log = replace(reads.log([source]), width=fitted.classes)
+    return log, log.arrays(columns)
 
 
 def _for_rows(
@@ -153,7 +190,23 @@ def _for_rows(
     return fitted.at(fitted.index(slices, examples=examples))
 
 
-def _show(record: dict[str, Any], title: str) -> None:
+def _calibrated(
+    reads: options.Reading, fitted: "Calibrator | SlicedCalibrator", source: str, labels: bool
+) -> "Predictions":
+    """Calibrated predictions of another file of the same model, with its labels or without."""
+    from calibrant.predictions import from_arrays
+
+    _, arrays = _read(reads, fitted, source)
+    if not labels:
+        arrays = replace(arrays, labels=None)
+    elif arrays.labels is None:
+        raise ValueError(f"{source} has no labels")
+    ignore_index = reads.ignore_index if labels else None
+    found = from_arrays(arrays, normalize=reads.normalize, ignore_index=ignore_index)
+    return found.map(_for_rows(fitted, arrays, len(found), ignore_index))
+
+
+def _show(record: dict[str, Any], title: str, change: "priors.ChangeOfPriors | None") -> None:
     screen.say(
         f"{title} applied to {record['examples']:,} examples of {record['classes']:,} classes"
     )
@@ -162,6 +215,9 @@ def _show(record: dict[str, Any], title: str) -> None:
             f"  {record['unseen_examples']:,} examples of unseen slices use the global calibrator"
         )
     screen.say("")
+    if change is not None:
+        change.show()
+        screen.say("")
     if record["before"] is None:
         screen.say("no labels: metrics not computed")
     else:
@@ -169,3 +225,5 @@ def _show(record: dict[str, Any], title: str) -> None:
     if record["same"]:
         screen.say("in-sample and therefore optimistic; evaluate on held-out data")
     screen.say(f"predictions: {record['predictions']}")
+    if "saved_calibrator" in record:
+        screen.say(f"calibrator: {record['saved_calibrator']}")

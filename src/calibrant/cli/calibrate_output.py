@@ -27,12 +27,14 @@ def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dic
 
 
 def title_of(calibrator: "calibrant.calibrators.Calibrator | SlicedCalibrator") -> str:
-    """Name of a calibrator, with the columns of its slices."""
-    from calibrant.calibrators import SlicedCalibrator
+    """Name of a calibrator, with the columns of its slices or its change of priors."""
+    from calibrant.calibrators import PriorShift, SlicedCalibrator
     from calibrant.calibrators.storage import calibrator_name
 
     if isinstance(calibrator, SlicedCalibrator):
         return f"{calibrator_name(calibrator.overall)} by {', '.join(calibrator.columns)}"
+    if isinstance(calibrator, PriorShift):
+        return f"{calibrator_name(calibrator.calibrator)} with other class priors"
     return calibrator_name(calibrator)
 
 

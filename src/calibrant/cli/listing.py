@@ -22,6 +22,13 @@ KINDS = {
     "examples": "calibrant.data:SYNTHETIC",
     "loggers": "calibrant.training:LOGGERS",
 }
+# What makes the calibrators that consist of others.
+MADE_BY = {
+    "blend": "fit --calibrator blend",
+    "sliced": "fit --by",
+    "multi_label": "fit --multi-label",
+    "prior_shift": "apply --prior",
+}
 # A column after the meaning.
 COLUMNS = {
     "calibrators": "predicted class",
@@ -48,7 +55,19 @@ def listing(
             (_name(key), _meaning(key, member), *(_value(column, member) for column in columns))
             for key, member in getattr(import_module(module), registry).items()
         ]
+        if name == "calibrators":
+            rows += _composed()
         show_table(("name", "meaning", *columns), rows)
+
+
+def _composed() -> list[tuple[str, str, str]]:
+    """Rows of the calibrators that consist of others."""
+    from calibrant.calibrators.storage import COMPOSED
+
+    return [
+        (name, f"{_meaning(name, kind)} ({MADE_BY[name]})", "depends")
+        for name, kind in COMPOSED.items()
+    ]
 
 
 def _name(key: Any) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
-from calibrant.calibrators.storage import BLEND, calibrator_name
+from calibrant.calibrators.storage import BLEND, PRIOR_SHIFT, calibrator_name
 from calibrant.export.graph import Graph
 from calibrant.export.tables import interpolation, step
 
@@ -206,7 +206,15 @@ def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
     return graph.log_sum(built)
 
 
-# By name in `calibrators.CALIBRATORS`, and the blend.
+def prior_shift(
+    graph: Graph, logits: str, *, source: Tensor, target: Tensor, calibrator: Calibrator
+) -> str:
+    """Apply the calibrator inside, and add the log of the ratio of the priors."""
+    built = BUILDERS[calibrator_name(calibrator)](graph, logits, **calibrator.parameters)
+    return graph("Add", graph.normalised(built), torch.log(target / source)[None])
+
+
+# By name in `calibrators.CALIBRATORS`, the blend, and a change of priors.
 BUILDERS: dict[str, Callable[..., str]] = {
     "identity": identity,
     "temperature": temperature,
@@ -226,4 +234,5 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "irm": irm,
     "histogram": histogram,
     BLEND: blend,
+    PRIOR_SHIFT: prior_shift,
 }

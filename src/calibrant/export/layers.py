@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.blend import Blend
-from calibrant.calibrators.storage import calibrator_name
+from calibrant.calibrators.prior_shift import PriorShift
+from calibrant.calibrators.storage import PRIOR_SHIFT, calibrator_name
 from calibrant.shapes import Logits
 
 Layer = tuple[Tensor, Tensor | None]
@@ -31,13 +32,35 @@ def _matrix(given: Tensor, old: Tensor | None, *, weight: Tensor, bias: Tensor) 
     return weight @ given, bias if old is None else weight @ old + bias
 
 
-# By name in `calibrators.CALIBRATORS`.
+def _prior_shift(
+    weight: Tensor, bias: Tensor | None, *, source: Tensor, target: Tensor, calibrator: Calibrator
+) -> Layer:
+    folded, old = _folded(calibrator, weight, bias)
+    ratio = torch.log(target / source)
+    return folded, ratio if old is None else old + ratio
+
+
+# By name in `calibrators.CALIBRATORS`, and a change of priors.
 FOLDS: dict[str, Callable[..., Layer]] = {
     "identity": _identity,
     "temperature": _temperature,
     "vector": _vector,
     "matrix": _matrix,
+    PRIOR_SHIFT: _prior_shift,
 }
+
+
+def _folded(calibrator: Calibrator, weight: Tensor, bias: Tensor | None) -> Layer:
+    name, place = calibrator_name(calibrator), weight.device
+    if name not in FOLDS:
+        raise ValueError(
+            f"{name} cannot be folded into a linear layer; only {', '.join(FOLDS)} can"
+        )
+    given = {
+        key: value.to(place) if isinstance(value, Tensor) else value
+        for key, value in calibrator.parameters.items()
+    }
+    return FOLDS[name](weight, bias, **given)
 
 
 def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
@@ -55,26 +78,17 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
         >>> torch.equal(halved.weight, layer.weight / 2)
         True
     """
-    name = calibrator_name(calibrator)
-    if name not in FOLDS:
-        raise ValueError(
-            f"{name} cannot be folded into a linear layer; only {', '.join(FOLDS)} can"
-        )
     if not isinstance(linear, nn.Linear):
         raise TypeError(f"expected the last nn.Linear of a network, got {type(linear).__name__}")
     if linear.out_features != calibrator.classes:
         raise ValueError(
-            f"{name} was fitted on {calibrator.classes} classes, "
+            f"{calibrator_name(calibrator)} was fitted on {calibrator.classes} classes, "
             f"the layer has {linear.out_features} outputs"
         )
     place: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
-    given = {
-        name: value.to(place["device"]) if isinstance(value, Tensor) else value
-        for name, value in calibrator.parameters.items()
-    }
     with torch.no_grad():
         old = linear.weight.double(), None if linear.bias is None else linear.bias.double()
-        weight, bias = FOLDS[name](*old, **given)
+        weight, bias = _folded(calibrator, *old)
         sizes = linear.in_features, linear.out_features
         # Not initialised, so the global random state stays as it is.
         folded: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
@@ -90,7 +104,8 @@ class CalibratorModule(nn.Module):
     """Map logits to log-probabilities, (n, k) each; the parameters are buffers, not trained.
 
     `.to(device)` moves and `state_dict` saves them; `.to(dtype)` rounds them. It is differentiable
-    in the logits. The parts of a blend are submodules.
+    in the logits. The parts of a blend, and the calibrator before a change of priors, are
+    submodules.
     """
 
     def __init__(self, calibrator: Calibrator) -> None:
@@ -98,6 +113,8 @@ class CalibratorModule(nn.Module):
         self.calibrator = calibrator
         if isinstance(calibrator, Blend):
             self.parts = nn.ModuleList(CalibratorModule(part) for part in calibrator.parts)
+        if isinstance(calibrator, PriorShift):
+            self.inside = CalibratorModule(calibrator.calibrator)
         for name, value in calibrator.parameters.items():
             if isinstance(value, Tensor | float):
                 kind = value.dtype if isinstance(value, Tensor) else torch.float64
@@ -116,8 +133,10 @@ class CalibratorModule(nn.Module):
         given = self.calibrator.parameters
         values: dict[str, Any] = {
             name: buffer.to(given[name].dtype) if isinstance(given[name], Tensor) else float(buffer)
-            for name, buffer in self.named_buffers()
+            for name, buffer in self.named_buffers(recurse=False)
         }
+        if isinstance(self.calibrator, PriorShift):
+            values["calibrator"] = self.inside.current()
         return replace(self.calibrator, **values)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,106 @@
+"""What both estimators share: fitting a calibrator by its name, predicting, saving."""
+
+import warnings
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.selection import select
+from calibrant.calibrators.storage import BLEND, calibrator_name, load, save
+from calibrant.integrations.sklearn.scores import names
+from calibrant.predictions import Predictions
+from calibrant.setting_errors import did_you_mean
+
+# Calibrators that `select` makes, with at most this many folds.
+AUTO, FOLDS = "auto", 5
+# With fewer examples differences between calibrators are noise.
+FEWEST, FALLBACK = 100, "temperature"
+# The default of a renamed parameter.
+DEPRECATED = "deprecated"
+
+
+class CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """Prediction methods of both estimators, and files of the calibrator."""
+
+    classes_: np.ndarray
+    calibrator_: Calibrator
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803, scikit-learn's name
+        """Calibrated probabilities, (n, k), float64; columns in the order of `classes_`."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Calibrated log-probabilities, (n, k), float64."""
+        check_is_fitted(self)
+        return np.asarray(self._predictions(X).map(self.calibrator_).logits.numpy())
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Most probable class, (n,)."""
+        best = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+    def save_calibrator(self, path: str | Path) -> None:
+        """Write the fitted calibrator as JSON, without the classifier and without pickle."""
+        check_is_fitted(self)
+        save(self.calibrator_, path)
+
+    def load_calibrator(self, path: str | Path) -> "CalibratedPredictions":
+        """Use the calibrator of a file that `save_calibrator` wrote, instead of fitting one.
+
+        Its classes must be those of the estimator, in the same order.
+        """
+        calibrator = load(path)
+        if not isinstance(calibrator, Calibrator):
+            name = calibrator_name(calibrator)
+            raise ValueError(f"{path}: a {name} calibrator needs more than the scores of a row")
+        known = self._known(calibrator.classes)
+        classes = known["classes_"]
+        origin = calibrator.origin
+        held = None if origin is None else origin.class_names
+        if len(classes) != calibrator.classes or (held is not None and held != names(classes)):
+            shown = f"{calibrator.classes} classes" if held is None else ", ".join(held[:20])
+            raise ValueError(
+                f"{path} was fitted to {shown}, but the classes here are "
+                f"{', '.join(names(classes)[:20])}"
+            )
+        self.__dict__.update(known, calibrator_=calibrator)
+        return self
+
+    @abstractmethod
+    def _known(self, classes: int) -> dict[str, Any]:
+        """Fitted attributes other than the calibrator, where one of so many classes is read."""
+
+    @abstractmethod
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
+        """Scores to calibrate, (n, k), float64; labels are not used."""
+
+
+def fitted_calibrator(estimator: Any, predictions: Predictions) -> Calibrator:
+    """Fit the calibrator that an estimator names."""
+    name = estimator.calibrator
+    if estimator.method != DEPRECATED:
+        old = f"{type(estimator).__name__}.method"
+        words = f"{old} is deprecated, use calibrator"
+        warnings.warn(words, DeprecationWarning, stacklevel=3)
+        name = estimator.method
+    if name not in CALIBRATORS and name not in (AUTO, BLEND):
+        known = [*CALIBRATORS, AUTO, BLEND]
+        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, known)}")
+    if name in CALIBRATORS:
+        return CALIBRATORS[name].fit(predictions)
+    total = predictions.example_weights.sum()
+    if total < FEWEST:
+        warnings.warn(
+            f"calibrator={name!r} compares calibrators and needs {FEWEST} examples, got "
+            f"{total:g}: used {FALLBACK}; name a calibrator to avoid this",
+            stacklevel=3,
+        )
+        return CALIBRATORS[FALLBACK].fit(predictions)
+    found = select(predictions, folds=FOLDS)
+    return found.best if name == AUTO else found.blend
