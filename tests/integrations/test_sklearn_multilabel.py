@@ -24,7 +24,7 @@ from sklearn.utils import get_tags
 
 from calibrant import MultiLabel
 from calibrant.calibrators import MultiLabelCalibrator
-from calibrant.integrations.sklearn_multilabel import CalibratedMultiLabelClassifier
+from calibrant.integrations.sklearn import CalibratedMultiLabelClassifier
 
 X, Y = make_multilabel_classification(900, n_features=10, n_classes=3, random_state=0)
 FIT, TEST = slice(0, 400), slice(400, 900)

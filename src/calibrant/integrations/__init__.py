@@ -6,7 +6,6 @@ __all__ = [
     "lightning",
     "segmentation",
     "sklearn",
-    "sklearn_multilabel",
     "torchmetrics",
     "transformers",
 ]

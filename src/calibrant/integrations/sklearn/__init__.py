@@ -14,7 +14,13 @@ need("sklearn", extra="sklearn", what="a scikit-learn estimator")
 
 # After the check above, which explains a missing package.
 from calibrant.integrations.sklearn.classifier import CalibratedClassifier  # noqa: E402
+from calibrant.integrations.sklearn.multi_label import CalibratedMultiLabelClassifier  # noqa: E402
 from calibrant.integrations.sklearn.posthoc import PosthocCalibrator  # noqa: E402
 from calibrant.integrations.sklearn.reliability_display import ReliabilityDisplay  # noqa: E402
 
-__all__ = ["CalibratedClassifier", "PosthocCalibrator", "ReliabilityDisplay"]
+__all__ = [
+    "CalibratedClassifier",
+    "CalibratedMultiLabelClassifier",
+    "PosthocCalibrator",
+    "ReliabilityDisplay",
+]

@@ -1,42 +1,25 @@
-"""Calibrated classifiers of several labels as a scikit-learn estimator.
-
->>> from sklearn.datasets import make_multilabel_classification
->>> from sklearn.linear_model import LogisticRegression
->>> from sklearn.multioutput import MultiOutputClassifier
->>> x, y = make_multilabel_classification(n_classes=3, random_state=0)
->>> separate = MultiOutputClassifier(LogisticRegression())
->>> model = CalibratedMultiLabelClassifier(separate, calibrator="temperature").fit(x, y)
->>> [each.shape for each in model.predict_proba(x[:2])]
-[(2, 2), (2, 2), (2, 2)]
-"""
+"""A classifier of several labels followed by their calibrators, as a scikit-learn estimator."""
 
 from typing import Any, Literal
 
 import numpy as np
-
-from calibrant.calibrators.multi_label import LABEL_CALIBRATORS, MultiLabelCalibrator
-from calibrant.extras import need
-from calibrant.multi_label import MultiLabel
-
-need("sklearn", extra="sklearn", what="a scikit-learn estimator")
-
-# After the check above, which explains a missing package.
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone  # noqa: E402
-from sklearn.frozen import FrozenEstimator  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.model_selection import check_cv  # noqa: E402
-from sklearn.multiclass import OneVsRestClassifier  # noqa: E402
-from sklearn.utils import check_consistent_length, get_tags  # noqa: E402
-from sklearn.utils.metaestimators import _safe_split  # noqa: E402
-from sklearn.utils.validation import (  # noqa: E402
-    _check_sample_weight,
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import check_cv
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import (
     check_is_fitted,
     has_fit_parameter,
     validate_data,
 )
 
-# Methods of a classifier that return scores, and what these are.
-RESPONSES = {"decision_function": "logits", "predict_proba": "probs"}
+from calibrant.calibrators.multi_label import LABEL_CALIBRATORS, MultiLabelCalibrator
+from calibrant.integrations.sklearn.responses import RESPONSES, response_of, scores_of
+from calibrant.integrations.sklearn.scores import sample_weights
+from calibrant.multi_label import MultiLabel
 
 
 class CalibratedMultiLabelClassifier(
@@ -56,15 +39,24 @@ class CalibratedMultiLabelClassifier(
             logistic regression of each label if not given.
         calibrator: temperature, platt or beta.
         cv: number of folds, any `cv` of scikit-learn, or "prefit".
-        response: the method that returns the scores: "decision_function", used as logits, or
-            "predict_proba"; "auto" is the first of these that exists.
+        response: the scores: "margin", raw scores of LightGBM and XGBoost; "decision_function",
+            used as logits; or "predict_proba". "auto" is the first of these that exists.
 
     Attributes:
         n_labels_: k.
         calibrator_: the fitted `MultiLabelCalibrator`, to save.
         estimator_: the fitted classifier.
-        response_: the method that returns the scores.
+        response_: what the scores are.
         returns_list_: whether `predict_proba` returns a list of k arrays (n, 2).
+
+    Examples:
+        >>> from sklearn.datasets import make_multilabel_classification
+        >>> from sklearn.multioutput import MultiOutputClassifier
+        >>> x, y = make_multilabel_classification(n_classes=3, random_state=0)
+        >>> separate = MultiOutputClassifier(LogisticRegression())
+        >>> model = CalibratedMultiLabelClassifier(separate, calibrator="temperature").fit(x, y)
+        >>> [each.shape for each in model.predict_proba(x[:2])]
+        [(2, 2), (2, 2), (2, 2)]
     """
 
     def __init__(
@@ -73,7 +65,7 @@ class CalibratedMultiLabelClassifier(
         *,
         calibrator: str = "platt",
         cv: Any = 5,
-        response: Literal["auto", "decision_function", "predict_proba"] = "auto",
+        response: Literal["auto", "margin", "decision_function", "predict_proba"] = "auto",
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
@@ -96,14 +88,12 @@ class CalibratedMultiLabelClassifier(
         estimator, labels = self._estimator(), _indicator(y)
         validate_data(self, X, skip_check_array=True)
         check_consistent_length(X, labels)
-        weights = None
-        if sample_weight is not None:
-            weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        weights = sample_weights(sample_weight, X)
         self.n_labels_ = labels.shape[1]
         if self.cv == "prefit" or isinstance(estimator, FrozenEstimator):
             check_is_fitted(estimator)
             self.estimator_ = estimator
-            self.response_ = _response(estimator, self.response)
+            self.response_ = response_of(estimator, self.response)
             scores, self.returns_list_ = self._scores(estimator, X)
         else:
             if not np.isin(labels, (0, 1)).all():
@@ -115,7 +105,7 @@ class CalibratedMultiLabelClassifier(
                 part, own = _safe_split(estimator, X, labels, train)
                 params = {} if weights is None or not used else {"sample_weight": weights[train]}
                 fitted = clone(estimator).fit(part, own, **params)
-                self.response_ = _response(fitted, self.response)
+                self.response_ = response_of(fitted, self.response)
                 held_out, _ = _safe_split(estimator, X, labels, test)
                 scores[test], self.returns_list_ = self._scores(fitted, held_out)
             params = {} if weights is None or not used else {"sample_weight": weights}
@@ -153,7 +143,7 @@ class CalibratedMultiLabelClassifier(
 
     def _scores(self, fitted: Any, X: Any) -> tuple[np.ndarray, bool]:  # noqa: N803
         """Scores of the labels, (n, k), and whether the classifier returned a list."""
-        given = getattr(fitted, self.response_)(X)
+        given = scores_of(fitted, X, self.response_)
         if not isinstance(given, list):
             return np.asarray(given, dtype=np.float64), False
         pairs = zip(given, fitted.classes_, strict=True)
@@ -194,13 +184,3 @@ def _positive(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Probability of 1 of one label; a label of one class in training has a single column."""
     held = list(classes)
     return scores[:, held.index(1)] if 1 in held else np.zeros(len(scores))
-
-
-def _response(estimator: Any, given: str) -> str:
-    if given not in ("auto", *RESPONSES):
-        raise ValueError(f"response must be auto or one of {', '.join(RESPONSES)}, got {given!r}")
-    tried = RESPONSES if given == "auto" else [given]
-    for name in tried:
-        if hasattr(estimator, name):
-            return name
-    raise ValueError(f"{type(estimator).__name__} has no {' and no '.join(tried)}")
