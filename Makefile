@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2
 test test-slow test-portable mutation conformance bench posthoc datasets: \
   export CALIBRANT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check conformance bench posthoc bias drift datasets results clean
+.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc bias drift datasets results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,13 +44,20 @@ mutation: $(READY)  ## break the code on purpose in many places: which changes d
 	$(BIN)/python -m benchmarks.mutation
 
 lint: $(READY)  ## ruff: style and common mistakes
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs_hooks
+	$(BIN)/ruff format --check src tests benchmarks examples docs_hooks
 
 types: $(READY)  ## mypy --strict on the package
 	$(BIN)/mypy
 
-check: lint types test test-slow  ## everything a change must pass
+docs: $(READY)  ## the documentation site, in site/; a warning is an error
+	@# Material announces its successor at every build: nothing to do with our pages
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --quiet
+
+hosts: $(READY)  ## rewrite the table of tested hosts and versions in docs
+	$(BIN)/python -m benchmarks.host_table
+
+check: lint types docs test test-slow  ## everything a change must pass
 
 $(RIVALS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
@@ -83,4 +90,4 @@ results: $(READY)  ## keep the rows of finished studies in runs/, and rewrite th
 	$(BIN)/python -m benchmarks.study_results
 
 clean:  ## remove both environments and what was written
-	rm -rf $(VENV) $(RIVALS) quickstart
+	rm -rf $(VENV) $(RIVALS) quickstart site

@@ -16,7 +16,7 @@ HEAD = """# Post-hoc calibrators compared
 This page compares all calibrators of calibrant with those of scikit-learn, netcal and probmetrics
 on published logits of real networks. Use it to choose a calibrator, or let calibrant choose:
 
-```
+```console
 calibrant fit val.npz --calibrator auto -o cal.json    # select: the best by cross-validation
 ```
 

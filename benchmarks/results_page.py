@@ -19,7 +19,7 @@ ABOUT = """# Results of our studies
 This page shows how each training method does on small data, before and after temperature scaling.
 [claims.md](claims.md) compares these results with what the papers say. To repeat a study:
 
-```
+```console
 calibrant study studies/cals-cpu.toml --workers 2    # 20 to 60 minutes on two cores
 make results                                         # keep its rows and rewrite this page
 ```

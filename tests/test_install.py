@@ -143,6 +143,8 @@ def test_the_source_archive_can_be_tested_built_and_read(tmp_path):
         "constraints.txt",
         "CONTRIBUTING.md",
         "docs/metrics.md",
+        "docs_hooks/formulas.py",
+        "mkdocs.yml",
         "benchmarks/__main__.py",
         ".ci/run",
         "tests/conftest.py",
