@@ -277,6 +277,12 @@ def test_every_class_is_a_line_and_a_point_at_its_frequency():
     assert equal.axes[1].get_xscale() == "linear"
 
 
+@pytest.mark.parametrize("counts", [[700, 90, 35], [40, 20, 10], [5000, 500, 5]])
+def test_frequencies_can_be_read_whatever_their_range(counts, assert_clean_layout):
+    rows = [{**row, "rho": [1.0, 1.2, 1.44]} for row in MULTIPLIERS]
+    assert_clean_layout(report.multiplier_figure(rows, counts, title="CALS-ALM"))
+
+
 @pytest.mark.parametrize(
     ("draw", "message"),
     [

@@ -64,6 +64,8 @@ def multiplier_figure(
         history: rows of a training, one for each epoch.
         counts: training examples of each class, as `class_counts` in the record of a training.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     state = multiplier_state(history)
     if state is None:
         raise ValueError("need the history of a training with cals_alm or cals_hr")
@@ -84,7 +86,12 @@ def multiplier_figure(
     for axes, (name, points) in zip(others, state.last.items(), strict=True):
         axes.scatter(frequency, points, c=colours, s=28, zorder=3)
         if frequency.max() > 3 * frequency.min():
+            # Plain numbers, as few as fit: matplotlib's own labels lie on each other.
+            subs = (1, 2, 5) if frequency.max() < 50 * frequency.min() else (1,)
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=subs))
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(ylim=(0, 1.08 * max(1e-12, *points)), xlabel="training examples of the class")
         look.write_title(axes, None, f"{name}, last epoch: {min(points):.3g} to {max(points):.3g}")
     # The multiplier on the scale that it has along training.
