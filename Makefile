@@ -52,7 +52,7 @@ types: $(READY)  ## mypy --strict on the package
 
 docs: $(READY)  ## the documentation site, in site/; a warning is an error
 	@# Material announces its successor at every build: nothing to do with our pages
-	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict
 
 hosts: $(READY)  ## rewrite the table of tested hosts and versions in docs
 	$(BIN)/python -m benchmarks.host_table

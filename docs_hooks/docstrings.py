@@ -22,12 +22,12 @@ DOCTEST = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 class Docstrings(Extension):
     """What mkdocstrings needs to show `calibrant.losses.focal`, a function in a module `focal`."""
 
-    def on_object(self, *, obj: Object, **_: Any) -> None:
+    def on_instance(self, *, obj: Object, **_: Any) -> None:
         """Mark doctests as code; Markdown would take `>>>` for a quotation."""
         if obj.docstring:
             obj.docstring.value = DOCTEST.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)
 
-    def on_attribute(self, *, attr: Attribute, **_: Any) -> None:
+    def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
         """Show dicts such as `METRICS`; fields of classes are in the signature already."""
         if isinstance(attr.parent, Module) and attr.name.isupper() and not attr.docstring:
             attr.docstring = Docstring("What can be chosen, by name.", parent=attr)
