@@ -204,3 +204,9 @@ def test_an_array_that_one_line_makes_huge_is_refused(write_lines):
     log = read(write_lines(lines), "lm-eval", max_expansion=2)
     with pytest.raises(ValueError, match=r"the array of options declares 152\.6 MB"):
         _ = log.predictions
+
+
+def test_a_score_that_is_no_fraction_tells_nothing(write_lines):
+    for acc in (10**400, -1, 1.5):
+        path = write_lines([sample([-1.0, -2.0], 1, acc, options=[" no", " yes"])])
+        assert read(path, "lm-eval").labels.tolist() == [1]

@@ -77,7 +77,7 @@ def _sample(number: int, record: dict[str, Any]) -> Sample:
     scored = {
         name: float(record[name])
         for name in NORMALIZED.values()
-        if isinstance(record.get(name), int | float)
+        if isinstance(record.get(name), int | float) and 0 <= record[name] <= 1
     }
     half, unconditional = len(pairs) // 2, None
     if "acc_mutual_info" in scored and len(pairs) % 2 == 0 and all(not p for p, _ in pairs[half:]):
