@@ -30,7 +30,7 @@ class Docstrings(Extension):
     def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
         """Show dicts such as `METRICS`; fields of classes are in the signature already."""
         if isinstance(attr.parent, Module) and attr.name.isupper() and not attr.docstring:
-            attr.docstring = Docstring("What can be chosen, by name.", parent=attr)
+            attr.docstring = Docstring("All members by name.", parent=attr)
 
     def on_package(self, *, pkg: Module, loader: GriffeLoader, **_: Any) -> None:
         """Let a public name be what the package imports under it, not the module of that name."""

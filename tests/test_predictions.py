@@ -146,6 +146,9 @@ def test_dense_logits_become_one_example_for_each_valid_pixel():
     labels = torch.randint(3, (2, 4, 5))
     labels[0, :2] = 255
     p = Predictions.from_dense(logits, labels, ignore_index=255)
+    # As MONAI has them.
+    same = Predictions.from_dense(logits, labels[:, None], ignore_index=255)
+    assert same.sha256 == p.sha256
     assert len(p) == 2 * 20 - 10
     assert p.groups.bincount().tolist() == [10, 20]
     rows = [

@@ -23,7 +23,8 @@ def flatten_dense(
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"], Int[Tensor, " m"]]:
     """Flatten pixels or tokens to examples: (n, k, ...) -> (m, k).
 
-    Positions whose label is `ignore_index` are dropped. The third result is the index of the image
+    Labels may have an axis of length 1 in place of that of the classes. Positions whose label is
+    `ignore_index` are dropped. The third result is the index of the image
     of each example, for resampling by image.
     """
     if logits.ndim < 3:
@@ -31,6 +32,8 @@ def flatten_dense(
             f"dense logits must be (n, k, ...) with 3 axes or more, got {shape(logits)}"
         )
     expected = (logits.shape[0], *logits.shape[2:])
+    if labels.shape == (expected[0], 1, *expected[1:]):
+        labels = labels[:, 0]
     if labels.shape != expected:
         raise ValueError(
             f"dense labels must be {expected} to match logits {shape(logits)}, got {shape(labels)}"

@@ -120,6 +120,10 @@ def test_what_cannot_work_is_refused(masks):
         classes = {"classes": 4} if isinstance(method, str) else {}
         with pytest.raises(ValueError, match="calls the network itself, a loss has only its logi"):
             SegmentationLoss(method, **classes)
+    with pytest.raises(ValueError, match=r"logits must have 3 classes, got shape \(3, 4, 6, 5\)"):
+        SegmentationLoss("soft_l1_ace", classes=3)(logits, labels)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 3\], got 255; drop ignored"):
+        SegmentationLoss("nacl", classes=4)(logits, labels)
     one_hot = nn.functional.one_hot(labels.where(labels != VOID, 0), 4).movedim(-1, 1)
     with pytest.raises(ValueError, match=r"pass labels.argmax\(1\) of one-hot labels"):
         SegmentationLoss("focal", classes=4)(logits, one_hot)

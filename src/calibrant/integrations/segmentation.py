@@ -40,6 +40,7 @@ class SegmentationLoss(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
+        self.classes = classes
         if isinstance(method, str):
             if classes is None:
                 raise ValueError(f"{method} needs the number of classes: pass classes=...")
@@ -61,6 +62,10 @@ class SegmentationLoss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of the valid pixels; 0 if there are none."""
+        if self.classes not in (None, logits.shape[1]):
+            raise ValueError(
+                f"logits must have {self.classes} classes, got shape {tuple(logits.shape)}"
+            )
         if labels.ndim == logits.ndim:
             if labels.shape[1] != 1:
                 raise ValueError(

@@ -92,7 +92,10 @@ def neighbour_shares(
     valid = torch.ones_like(labels, dtype=torch.bool)
     if ignore_index is not None:
         valid = labels != ignore_index
-    one_hot = functional.one_hot(labels.where(valid, 0).long(), classes).movedim(-1, 1)
+    # On the meta device: only its shape is read.
+    like = torch.empty(labels.numel(), classes, device="meta")
+    index = label_index(labels.where(valid, 0).flatten(), like).view(labels.shape)
+    one_hot = functional.one_hot(index, classes).movedim(-1, 1)
     # Padded by hand: the pools refuse an image that is smaller than the square.
     border = (size // 2,) * 2 * (labels.ndim - 1)
     present = functional.pad(valid[:, None].float(), border)
