@@ -76,7 +76,7 @@ def two_lines(guide: str) -> str:
     diff = re.search(r"^```diff\n.*?^```$", text, re.MULTILINE | re.DOTALL)
     if diff is None:
         raise ValueError(f"docs/{guide}.md must start with a ```diff block, and has none")
-    return f"## {title}\n\n{diff[0]}\n\n[{guide}.md]({guide}.md) has all of it."
+    return f"## {title}\n\n{diff[0]}\n\nMore: [{guide}.md]({guide}.md)."
 
 
 def page() -> str:
