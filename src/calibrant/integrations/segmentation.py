@@ -19,7 +19,7 @@ class SegmentationLoss(nn.Module):
     Args:
         method: a name in `METHODS`, or a method.
         classes: k; needed with a name.
-        ignore_index: label of pixels that do not count.
+        ignore_index: label of ignored pixels.
         settings: settings of the method.
 
     Examples:
