@@ -37,6 +37,8 @@ class LabelAudit(SavedPage):
     resamples: int
     seed: int
     summary: LabelSummary
+    # How the command line names the predictions.
+    file: str = ""
 
     gate = "macro binary_ece"
 
