@@ -7,9 +7,9 @@ import pandas
 import pytest
 import torch
 
-from calibrant import MultiLabel, Predictions, metrics
-from calibrant.calibrators import MultiLabelCalibrator, TemperatureScaling
-from calibrant.export import as_module, export_onnx, fold
+from calibrant import MultiLabel, Predictions
+from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.export.single import refuse_labels
 
 NAMES = ["cat", "dog", "eel"]
 FORMATS = ["npz", "csv", "tsv", "parquet", "safetensors"]
@@ -157,39 +157,20 @@ def test_columns_of_data_frames_are_matched_by_name():
         MultiLabel.from_probs(scores, labels.rename(columns={"dog": "fox"}))
 
 
-def test_names_that_are_not_strings_are_refused_and_none_is_missing():
-    with pytest.raises(TypeError, match="label_names must be strings, got int"):
-        MultiLabel([[1.0, 2.0]], [[1, 0]], label_names=[5, 6])
+def test_none_is_a_missing_label():
     assert MultiLabel([[1.0, 2.0]], [[None, 0]]).labels.tolist() == [[-1, 0]]
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        metrics.ece,
-        TemperatureScaling.fit,
-        lambda m: metrics.interval(metrics.nll, m),
-        lambda m: metrics.compare(metrics.nll, m, m),
-    ],
-)
-def test_functions_of_classes_name_what_several_labels_need_instead(use):
-    with pytest.raises(
-        AttributeError, match=r"use metrics\.macro, metrics\.micro or MultiLabelCal"
-    ):
-        use(multi())
-    assert not hasattr(multi(), "confidence")
+@pytest.mark.parametrize("name", ["confidence", "example_stats", "classes", "class_names"])
+def test_attributes_of_classes_name_what_several_labels_need_instead(name):
+    with pytest.raises(AttributeError, match=rf"no {name}: use metrics\.macro, metrics\.micro or"):
+        getattr(multi(), name)
     assert repr(copy.deepcopy(multi())) == repr(multi())
 
 
-def test_a_calibrator_of_labels_is_not_exported_whole(tmp_path):
-    cal = MultiLabelCalibrator.fit(multi())
-    for export_it in (
-        as_module,
-        lambda cal: fold(cal, torch.nn.Linear(2, 3)),
-        lambda cal: export_onnx(cal, tmp_path / "cal.onnx"),
-    ):
-        with pytest.raises(TypeError, match="has no export of its own"):
-            export_it(cal)
+def test_a_calibrator_of_labels_is_not_exported_whole():
+    with pytest.raises(TypeError, match="has no export of its own"):
+        refuse_labels(MultiLabelCalibrator.fit(multi()))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

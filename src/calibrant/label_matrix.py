@@ -63,11 +63,10 @@ def match_columns(
     own, others = _columns(scores), _columns(labels)
     if own is None or others is None:
         return labels, names
-    named = class_names_of(own), class_names_of(others)
-    if set(own) != set(others) and named[0] is not None and named[1] is not None:
-        shared = set(named[0]) & set(named[1])
-        if shared or not set(own) & set(others):
-            own, others = named
+    short, other = class_names_of(own), class_names_of(others)
+    if set(own) != set(others) and short is not None and other is not None:
+        if set(short) & set(other) or not set(own) & set(others):
+            own, others = short, other
     if set(own) != set(others) and set(own) & set(others):
         raise ValueError(
             f"columns of scores and of labels must have the same names, got {listed(own)} and "

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import calibrant
-import calibrant.report
 from calibrant import MultiLabel
 
 
@@ -46,8 +45,6 @@ def test_calibrated_labels_are_said_to_be_fine_and_few_examples_unclear():
     assert fine.verdict == "no miscalibration detected in 4 labels with 600 examples"
     extreme = calibrant.audit(MultiLabel(3 * logits, labels), resamples=20)
     assert re.search(r"labels are miscalibrated: label \d \(", extreme.verdict)
-    with pytest.raises(TypeError, match=r"draw one label, multi\.label\(name\)"):
-        calibrant.report.reliability_diagram(extreme.multi)
     assert calibrant.audit(MultiLabel(logits[:20], labels[:20]), resamples=20).state == "unclear"
 
 

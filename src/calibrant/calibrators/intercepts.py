@@ -42,7 +42,7 @@ def intercept_alone(overall: Calibrator, part: Predictions) -> tuple[Values, Val
     target = (counts @ labels + PSEUDO_COUNT) / (total + 2 * PSEUDO_COUNT)
 
     def excess(intercept: float) -> float:
-        return float(counts @ expit(odds + intercept)) / total - target
+        return float((counts @ expit(odds + intercept)) / total - target)
 
     low, high = logit(target) - odds.max() - 1, logit(target) - odds.min() + 1
     own[-1] = brentq(excess, low, high, xtol=1e-12)

@@ -148,4 +148,4 @@ def shrinkage_weights(tau: Values, precisions: Matrix, gaps: Matrix) -> Matrix:
     weights = information / (1 + information)
     errors = np.abs(gaps) * np.sqrt(precisions)
     least = 1 - 1 / np.maximum(errors, 1)
-    return np.where(alone(precisions), np.maximum(weights, least), weights)
+    return np.asarray(np.where(alone(precisions), np.maximum(weights, least), weights))
