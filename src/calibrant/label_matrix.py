@@ -64,9 +64,8 @@ def match_columns(
     if own is None or others is None:
         return labels, names
     short, other = class_names_of(own), class_names_of(others)
-    if set(own) != set(others) and short is not None and other is not None:
-        if set(short) & set(other) or not set(own) & set(others):
-            own, others = short, other
+    if set(own) != set(others) and short and other and not set(own) & set(others):
+        own, others = short, other
     if set(own) != set(others) and set(own) & set(others):
         raise ValueError(
             f"columns of scores and of labels must have the same names, got {listed(own)} and "
