@@ -1,10 +1,15 @@
 """Several labels for each example: construction, views, files."""
 
+import copy
+
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from calibrant import MultiLabel, Predictions
+from calibrant.calibrators import MultiLabelCalibrator
+from calibrant.export.single import refuse_labels
 
 NAMES = ["cat", "dog", "eel"]
 FORMATS = ["npz", "csv", "tsv", "parquet", "safetensors"]
@@ -126,12 +131,56 @@ def test_invalid_input_is_refused_in_one_line(logits, labels, words):
 
 
 def test_probabilities_outside_the_range_and_columns_of_one_outcome_are_refused():
-    with pytest.raises(ValueError, match=r"probs outside \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"row 0, label 1\); .* use MultiLabel\(logits"):
         MultiLabel.from_probs([[0.5, 1.5]], [[1, 0]])
     with pytest.raises(
         ValueError, match=r"array \(4, 2\) for each label, got \(4, 1\) for label 1"
     ):
         MultiLabel.from_probs([np.full((4, 2), 0.5), np.ones((4, 1))], np.eye(4, 2))
+
+
+def test_columns_of_data_frames_are_matched_by_name():
+    given = multi(missing=0.0)
+    scores = pandas.DataFrame(given.probs.numpy(), columns=NAMES)
+    labels = pandas.DataFrame(given.labels.numpy(), columns=NAMES)
+    turned = labels[NAMES[::-1]]
+    for prefixes in (("", ""), ("p_", "y_")):
+        frames = [f.add_prefix(p) for f, p in zip((scores, turned), prefixes, strict=True)]
+        for found in (MultiLabel.from_probs(*frames), MultiLabel(*frames)):
+            assert found.label_names == tuple(NAMES)
+            assert torch.equal(found.labels, given.labels)
+    other = turned.set_axis(["x", "y", "z"], axis=1)
+    assert torch.equal(MultiLabel.from_probs(scores, other).labels, given.labels.flip(1))
+    plain = MultiLabel.from_probs(scores, labels, label_names=["a", "b", "c"])
+    assert plain.label_names == ("a", "b", "c")
+    with pytest.raises(ValueError, match=r"must have the same names, got .*'dog'.* and .*'fox'"):
+        MultiLabel.from_probs(scores, labels.rename(columns={"dog": "fox"}))
+
+
+def test_none_is_a_missing_label():
+    assert MultiLabel([[1.0, 2.0]], [[None, 0]]).labels.tolist() == [[-1, 0]]
+
+
+@pytest.mark.parametrize("name", ["confidence", "example_stats", "classes", "class_names"])
+def test_attributes_of_classes_name_what_several_labels_need_instead(name):
+    with pytest.raises(AttributeError, match=rf"no {name}: use metrics\.macro, metrics\.micro or"):
+        getattr(multi(), name)
+    assert repr(copy.deepcopy(multi())) == repr(multi())
+
+
+def test_a_calibrator_of_labels_is_not_exported_whole():
+    with pytest.raises(TypeError, match="has no export of its own"):
+        refuse_labels(MultiLabelCalibrator.fit(multi()))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_booleans_of_tables_are_labels_also_with_missing_cells(suffix, tmp_path):
+    frame = pandas.DataFrame({"p_a": [0.3, 0.2, 0.1], "p_b": [0.4, 0.5, 0.6]})
+    frame["y_a"], frame["y_b"] = [True, False, True], [False, None, True]
+    path = tmp_path / f"m.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    found = MultiLabel.load(path, probs="p_*", labels="y_*")
+    assert found.labels.tolist() == [[1, 0], [0, -1], [1, 1]]
 
 
 def test_it_is_immutable_and_names_what_it_does_not_have():

@@ -298,8 +298,8 @@ def as_values(name: str, value: Any, *, high: float = math.inf) -> Values:
     return values
 
 
-def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
-    """Name the first NaN or inf; `rows` marks the invalid examples.
+def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor, what: str = "class") -> None:
+    """Name the first NaN or inf; `rows` marks the invalid examples, `what` says what columns are.
 
     A -inf among logits masks a class and is valid; a row of -inf only is not.
     """
@@ -307,7 +307,7 @@ def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
         if found.any():
             row, column = (int(i) for i in found.nonzero()[0])
             raise ValueError(
-                f"{name} contains {int(found.sum())} {kind} (first at row {row}, class {column}); "
+                f"{name} contains {int(found.sum())} {kind} (first at row {row}, {what} {column}); "
                 "fix or drop those rows first"
             )
     if rows.any():
@@ -315,8 +315,15 @@ def refuse_non_finite(name: str, scores: Tensor, *, rows: Tensor) -> None:
         raise ValueError(f"{name}: row {row} is -inf for every class; at least one must be finite")
 
 
-def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> None:
-    """Refuse invalid probabilities, with a hint at what they look like."""
+def check_probs(
+    probs: Tensor,
+    *,
+    tolerance: float,
+    any_sum: bool = False,
+    what: str = "class",
+    make: str = "Predictions",
+) -> None:
+    """Refuse invalid probabilities, with a hint at what they look like and how to `make` them."""
     low, high = (float(extreme) for extreme in probs.aminmax())
     if math.isnan(low) or high == math.inf:
         refuse_non_finite("probs", probs, rows=torch.zeros(0))
@@ -325,18 +332,18 @@ def check_probs(probs: Tensor, *, tolerance: float, any_sum: bool = False) -> No
         extreme = low if low < 0 else high
         row, column = (int(i) for i in (probs == extreme).nonzero()[0])
         if high <= 0:
-            python = "these look like log-probabilities: use Predictions(log_probs, labels)"
+            python = f"these look like log-probabilities: use {make}(log_probs, labels)"
             command = "these look like log-probabilities: read them with --logits"
         elif low >= 0 and (
             float((sums - 100).abs().max()) < 2 or (probs.shape[1] == 1 and 2 < high <= 100)
         ):
             python = command = "these look like percent: divide by 100"
         else:
-            python = "if these are logits use Predictions(logits, labels)"
+            python = f"if these are logits use {make}(logits, labels)"
             command = "if these are logits read them with --logits"
         raise InputError(
             f"probs outside [0, 1]: {'min' if low < 0 else 'max'} {extreme:.4g} "
-            f"(row {row}, class {column})",
+            f"(row {row}, {what} {column})",
             python,
             command,
         )

@@ -15,7 +15,12 @@ from calibrant.advice import located
 from calibrant.array_names import Requested
 from calibrant.extras import need
 from calibrant.files.checks import listed
-from calibrant.label_matrix import MISSING, as_label_matrix, as_positive_columns
+from calibrant.label_matrix import (
+    MISSING,
+    as_label_matrix,
+    as_positive_columns,
+    match_columns,
+)
 from calibrant.multi_label_files import named_arrays, read_multi_label
 from calibrant.prediction_files import PredictionArrays
 from calibrant.predictions import Predictions, split_mask
@@ -41,6 +46,10 @@ class MultiLabel:
             keep groups together.
         label_names: k names, for tables and figures; default: 0, 1, ...
 
+    If logits and labels are data frames, their columns are matched by name, also without the common
+    start (`p_cat` with `y_cat`), and are the names. Without a common name they are matched by
+    position.
+
     Examples:
         >>> m = MultiLabel([[2.0, -1.0], [0.0, 1.0]], [[1, 0], [-1, 1]], label_names=["cat", "dog"])
         >>> m
@@ -64,6 +73,7 @@ class MultiLabel:
         groups: Any = None,
         label_names: Sequence[str] | None = None,
     ) -> None:
+        labels, label_names = match_columns(logits, labels, label_names)
         values = as_positive_columns("logits", logits)
         self._fill(Scores(values, "logits"), labels, weights, groups, label_names)
 
@@ -83,6 +93,7 @@ class MultiLabel:
         (n, 1), of a label that was always absent in training, is refused: its only column may
         be that of either outcome.
         """
+        labels, label_names = match_columns(probs, labels, label_names)
         scores = Scores(as_positive_columns("probs", probs), "probs")
         return cls.__new__(cls)._fill(scores, labels, weights, groups, label_names)
 
@@ -91,6 +102,9 @@ class MultiLabel:
     ) -> "MultiLabel":
         """Validate labels, weights, groups and names, and set the fields."""
         n, k = scores.values.shape
+        if names is not None and not all(isinstance(name, str) for name in names):
+            given = ", ".join(sorted({type(name).__name__ for name in names}))
+            raise TypeError(f"label_names must be strings, got {given}: convert them with str")
         if names is not None and (len(names) != k or len(set(names)) != k):
             raise ValueError(f"label_names must be {k} different names, got {listed(list(names))}")
         self.__dict__.update(
@@ -107,6 +121,15 @@ class MultiLabel:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"MultiLabel is immutable (tried to delete {name})")
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what to use instead of attributes that only predictions of classes have."""
+        if hasattr(Predictions, name) or name in Predictions.__annotations__:
+            raise AttributeError(
+                f"MultiLabel has no {name}: use metrics.macro, metrics.micro or "
+                "MultiLabelCalibrator, or the predictions of one label, .label(name)"
+            )
+        raise AttributeError(f"'MultiLabel' object has no attribute {name!r}")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import MultiLabel, calibrators, metrics
+from calibrant import MultiLabel, Predictions, calibrators, metrics
 from calibrant.calibrators import MultiLabelCalibrator, PlattScaling, TemperatureScaling
+from calibrant.calibrators.intercepts import intercept_alone
 
 
 def drawn(n, temperatures, seed=0, mean=-1.5):
@@ -43,16 +44,58 @@ def test_many_labels_with_few_examples_are_closer_to_the_truth_than_separate_fit
     assert error["shrunk"] < 0.8 * min(error["apart"], error["shared"])
 
 
-def test_a_label_of_one_class_or_none_known_uses_the_shared_calibrator():
-    given = drawn(3000, [1.0, 3.0, 2.0, 2.0])
+def of_one_outcome(k, n=2000):
+    """Calibrated labels; the last three have no positive, no negative, and one at the top score."""
+    given = drawn(n, [1.0] * k)
+    labels = given.labels.clone()
+    labels[:, -3], labels[:, -2], labels[:, -1] = 0, 1, 0
+    labels[given.logits[:, -1].argmax(), -1] = 1
+    return MultiLabel(given.logits, labels)
+
+
+@pytest.mark.parametrize(("name", "k"), [("platt", 5), ("beta", 5), ("platt", 40)])
+def test_a_label_of_one_outcome_is_predicted_about_as_rarely_as_it_occurs(name, k):
+    given = of_one_outcome(k)
+    cal = MultiLabelCalibrator.fit(given, calibrator=name)
+    none, every, one = given.map(cal).probs.mean(0)[-3:]
+    most = np.exp(2**0.5) / 2
+    assert 0.5 / 2001 <= none <= most / 2000
+    assert 0.5 / 2001 <= 1 - every <= most / 2000
+    assert 1.5 / 2001 <= one <= 3 * most / 2000
+    slopes = [each.coefficients[0, :-1] for each in list(cal.calibrators.values())[-3:]]
+    for slope in slopes:
+        torch.testing.assert_close(slope, cal.shared.coefficients[0, :-1])
+
+
+def test_a_temperature_cannot_adapt_to_one_outcome_and_the_label_is_named():
+    with pytest.warns(UserWarning, match="labels of one outcome only: 2, 3; .* platt and beta"):
+        cal = MultiLabelCalibrator.fit(of_one_outcome(5), calibrator="temperature")
+    assert cal.calibrators["2"] is cal.shared
+
+
+def test_an_intercept_alone_has_the_smoothed_frequency_and_the_error_of_its_groups():
+    part = drawn(400, [1.0]).label(0)
+    overall = PlattScaling(classes=2, coefficients=torch.tensor([[0.5, 0.3]]).double())
+    point, precisions = intercept_alone(overall, part)
+    own = PlattScaling(classes=2, coefficients=torch.from_numpy(point)[None])
+    probs, positives = part.map(own).positive_probs, int(part.labels.sum())
+    assert float(probs.mean()) == pytest.approx((positives + 0.5) / 401, rel=1e-9)
+    information = float((probs * (1 - probs)).sum())
+    assert precisions == pytest.approx([0, information])
+    copies = part.take(np.repeat(np.arange(400), 4))
+    grouped = Predictions(copies.logits, copies.labels, groups=np.repeat(np.arange(400), 4))
+    assert intercept_alone(overall, grouped)[1][1] == pytest.approx(information, rel=0.2)
+
+
+def test_a_label_with_too_few_known_uses_the_shared_calibrator():
+    given = drawn(3000, [1.0, 3.0, 2.0])
     labels = given.labels.numpy().copy()
-    labels[:, 2], labels[:, 3] = 0, -1
+    labels[19:, 2] = -1
     cal = MultiLabelCalibrator.fit(MultiLabel(given.logits, labels))
     own = cal.calibrators
     assert own["2"] is cal.shared
-    assert own["3"] is cal.shared
     assert own["1"] is not cal.shared
-    assert [each.examples for each in cal.summaries] == [3000, 3000, 3000, 0]
+    assert [each.examples for each in cal.summaries] == [3000, 3000, 19]
 
 
 def test_log_odds_are_those_of_the_calibrator_of_each_label():

@@ -43,6 +43,8 @@ def test_calibrated_labels_are_said_to_be_fine_and_few_examples_unclear():
     labels = generator.random(logits.shape) < 1 / (1 + np.exp(-logits))
     fine = calibrant.audit(MultiLabel(logits, labels), resamples=20)
     assert fine.verdict == "no miscalibration detected in 4 labels with 600 examples"
+    extreme = calibrant.audit(MultiLabel(3 * logits, labels), resamples=20)
+    assert re.search(r"labels are miscalibrated: label \d \(", extreme.verdict)
     assert calibrant.audit(MultiLabel(logits[:20], labels[:20]), resamples=20).state == "unclear"
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, Fit
+from calibrant.calibrators.slice_estimates import LEAST
 from calibrant.calibrators.sliced import (
     HEADS,
     MOST_SLICES,
@@ -18,7 +19,9 @@ from calibrant.calibrators.sliced import (
     slice_rows,
 )
 from calibrant.label_matrix import as_positive_columns
+from calibrant.metrics.multi_label import shortened
 from calibrant.multi_label import MultiLabel
+from calibrant.scoped_warnings import warn
 from calibrant.shapes import Logits
 from calibrant.table_values import Table, plain_html
 
@@ -32,7 +35,9 @@ class MultiLabelCalibrator:
     """A calibrator of two classes for each label, shrunk towards the shared one of all labels.
 
     A `SlicedCalibrator` whose slices are labels: each label is shrunk by empirical Bayes, and one
-    with too few examples, or of one class only, uses the shared calibrator. If own calibrators are
+    with too few examples uses the shared calibrator. One without positives, or without negatives,
+    has the shared slope and an intercept of its own; temperature scaling has no intercept, so it
+    uses the shared temperature, with a warning. If own calibrators are
     not better in cross-validation, which keeps examples whole, all labels use the shared one.
 
     Attributes:
@@ -94,7 +99,23 @@ class MultiLabelCalibrator:
             seed=seed,
             progress=progress,
         )
-        return cls(sliced)
+        found = cls(sliced)
+        found._warn_of_one_outcome(multi)
+        return found
+
+    def _warn_of_one_outcome(self, multi: MultiLabel) -> None:
+        """Name the labels whose probabilities stay those of the shared calibrator."""
+        names = []
+        for name, own in self.calibrators.items():
+            known, positive = multi.support(name)
+            if known >= LEAST and positive in (0, known) and own is self.shared:
+                names.append(name)
+        if names:
+            warn(
+                f"no calibrator of their own for labels of one outcome only: {shortened(names)}; "
+                "their probabilities can be far off, platt and beta adapt an intercept",
+                stacklevel=3,
+            )
 
     @property
     def label_names(self) -> tuple[str, ...]:

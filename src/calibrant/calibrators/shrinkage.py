@@ -128,7 +128,24 @@ def between_variance(gaps: Values, own: Values) -> float:
     return float(brentq(excess, 0.0, highest, xtol=1e-14 * highest, rtol=1e-13))
 
 
-def shrinkage_weights(tau: Values, precisions: Matrix) -> Matrix:
-    """Weights of the own estimates, (m, d), from tau, (d,), and 1 / v, (m, d): 0 without one."""
+def alone(precisions: Matrix) -> np.ndarray:
+    """Where one parameter of several has an own estimate: an intercept, (m, d)."""
+    known = precisions > 0
+    return np.asarray(known & (known.sum(1, keepdims=True) == 1) & (precisions.shape[1] > 1))
+
+
+def shrinkage_weights(tau: Values, precisions: Matrix, gaps: Matrix) -> Matrix:
+    r"""Weights of the own estimates, (m, d), from tau, (d,), and 1 / v, (m, d): 0 without one.
+
+    An intercept that is estimated alone, of a slice with too few examples of one class, stays
+    within one standard error of its estimate however small $\tau$ is. `gaps` are the differences
+    of the estimates to the centre, (m, d).
+
+    References:
+        Efron and Morris, Limiting the risk of Bayes and empirical Bayes estimators, JASA, 1972.
+    """
     information = tau**2 * precisions
-    return np.asarray(information / (1 + information))
+    weights = information / (1 + information)
+    errors = np.abs(gaps) * np.sqrt(precisions)
+    least = 1 - 1 / np.maximum(errors, 1)
+    return np.asarray(np.where(alone(precisions), np.maximum(weights, least), weights))

@@ -9,9 +9,11 @@ import torch
 from calibrant import metrics
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_checks import convergence_remark
+from calibrant.calibrators.intercepts import intercept_alone
 from calibrant.calibrators.selection import fold_of
 from calibrant.calibrators.shrinkage import (
     Matrix,
+    alone,
     between_variance,
     coordinates,
     shrinkage_weights,
@@ -77,23 +79,31 @@ def estimate(
         if (weights[rows] > 0).sum() < max(LEAST, 2 * len(centre)):
             continue
         part = predictions.take(rows)
-        try:
-            with without_warnings():
-                fitted = kind.fit(part)
-        except ValueError:
-            # One class, or one that never occurs.
-            continue
-        if convergence_remark(fitted):
+        fitted = _fitted(kind, part)
+        if fitted is None:
+            own[at], precisions[at] = intercept_alone(overall, part)
             continue
         found = variances(fitted, part)
         own[at] = coordinates(fitted)
         precisions[at] = np.divide(1, found, out=np.zeros_like(found), where=found > 0)
     tau = np.zeros(len(centre))
+    # The smoothing of an intercept alone hides how much slices differ.
+    complete = ~alone(precisions)
     for at in range(len(centre)):
-        known = precisions[:, at] > 0
+        known = complete[:, at] & (precisions[:, at] > 0)
         gaps = (own[:, at] - centre[at])[known]
         tau[at] = np.sqrt(between_variance(gaps, 1 / precisions[known, at]))
     return Estimates(overall, own, precisions, tau)
+
+
+def _fitted(kind: type[Calibrator], part: Predictions) -> Calibrator | None:
+    """The fit of a slice; None if it has one class only, or no optimum."""
+    try:
+        with without_warnings():
+            fitted = kind.fit(part)
+    except ValueError:
+        return None
+    return None if convergence_remark(fitted) else fitted
 
 
 def shrunk(overall: Calibrator, own: Matrix, weights: Matrix) -> tuple[Calibrator, ...]:
@@ -138,7 +148,8 @@ def cross_validated(
             overall, own, precisions, tau = estimate(
                 kind, predictions.take(~out), index[~out], count
             )
-            parts = shrunk(overall, own, shrinkage_weights(tau, precisions))
+            gaps = own - coordinates(overall)
+            parts = shrunk(overall, own, shrinkage_weights(tau, precisions, gaps))
             held_out = predictions.take(out).with_zero_floor(overall.zero_floor)
             logits = held_out.logits.double()
             both[0, out] = overall(logits)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, Fit, check_tensor
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.shrinkage import shrinkage_weights, with_coordinates
+from calibrant.calibrators.shrinkage import coordinates, shrinkage_weights, with_coordinates
 from calibrant.calibrators.slice_estimates import (
     CrossValidation,
     cross_validated,
@@ -39,8 +39,8 @@ class SliceSummary(NamedTuple):
     Attributes:
         key: its value of each column.
         examples: number of rows.
-        own: calibrator fitted to the slice alone; None if it has too few examples, one class
-            or no optimum.
+        own: calibrator fitted to the slice alone; None if it has too few examples. With one class
+            or no optimum only an intercept is its own, and calibrators without one are None.
         shrunk: calibrator that is applied.
         weight: weight of its own parameters, 0 to 1; their mean if there are several.
     """
@@ -214,7 +214,8 @@ class SlicedCalibrator:
     @cached_property
     def weights(self) -> Tensor:
         """Weight of the own parameters of each slice, (m, d)."""
-        found = shrinkage_weights(self.tau.numpy(), self.precisions.numpy())
+        gaps = self.own.numpy() - coordinates(self.overall)
+        found = shrinkage_weights(self.tau.numpy(), self.precisions.numpy(), gaps)
         return torch.from_numpy(found * self.slices_win)
 
     @cached_property

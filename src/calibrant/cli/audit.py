@@ -112,9 +112,13 @@ def audit(
     given: dict[str, Any]
     settings: dict[str, Any]
     if multi_label:
+        if reads.of_tables:
+            what = ", ".join(reads.of_tables)
+            raise ValueError(
+                f"{what} cannot be used with --multi-label: audits of several labels have no slices"
+            )
         given = {"figure": figure, "classwise": classwise, "thresholds": thresholds}
         given |= {"adaptive": adaptive, "unpaired": unpaired, "pool": pool, "example": example}
-        given |= {name: True for name in reads.of_tables}
         given |= {"confidence": reads.confidence, "correct": reads.correct}
         refused = [f"--{name.removeprefix('--')}" for name, value in given.items() if value]
         if refused or not files or len(files) > 1:

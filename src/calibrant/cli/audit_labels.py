@@ -1,5 +1,7 @@
 """`calibrant audit --multi-label`: each label, macro and micro, a page."""
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ def audit_labels(
     resamples = settings["resamples"]
     with screen.progress(resamples, f"resampling {resamples} times") as step:
         found = audit(multi, name=file, progress=step, **settings)
+    found = replace(found, file=shlex.join([file, *reads.given]))
     if page is not None:
         with screen.working("writing the page"):
             found.save(page)

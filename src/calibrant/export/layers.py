@@ -11,6 +11,7 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.blend import Blend
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.storage import PRIOR_SHIFT, calibrator_name
+from calibrant.export.single import refuse_labels
 from calibrant.shapes import Logits
 
 Layer = tuple[Tensor, Tensor | None]
@@ -78,6 +79,7 @@ def fold(calibrator: Calibrator, linear: nn.Linear) -> nn.Linear:
         >>> torch.equal(halved.weight, layer.weight / 2)
         True
     """
+    refuse_labels(calibrator)
     if not isinstance(linear, nn.Linear):
         raise TypeError(f"expected the last nn.Linear of a network, got {type(linear).__name__}")
     if linear.out_features != calibrator.classes:
@@ -153,4 +155,5 @@ def as_module(calibrator: Calibrator) -> CalibratorModule:
         >>> layer(torch.tensor([[2.0, 0.0]]).double()).exp().round(decimals=4).tolist()
         [[0.7311, 0.2689]]
     """
+    refuse_labels(calibrator)
     return CalibratorModule(calibrator)

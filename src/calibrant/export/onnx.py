@@ -17,6 +17,7 @@ from calibrant.checks import Kind
 from calibrant.export import sliced
 from calibrant.export.builders import BUILDERS
 from calibrant.export.graph import Graph
+from calibrant.export.single import refuse_labels
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.predictions import Predictions
@@ -54,6 +55,7 @@ def export_onnx(
         ValueError: another suffix or kind, or different results.
         ImportError: the extra `export` is not installed.
     """
+    refuse_labels(calibrator)
     path = Path(path)
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {path}: expected a name that ends in .onnx")

@@ -20,6 +20,8 @@ from calibrant.files.tables import array_names, check_table, numbered_columns
 MAX_HEADER = 4 * 2**20
 ROWS = 4096
 DELIMITERS = ",;\t"
+# Booleans as other programs write them.
+FLAGS = {"false": "0", "true": "1"}
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
@@ -60,7 +62,7 @@ def read(
 
 
 def read_optional(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
-    """Read columns of numbers in which an empty cell is NaN."""
+    """Read columns of numbers, or of True and False, in which an empty cell is NaN."""
     size = path.stat().st_size
     check_size(path, "the text", size, size, limits)
     with _opened(path) as handle:
@@ -72,6 +74,7 @@ def read_optional(path: Path, requested: Sequence[str], limits: Limits) -> dict[
         for name, place in places.items():
             for cells in block:
                 cell = cells[place].strip()
+                cell = FLAGS.get(cell.lower(), cell)
                 if cell and not _is_number(cell):
                     row = len(found[name])
                     shown = f"{one_line(cell, 40)!r} is not a number"

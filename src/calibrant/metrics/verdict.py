@@ -106,10 +106,10 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %" if value >= 0.01 or value == 0 else f"{100 * value:.3g} %"
 
 
-def class_label(name: str) -> str:
+def class_label(name: str, what: str = "class") -> str:
     """A class in a sentence; one that is only numbered is called a class.
 
-    >>> class_label("1"), class_label("cat")
-    ('class 1', 'cat')
+    >>> class_label("1"), class_label("cat"), class_label("1", "label")
+    ('class 1', 'cat', 'label 1')
     """
-    return f"class {name}" if name.isdigit() else name
+    return f"{what} {name}" if name.isdigit() else name

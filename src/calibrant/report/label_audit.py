@@ -37,6 +37,8 @@ class LabelAudit(SavedPage):
     resamples: int
     seed: int
     summary: LabelSummary
+    # How the command line names the predictions.
+    file: str = ""
 
     gate = "macro binary_ece"
 
@@ -94,7 +96,8 @@ class LabelAudit(SavedPage):
         for each in worst[:NAMED]:
             slope = each.metrics["calibration_slope"].value
             known = f", slope {slope:.2f}" if math.isfinite(slope) else ""
-            named.append(f"{class_label(each.name)} ({100 * each.error:+.1f} points{known})")
+            name = class_label(each.name, "label")
+            named.append(f"{name} ({100 * each.error:+.1f} points{known})")
         more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
         verb = "is" if len(worst) == 1 else "are"
         return f"{len(worst)} of {k:,} labels {verb} miscalibrated: {', '.join(named)}{more}"

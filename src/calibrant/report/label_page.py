@@ -8,7 +8,7 @@ from calibrant.report.charts.reliability import gaps, overlay, small
 from calibrant.report.charts.svg import escape, legend, plot, plots, shape_legend
 from calibrant.report.charts.tables import html_table, sortable_table
 from calibrant.report.definitions import defined, definitions
-from calibrant.report.next_step import NextStep
+from calibrant.report.next_step import OUTPUT, NextStep
 from calibrant.report.reliability_points import POSITIVE, diagram_sums
 from calibrant.report.rendering import Panel, render
 from calibrant.table_values import Cell, Column, Table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Labels that are drawn over one another; rows of a notebook's table; diagrams in the page's table.
 OVERLAID, LISTED, DRAWN = 4, 30, 200
-STEP = NextStep("fit a calibrator for the labels, with MultiLabelCalibrator or calibrant fit")
+PYTHON = "calibrant.calibrators.MultiLabelCalibrator.fit(multi)"
 
 
 def label_page(audit: "LabelAudit") -> str:
@@ -35,7 +35,7 @@ def label_page(audit: "LabelAudit") -> str:
         facts=audit.facts,
         verdict=audit.verdict[:1].upper() + audit.verdict[1:],
         state=audit.state or "",
-        step=STEP if audit.state == "miscalibrated" else None,
+        step=_step(audit) if audit.state == "miscalibrated" else None,
         panels=[
             Panel("averages", "Macro and micro", about, html_table(averages) + remarks),
             _labels(audit),
@@ -44,6 +44,11 @@ def label_page(audit: "LabelAudit") -> str:
         columns=[],
         terms=definitions([averages, audit.table]),
     )
+
+
+def _step(audit: "LabelAudit") -> NextStep:
+    command = f"calibrant fit {audit.file} --multi-label -o {OUTPUT}" if audit.file else PYTHON
+    return NextStep(f"fit a calibrator for the labels: {command}")
 
 
 def label_fragment(audit: "LabelAudit") -> str:

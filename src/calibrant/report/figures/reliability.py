@@ -9,6 +9,7 @@ import numpy as np
 from calibrant.metrics import BinSums, class_sums
 from calibrant.metrics.bins import Bins
 from calibrant.metrics.verdict import class_label
+from calibrant.multi_label import MultiLabel
 from calibrant.predictions import Predictions
 from calibrant.report.figures import style as look
 from calibrant.report.reliability_points import (
@@ -59,6 +60,8 @@ def reliability_diagram(
     """
     if style not in STYLES:
         raise ValueError(f"style must be one of {list(STYLES)}, got {style!r}")
+    if isinstance(predictions, MultiLabel):
+        raise TypeError("draw one label, multi.label(name), or all entries, multi.pooled()")
     named = {"": predictions} if isinstance(predictions, Predictions) else dict(predictions)
     if not named:
         raise ValueError("need at least one Predictions to draw, got none")
