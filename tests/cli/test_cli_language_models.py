@@ -159,7 +159,7 @@ def test_option_tokens_and_free_answers_are_named_by_options(run, tmp_path):
         ("audit x.jsonl --format lm-eval --by task --time t", "--time cannot be used with --form"),
         ("audit x.jsonl --format lm-eval --by year", "no column 'year' to slice by; a log has"),
         ("audit x.npz --scale percent", "--scale cannot be used with these files: add --format"),
-        ("fit x.jsonl -o cal.json", "unknown file type '.jsonl'"),
+        ("fit x.jsonl -o cal.json", ".safetensors; JSON lines of a language model need --format"),
         ("fit x.jsonl --format confidence -o c.json", "no 'confidence'; the line has"),
         ("audit y.jsonl --format lm-eval", "no such file: y.jsonl"),
         ("fit x.jsonl --format lm-eval --by task --calibrator platt -o c.json", "cannot be fitted"),

@@ -1,6 +1,7 @@
 """Intervals, tests and searches of tables: against the bootstrap, and at the promised rates."""
 
 import json
+from dataclasses import replace
 
 import ibis
 import numpy as np
@@ -212,6 +213,8 @@ def test_small_slices_are_counted_but_not_tested():
     assert found.too_small == 32
     assert {each.sums.rows >= 100 for each in found.slices} == {True}
     assert "32 slices under 100 rows were not tested" in found.facts
+    one = replace(found, slices=found.slices[:1], too_small=1)
+    assert "corrected for 1 slice (Holm). 1 slice under 100 rows was not tested" in one.facts
     # p (1 - p) of about 0.13, times (2.8 / 0.05) ** 2.
     assert 350 < found.useful < 480
 

@@ -98,11 +98,15 @@ class Slices:
     @property
     def facts(self) -> str:
         """How the slices were chosen and tested."""
+        tested, small = (
+            f"{number:,} slice{'s' * (number != 1)}"
+            for number in (len(self.slices), self.too_small)
+        )
         return (
-            f"Ranked by evidence; p-values corrected for {len(self.slices):,} slices "
-            f"({CORRECTIONS[self.correction]}). {self.too_small:,} slices under {self.least:,} "
-            "rows were not tested. To find a mean gap of 5 points with 80 % power, a slice needs "
-            f"about {self.useful:,} rows."
+            f"Ranked by evidence; p-values corrected for {tested} "
+            f"({CORRECTIONS[self.correction]}). {small} under {self.least:,} rows "
+            f"{'was' if self.too_small == 1 else 'were'} not tested. To find a mean gap of 5 "
+            f"points with 80 % power, a slice needs about {self.useful:,} rows."
         )
 
     @property
