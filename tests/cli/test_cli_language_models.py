@@ -126,6 +126,21 @@ def test_calibrated_lines_of_several_tasks_can_be_read_again(run, logs, tmp_path
     assert found[1]["metrics"] == found[0]["metrics"]
 
 
+@pytest.mark.parametrize("by", [(), ("--by", "task", "--folds", 2)])
+def test_a_calibrator_is_not_applied_to_scores_of_another_normalization(run, logs, by):
+    options = ("--format", "lm-eval")
+    fit = (*options, "--calibrator", "temperature", *by, "-o", "cal.json")
+    assert run("fit", logs, *fit)[0] == 0
+    apply = ("apply", "cal.json", logs, *options, "--allow-same", "-o", "out.npz")
+    code, _, err = run(*apply, "--normalize-by", "characters")
+    assert code == 2
+    assert err == (
+        "calibrant: val/*.jsonl: scores are lm-eval, normalized by characters, those of the fit "
+        "were lm-eval, normalized by none: give the same --normalize-by\n"
+    )
+    assert run(*apply)[0] == 0
+
+
 def test_models_are_compared_on_the_same_tasks_only(run, tmp_path):
     for model, sharper in (("a", 1.0), ("b", 3.0)):
         write_task(tmp_path / model, "maths", 1.0, 300, sharper=sharper)
