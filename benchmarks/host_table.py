@@ -34,6 +34,15 @@ HOSTS = (
     ("Spark", "pyspark", "tables.md"),
     ("PyTorch", "torch", "training.md"),
 )
+# Hosts that no test runs or installs: how far each was checked, and the page about it.
+OTHERS = (
+    ("lm-evaluation-harness", "0.4.13: its logs are read in tests", "language-models.md"),
+    ("OpenAI interface", "types of openai 3.51.0, not called", "language-models.md"),
+    ("vLLM", "0.33.0: source read, not run", "language-models.md"),
+    ("mmsegmentation", "not tested", "segmentation.md"),
+)
+# The extra for work on calibrant itself, which users of a host do not need.
+OWN = "dev"
 # Pages for one kind of user each; they start with a diff.
 GUIDES = (
     "lightning",
@@ -47,8 +56,9 @@ GUIDES = (
 HEAD = """# Hosts and versions
 
 With this page you can see whether your framework is tested, in which version, and which lines it
-needs. "Tested" is the version in `constraints.txt`, with which all tests run. "Admitted" is what
-`pyproject.toml` allows.
+needs. "Tested" is the version in `constraints.txt`, with which all tests run, unless it says
+otherwise. "Admitted" is what `pyproject.toml` allows. Where "extra" is "-", no extra of calibrant
+installs the host: install it yourself.
 
 """
 
@@ -85,7 +95,9 @@ def page() -> str:
     rows = []
     for host, package, guide in HOSTS:
         specifier, extra = extras[package]
+        extra = "-" if extra in ("", OWN) else extra
         rows.append((host, versions[package], specifier, extra, f"[{guide}]({guide})"))
+    rows += [(host, checked, "-", "-", f"[{guide}]({guide})") for host, checked, guide in OTHERS]
     listed = table(("host", "tested", "admitted", "extra", "page"), rows)
     return HEAD + "\n\n".join([listed, *map(two_lines, GUIDES)]) + "\n"
 

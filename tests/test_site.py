@@ -83,7 +83,13 @@ def test_every_figure_of_the_gallery_is_made_by_the_build(site):
 
 
 def test_the_table_of_hosts_is_that_of_the_constraints():
-    assert host_table.PAGE.read_text() == host_table.page()
+    page = host_table.page()
+    assert host_table.PAGE.read_text() == page
+    assert "| dev " not in page
+    for name in ("lm-evaluation-harness", "OpenAI interface", "vLLM", "mmsegmentation"):
+        assert f"| {name} " in page
+    logs = (ROOT / "tests" / "language_models" / "conftest.py").read_text()
+    assert "lm-evaluation-harness 0.4.13 wrote" in logs
 
 
 def test_every_package_is_in_the_reference():

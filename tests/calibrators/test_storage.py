@@ -169,6 +169,8 @@ def test_valid_records_are_read(tmp_path):
     found = load(tmp_path / "cal.json")
     assert found.parameters == {"temperature": ODD}
     assert found.origin == Fit(10, SHA, True, 1e-9, "")
+    (tmp_path / "cal.json").write_text(text(fit=FIT | {"scores": "lm-eval"}))
+    assert load(tmp_path / "cal.json").origin.scores == "lm-eval"
     (tmp_path / "cal.json").write_text(blend(NOTHING, PART))
     parts = (Identity(classes=3), TemperatureScaling(classes=3, temperature=ODD))
     same(load(tmp_path / "cal.json"), Blend(classes=3, parts=parts))
@@ -227,6 +229,7 @@ BAD = {
     ),
     "class names": (text(fit=FIT | {"class_names": ["a", "b", "b"]}), "must be different"),
     "class name": (text(fit=FIT | {"class_names": ["a", "b", "\x1b[31m"]}), "must be printable"),
+    "scores": (text(fit=FIT | {"scores": 1}), "fit.scores must be a string, got 1"),
     "class number": (text(fit=FIT | {"class_names": ["a", "b", 3]}), "must be a string, got 3"),
     "terminal codes": (text(method="\x1b[31m" * 50), "no calibrator"),
     "too long": (text() + " " * storage.MAX_BYTES, "more than 4.0 MB"),

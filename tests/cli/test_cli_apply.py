@@ -105,3 +105,21 @@ def test_json_is_alone_on_stdout(run, file, fitted):
     assert record["after"]["nll"] < record["before"]["nll"]
     assert (record["examples"], record["same"]) == (400, False)
     assert record["predictions"] == "out.npz"
+
+
+def test_classes_in_another_order_than_in_the_fit_are_refused(run, file, tmp_path):
+    names = "A,B,C,D,E,F,G,H,I,J"
+    assert run("fit", file, "--names", names, "--calibrator", "vector", "-o", "vector.json")[0] == 0
+    apply = ("apply", "vector.json", file, "--allow-same", "-o", "out.npz")
+    code, _, err = run(*apply, "--names", names[::-1])
+    assert code == 2
+    assert "classes are ['J', 'I', 'H', 'G'," in err
+    assert "those of the fit ['A', 'B', 'C', 'D'," in err
+    assert err.endswith(": give them in the order of the fit, with --names or --positive\n")
+    assert not (tmp_path / "out.npz").exists()
+    code, _, err = run(*apply, "--names", names.replace("J", "Z"))
+    assert code == 0
+    assert err.endswith(": check that they mean the same\n")
+    for same in ((), ("--names", names)):
+        code, _, err = run(*apply, *same)
+        assert (code, err) == (0, "")

@@ -85,7 +85,8 @@ def test_apply_adds_probabilities_to_the_lines_and_keeps_all_else(run, logs, tmp
     assert code == 0, err
     added = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     probs = [each.pop("calibrated_probs") for each in added]
-    assert added == [json.loads(line) for line in source.read_text().splitlines()]
+    given = [json.loads(line) for line in source.read_text().splitlines()]
+    assert added == [line | {"task": "two"} for line in given]
     temperature = json.loads((tmp_path / "cal.json").read_text())["parameters"]["temperature"]
     for line, row in zip(added, probs, strict=True):
         scores = np.array([float(value) for value, _ in line["filtered_resps"]]) / temperature
@@ -95,6 +96,49 @@ def test_apply_adds_probabilities_to_the_lines_and_keeps_all_else(run, logs, tmp
     assert code == 2
     assert "line 1 has a field 'calibrated_probs' already" in err
     assert not (tmp_path / "again.jsonl").exists()
+
+
+def test_calibrated_lines_of_several_tasks_can_be_read_again(run, logs, tmp_path):
+    # Targets of this task are texts, and its options begin with two spaces.
+    with open(tmp_path / "val" / LOG.format("songs"), "w") as file:
+        for at in range(150):
+            line = {
+                "doc_id": at,
+                "target": "ab"[at % 2],
+                "arguments": [["Which?", "  a"], ["Which?", "  b"]],
+                "filtered_resps": [["-1.0", "False"], ["-2.0", "False"]],
+                "acc": 1.0 - at % 2,
+            }
+            file.write(json.dumps(line) + "\n")
+    options = ("--format", "lm-eval", "--calibrator", "temperature")
+    assert run("fit", logs, *options, "-o", "cal.json")[0] == 0
+    again = ("--allow-same", "-o", "out.jsonl")
+    code, _, err = run("apply", "cal.json", logs, *options[:2], *again)
+    assert code == 0, err
+    found = []
+    for source in (logs, "out.jsonl"):
+        more = ("--by", "task", "--no-page", "--json")
+        code, out, err = run("audit", source, *options[:2], *more)
+        assert code == 0, err
+        found.append(json.loads(out))
+    assert len(found[0]["slices"]["found"]) == 4
+    assert found[1]["slices"] == found[0]["slices"]
+    assert found[1]["metrics"] == found[0]["metrics"]
+
+
+@pytest.mark.parametrize("by", [(), ("--by", "task", "--folds", 2)])
+def test_a_calibrator_is_not_applied_to_scores_of_another_normalization(run, logs, by):
+    options = ("--format", "lm-eval")
+    fit = (*options, "--calibrator", "temperature", *by, "-o", "cal.json")
+    assert run("fit", logs, *fit)[0] == 0
+    apply = ("apply", "cal.json", logs, *options, "--allow-same", "-o", "out.npz")
+    code, _, err = run(*apply, "--normalize-by", "characters")
+    assert code == 2
+    assert err == (
+        "calibrant: val/*.jsonl: scores are lm-eval, normalized by characters, those of the fit "
+        "were lm-eval, normalized by none: give the same --normalize-by\n"
+    )
+    assert run(*apply)[0] == 0
 
 
 def test_models_are_compared_on_the_same_tasks_only(run, tmp_path):
@@ -159,7 +203,7 @@ def test_option_tokens_and_free_answers_are_named_by_options(run, tmp_path):
         ("audit x.jsonl --format lm-eval --by task --time t", "--time cannot be used with --form"),
         ("audit x.jsonl --format lm-eval --by year", "no column 'year' to slice by; a log has"),
         ("audit x.npz --scale percent", "--scale cannot be used with these files: add --format"),
-        ("fit x.jsonl -o cal.json", "unknown file type '.jsonl'"),
+        ("fit x.jsonl -o cal.json", ".safetensors; JSON lines of a language model need --format"),
         ("fit x.jsonl --format confidence -o c.json", "no 'confidence'; the line has"),
         ("audit y.jsonl --format lm-eval", "no such file: y.jsonl"),
         ("fit x.jsonl --format lm-eval --by task --calibrator platt -o c.json", "cannot be fitted"),

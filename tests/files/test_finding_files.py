@@ -48,6 +48,9 @@ def test_special_files_are_refused(use):
         IsADirectoryError, match=r"^folder\.npz is a folder; give a file, or a pattern"
     ):
         use(Path("folder.npz"))
+    Path("folder.npz/log.jsonl").touch()
+    with pytest.raises(IsADirectoryError, match=r"such as folder\.npz/\*\.jsonl$"):
+        use(Path("folder.npz"))
     os.mkfifo("pipe.npz")
     with pytest.raises(OSError, match=r"^pipe\.npz is a .*, not a file$"):
         use(Path("pipe.npz"))

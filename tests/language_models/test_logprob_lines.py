@@ -160,7 +160,7 @@ PROCESSED = {"logprobs_mode": "processed_logprobs"}
     [
         {},
         {"temperature": 0},
-        {"temperature": 1.0, "top_p": 0.5},
+        {"temperature": 1.0, "top_p": 1.0},
         {"temperature": 0.7, "logprobs_mode": "raw_logprobs", "top_k": 5},
         PROCESSED | {"temperature": 1},
         PROCESSED | {"temperature": 1, "top_p": 1.0, "top_k": -1, "logit_bias": {}},
@@ -195,9 +195,10 @@ def test_log_probabilities_that_sampling_changed_are_refused(write_lines, settin
         assert str(caught.value).startswith(f"{path}: line 2: ")
 
 
-def test_a_temperature_without_a_mode_is_said(write_lines):
-    line = LINE | {"request": {"temperature": 0.7}}
-    with pytest.warns(UserWarning, match="1 lines were sampled with a temperature and do not say"):
+@pytest.mark.parametrize("settings", [{"temperature": 0.7}, {"temperature": 1, "top_p": 0.9}])
+def test_settings_of_sampling_without_a_mode_are_said(write_lines, settings):
+    line = LINE | {"request": settings}
+    with pytest.warns(UserWarning, match="1 lines were sampled with a temperature, top-p or the l"):
         read(write_lines([line, LINE]), "openai", options=["A", "B"])
 
 

@@ -1,6 +1,7 @@
 """Intervals, tests and searches of tables: against the bootstrap, and at the promised rates."""
 
 import json
+from dataclasses import replace
 
 import ibis
 import numpy as np
@@ -212,6 +213,8 @@ def test_small_slices_are_counted_but_not_tested():
     assert found.too_small == 32
     assert {each.sums.rows >= 100 for each in found.slices} == {True}
     assert "32 slices under 100 rows were not tested" in found.facts
+    one = replace(found, slices=found.slices[:1], too_small=1)
+    assert "corrected for 1 slice (Holm). 1 slice under 100 rows was not tested" in one.facts
     # p (1 - p) of about 0.13, times (2.8 / 0.05) ** 2.
     assert 350 < found.useful < 480
 
@@ -284,3 +287,25 @@ def test_rows_in_memory_and_few_rows_are_audited():
     assert few.verdict == "no miscalibration detected with 5 rows"
     with pytest.raises(ValueError, match="all weights of column weights are 0"):
         tables.audit(table_of({**columns, "weights": np.zeros(2000)}))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_without_intervals_the_verdict_still_says_how_far_off_the_mean_is(classes):
+    logits, labels = overconfident(4000, classes)
+    # Of two classes the second gets too much.
+    logits = 2 * logits + 1.5 * (classes == 2) * np.arange(classes)
+    rows = {f"logit_{at}": each for at, each in enumerate(logits.T)}
+    rows |= {"label": labels, "half": np.arange(4000) % 2}
+    rows["day"] = np.array(["2026-01-01", "2026-01-02"])[rows["half"]]
+    found = tables.audit(table_of(rows), draws=0, by=["half"], time="day")
+    named = {2: "mean P(positive)", 3: "mean confidence"}[classes]
+    assert found.verdict.startswith(f"miscalibrated: {named} is ")
+    assert f" points above {'base rate' if classes == 2 else 'accuracy'}" in found.verdict
+    assert not found.calibrated
+    assert found.intervals == "none"
+    assert found.to_html()
+    parts = [each.gap for each in found.slices.slices]
+    parts += [each for window in found.series.windows for each in window.metrics.values()]
+    assert len(parts) > 4
+    assert all(np.isnan(each.low) and np.isnan(each.high) for each in parts)
+    assert " too high on average" in tables.audit(table_of(rows)).verdict

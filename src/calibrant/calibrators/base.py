@@ -39,6 +39,7 @@ class Fit:
         class_frequencies: share of each class among the labels, for `PriorShift`; None of more
             than 1,000 classes, and in files of earlier releases.
         class_names: names of the classes, if the predictions had any.
+        scores: what the scores were, such as "lm-eval, normalized by characters"; None if unknown.
     """
 
     examples: int
@@ -49,6 +50,7 @@ class Fit:
     zero_floor: float | None = None
     class_frequencies: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    scores: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

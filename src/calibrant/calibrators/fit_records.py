@@ -17,7 +17,8 @@ REQUIRED = {
     "remark": str,
 }
 # Files without these are those of earlier releases.
-OPTIONAL = {"zero_floor": float, "class_frequencies": list, "class_names": list}
+OPTIONAL = {"zero_floor": float, "class_frequencies": list, "class_names": list, "scores": str}
+TEXTS = ("sha256", "remark", "scores")
 # Rounding of a sum of frequencies.
 TOLERANCE = 1e-9
 
@@ -41,7 +42,7 @@ def decoded(record: Any, classes: int) -> Fit | None:
     given = {**record, "gradient_norm": math.nan} if record["gradient_norm"] is None else record
     kinds = {**REQUIRED, **OPTIONAL}
     values = {name: typed(f"fit.{name}", given[name], kinds[name]) for name in given}
-    values |= {name: one_line(values[name], 1000) for name in ("sha256", "remark")}
+    values |= {name: one_line(values[name], 1000) for name in TEXTS if name in values}
     values["gradient_norm"] = float(values["gradient_norm"])
     if "zero_floor" in values:
         values["zero_floor"] = float(values["zero_floor"])

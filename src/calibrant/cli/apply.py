@@ -16,12 +16,15 @@ from calibrant.cli.calibrated_files import write_calibrated
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, SlicedCalibrator
+    from calibrant.calibrators.base import Fit
     from calibrant.calibrators.sliced import SliceMap
     from calibrant.language_models import AnswerLog
     from calibrant.prediction_files import PredictionArrays
     from calibrant.predictions import Predictions
 
 READ = options.Reading()
+# Class names in a message.
+SHOWN = 10
 
 
 class ScoreKind(StrEnum):
@@ -101,6 +104,7 @@ def apply(
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
     labelled, origin = arrays.labels is not None, fitted.origin
+    _check_as_fitted(file, reads, predictions, origin)
     same = labelled and origin is not None and origin.sha256 == predictions.sha256
     if same and not allow_same:
         raise ValueError(
@@ -174,6 +178,28 @@ def _read(
     return log, log.arrays(columns)
 
 
+def _check_as_fitted(
+    source: str, reads: options.Reading, predictions: "Predictions", origin: "Fit | None"
+) -> None:
+    """Refuse scores, or an order of classes, that are not those of the fit, as far as known."""
+    from calibrant.files.checks import listed
+
+    if origin is None:
+        return
+    if None not in (reads.scores, origin.scores) and reads.scores != origin.scores:
+        raise ValueError(
+            f"{source}: scores are {reads.scores}, those of the fit were {origin.scores}: give the "
+            "same --normalize-by"
+        )
+    own, fitted = predictions.class_names, origin.class_names
+    if own is None or fitted is None or own == fitted:
+        return
+    said = f"{source}: classes are {listed(own, SHOWN)}, those of the fit {listed(fitted, SHOWN)}"
+    if set(own) == set(fitted):
+        raise ValueError(f"{said}: give them in the order of the fit, with --names or --positive")
+    warnings.warn(f"{said}: check that they mean the same", stacklevel=1)
+
+
 def _for_rows(
     fitted: "Calibrator | SlicedCalibrator",
     arrays: "PredictionArrays",
@@ -203,6 +229,7 @@ def _calibrated(
         raise ValueError(f"{source} has no labels")
     ignore_index = reads.ignore_index if labels else None
     found = from_arrays(arrays, normalize=reads.normalize, ignore_index=ignore_index)
+    _check_as_fitted(source, reads, found, fitted.origin)
     return found.map(_for_rows(fitted, arrays, len(found), ignore_index))
 
 

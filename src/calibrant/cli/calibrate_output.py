@@ -1,5 +1,6 @@
 """What `calibrant fit` and `calibrant apply` say about a calibrator and what it changes."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli.screen import say, show_table
@@ -24,6 +25,15 @@ def summary_of(name: str, calibrator: "calibrant.calibrators.Calibrator") -> dic
         "zero_floor": calibrator.zero_floor,
         "parameters": plain_values(calibrator.parameters),
     }
+
+
+def with_scores(
+    calibrator: "calibrant.calibrators.Calibrator", scores: str | None
+) -> "calibrant.calibrators.Calibrator":
+    """The calibrator, whose record of the fit says what the scores were, if that is known."""
+    if scores is None or calibrator.origin is None:
+        return calibrator
+    return replace(calibrator, origin=replace(calibrator.origin, scores=scores))
 
 
 def title_of(calibrator: "calibrant.calibrators.Calibrator | SlicedCalibrator") -> str:

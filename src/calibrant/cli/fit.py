@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_result, summary_of
+from calibrant.cli.calibrate_output import measured, show_result, summary_of, with_scores
 from calibrant.cli.fit_labels import fit_labels
 from calibrant.cli.fit_slices import fit_by
 
@@ -135,6 +135,7 @@ def fit(
         name = calibrator_name(calibrator)
     else:
         calibrator = CALIBRATORS[name].fit(predictions)
+    calibrator = with_scores(calibrator, reads.scores)
     save(calibrator, output)
     remarks = fit_remarks(calibrator, predictions)
     record: dict[str, Any] = {

@@ -2,11 +2,12 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.cli import options, screen
-from calibrant.cli.calibrate_output import measured, show_result, summary_of, title_of
+from calibrant.cli.calibrate_output import measured, show_result, summary_of, title_of, with_scores
 
 if TYPE_CHECKING:
     import calibrant.calibrators
@@ -85,6 +86,7 @@ def fit_by(
 
     name = min(found, key=order)
     sliced = found[name]
+    sliced = replace(sliced, overall=with_scores(sliced.overall, reads.scores))
     # The same fit again, for its warnings only.
     CALIBRATORS[name].fit(predictions)
     save(sliced, output)

@@ -160,6 +160,11 @@ class Reading:
         str, reading(metavar="KIND", help="Of confidence: unit, or percent if 100 is certain.")
     ] = "unit"
 
+    @property
+    def scores(self) -> str | None:
+        """What the scores of sample logs are, for the record of a fit; None of other files."""
+        return f"lm-eval, normalized by {self.normalize_by}" if self.format == "lm-eval" else None
+
     def log(self, sources: Sequence[str]) -> "calibrant.language_models.AnswerLog":
         """Read the answers of one language model from files or patterns of `--format`."""
         from calibrant.language_models import FORMATS, read

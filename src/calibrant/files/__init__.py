@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.advice import InputError
 from calibrant.files import csv_files, npz, parquet, tensors, tsv_files
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import Limits, check_dtype, check_file, is_text
@@ -259,14 +260,19 @@ def _format(path: Path) -> Format:
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         known = ", ".join(FORMATS)
-        raise ValueError(f"{path}: unknown file type {suffix!r}; expected one of {known}")
+        problem = f"{path}: unknown file type {suffix!r}; expected one of {known}"
+        if suffix == ".jsonl":
+            python = "calibrant.language_models.read reads JSON lines"
+            raise InputError(problem, python, "JSON lines of a language model need --format")
+        raise ValueError(problem)
     return FORMATS[suffix]
 
 
 def _check_file(path: Path) -> None:
     if path.is_dir():
+        suffix = ".jsonl" if any(path.glob("*.jsonl")) else ".npz"
         raise IsADirectoryError(
-            f"{path} is a folder; give a file, or a pattern such as {path}/*.npz"
+            f"{path} is a folder; give a file, or a pattern such as {path}/*{suffix}"
         )
     check_file(path)
 

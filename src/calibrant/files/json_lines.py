@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibrant.files.checks import check_file, human, one_line
+from calibrant.files.checks import check_file, human
 
 # A line holds a question with its prompts; longer ones are not read into memory.
 MOST_BYTES = 64 * 2**20
@@ -42,10 +42,10 @@ def parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
         raise ValueError(f"{path}: line {number} is not UTF-8 text") from None
     except RecursionError:
         raise ValueError(f"{path}: line {number} is nested too deeply") from None
-    except ValueError as error:
+    except ValueError:
         raise ValueError(
-            f"{path}: line {number} is no complete JSON ({one_line(error, 80)}); expected an "
-            "object in each line, and the last line may be cut off"
+            f"{path}: line {number} is no complete JSON; expected an object in each line, and the "
+            "last line may be cut off"
         ) from None
     if not isinstance(record, dict):
         raise ValueError(f"{path}: line {number} is no JSON object, but {_shown(record)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.files.checks import listed, one_line
 from calibrant.files.json_lines import records
-from calibrant.language_models.answer_log import MOST_OPTIONS
+from calibrant.language_models.answer_log import MOST_OPTIONS, TASK
 
 # What log-likelihoods are divided by, and the metric of the harness that does the same.
 NORMALIZED = {
@@ -43,12 +43,13 @@ class Sample:
     scored: dict[str, float]
 
 
-def read_samples(path: Path) -> list[Sample]:
-    """The questions; of several filters those of `none`, which changes nothing."""
-    by_filter: dict[str, dict[object, Sample]] = {}
+def read_samples(path: Path, task: str) -> dict[str, list[Sample]]:
+    """The questions of each task, which is `task` for lines without a field `task`."""
+    by_task: dict[str, dict[str, dict[object, Sample]]] = {}
     for number, record in records(path):
         try:
             sample = _sample(number, record)
+            by_filter = by_task.setdefault(one_line(record.get(TASK, task)), {})
             name = str(record.get("filter", "none"))
             if sample.id in by_filter.setdefault(name, {}):
                 first = by_filter[name][sample.id].line
@@ -56,11 +57,16 @@ def read_samples(path: Path) -> list[Sample]:
         except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from None
         by_filter[name][sample.id] = sample
+    return {name: _of_one_filter(path, each) for name, each in by_task.items()}
+
+
+def _of_one_filter(path: Path, by_filter: dict[str, dict[object, Sample]]) -> list[Sample]:
+    """The questions of a task; of several filters those of `none`, which changes nothing."""
     if len(by_filter) > 1 and "none" not in by_filter:
         raise ValueError(
             f"{path}: questions are scored by several filters, {listed([*by_filter], 5)}: log one"
         )
-    found = by_filter.get("none") or next(iter(by_filter.values()), {})
+    found = by_filter.get("none") or next(iter(by_filter.values()))
     return list(found.values())
 
 

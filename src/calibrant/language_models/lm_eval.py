@@ -29,7 +29,8 @@ def read(path: Path, *, normalize_by: str = "none") -> FileAnswers:
     """Read a sample log of a multiple-choice task.
 
     Args:
-        path: the file; its name says the task.
+        path: the file; its name says the task, or a field `task` of a line, as `calibrant apply`
+            writes it.
         normalize_by: what log-likelihoods are divided by, so that long options are not at a
             disadvantage: "none" (the metric `acc`), "characters" (`acc_norm`) or "bytes"
             (`acc_bytes`); "mutual-info" subtracts those without the question (`acc_mutual_info`).
@@ -42,25 +43,34 @@ def read(path: Path, *, normalize_by: str = "none") -> FileAnswers:
         raise ValueError(
             f"normalize_by must be one of {', '.join(NORMALIZED)}, got {normalize_by!r}"
         )
-    samples = read_samples(path)
-    if not samples:
-        raise ValueError(f"{path} has no lines; expected a sample log of lm-evaluation-harness")
-    if all(len(each.values) < 2 for each in samples):
-        raise ValueError(f"{path}: questions have one option only: this task is no multiple choice")
-    labels = _labels(path, samples)
-    values = _normalized(path, samples, labels, normalize_by)
-    remarks = []
-    if len(set(labels)) == 1 and len(labels) >= SAME_PLACE:
-        remarks.append(
-            f"the right answer is always option {labels[0]}: calibrators with parameters for each "
-            "class would learn that; use temperature"
-        )
     named = _FILE.fullmatch(path.stem)
+    by_task = read_samples(path, named[1] if named else path.stem)
+    if not by_task:
+        raise ValueError(f"{path} has no lines; expected a sample log of lm-evaluation-harness")
+    rows: list[tuple[int, list[float], int, str]] = []
+    remarks = []
+    for task, samples in by_task.items():
+        if all(len(each.values) < 2 for each in samples):
+            raise ValueError(
+                f"{path}: questions have one option only: this task is no multiple choice"
+            )
+        labels = _labels(path, samples)
+        values = _normalized(path, samples, labels, normalize_by)
+        numbers = [each.line for each in samples]
+        rows += zip(numbers, values, labels, [task] * len(samples), strict=True)
+        if len(set(labels)) == 1 and len(labels) >= SAME_PLACE:
+            where = f" of {task}" if len(by_task) > 1 else ""
+            remarks.append(
+                f"the right answer{where} is always option {labels[0]}: calibrators with "
+                "parameters for each class would learn that; use temperature"
+            )
+    # Calibrated probabilities are written in the order of the lines.
+    rows.sort(key=lambda row: row[0])
     return FileAnswers(
-        choices=values,
-        labels=labels,
-        tasks=[named[1] if named else path.stem] * len(samples),
-        lines=[each.line for each in samples],
+        choices=[row[1] for row in rows],
+        labels=[row[2] for row in rows],
+        tasks=[row[3] for row in rows],
+        lines=[row[0] for row in rows],
         remarks=remarks,
     )
 
@@ -69,12 +79,12 @@ def check_distinct(paths: Sequence[Path], answers: Sequence[FileAnswers]) -> Non
     """Refuse two logs of the same task, such as an old one and a new one."""
     seen: dict[str, Path] = {}
     for path, part in zip(paths, answers, strict=True):
-        if part.tasks[0] in seen:
-            raise ValueError(
-                f"{seen[part.tasks[0]]} and {path} are logs of the same task {part.tasks[0]!r}: "
-                "give one of them"
-            )
-        seen[part.tasks[0]] = path
+        for task in dict.fromkeys(part.tasks):
+            if task in seen:
+                raise ValueError(
+                    f"{seen[task]} and {path} are logs of the same task {task!r}: give one of them"
+                )
+            seen[task] = path
 
 
 def _normalized(

@@ -183,8 +183,8 @@ def _remarks(counts: Counts, answered: int) -> list[str]:
         )
     if counts.doubtful:
         remarks.append(
-            f"{counts.doubtful:,} lines were sampled with a temperature and do not say if their "
-            "log-probabilities are those before it: so they are at OpenAI and in vLLM by default; "
-            "other servers differ"
+            f"{counts.doubtful:,} lines were sampled with a temperature, top-p or the like, and do "
+            "not say if their log-probabilities are those before it: so they are at OpenAI and in "
+            "vLLM by default; other servers differ"
         )
     return remarks

@@ -26,8 +26,8 @@ def check_untouched(record: Mapping[str, Any]) -> bool:
 
     `logprobs_mode` says which kind they are. Processed ones are accepted if the temperature is 1
     and no other setting changes them. Without a mode they are those before sampling at OpenAI and
-    in vLLM since its version 1 engine; other servers differ, so a temperature other than 0 and 1
-    leaves a doubt.
+    in vLLM since its version 1 engine; other servers differ, so a temperature other than 0 and 1,
+    or another setting that changes processed ones, leaves a doubt.
     """
     found = list(_requests(record))
     modes = {one_line(each[MODE], 40) for each in found if each.get(MODE) is not None}
@@ -38,8 +38,9 @@ def check_untouched(record: Mapping[str, Any]) -> bool:
         if each.get(name) is not None
     }
     temperature = given.pop("temperature", None)
+    changed = [name for name, value in given.items() if value not in NEUTRAL[name]]
     if not modes:
-        return temperature not in (None, 0, 1)
+        return temperature not in (None, 0, 1) or bool(changed)
     if modes == {RAW}:
         return False
     if modes != {PROCESSED}:
@@ -48,7 +49,6 @@ def check_untouched(record: Mapping[str, Any]) -> bool:
             f"{MODE} is {said}: these are no log-probabilities; run the server with "
             f"--logprobs-mode {RAW}"
         )
-    changed = [name for name, value in given.items() if value not in NEUTRAL[name]]
     if temperature != 1 or changed:
         why = f"temperature {'unknown' if temperature is None else one_line(temperature, 20)}"
         why = ", ".join([why, *(f"{name} {one_line(given[name], 20)}" for name in changed)])

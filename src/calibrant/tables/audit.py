@@ -104,7 +104,10 @@ def audit(
     own = clusters.get(())
     said = "normal approximation from the sums of the bins"
     said += f", {own.number:,} clusters" if own is not None else ""
+    said = said if draws else "none"
     options: dict[str, Any] = {"level": level, "seed": seed}
+    # A search needs intervals; slices and windows have fewer draws by default.
+    parts = options if draws else options | {"draws": 0}
     metrics = measured(total, draws=draws, clusters=own, **options)
     if bootstrap:
         if key is None:
@@ -115,14 +118,14 @@ def audit(
     slices = series = worst = None
     if by:
         slices = audit_slices(
-            table, found, by, bins=bins, depth=depth, least=least, correction=correction, **options
+            table, found, by, bins=bins, depth=depth, least=least, correction=correction, **parts
         )
     if search:
         worst = find_slices(table, found, search, key=key, bins=bins, least=least, **options)
     if windows:
         each = {int(window[0]): part for window, part in sums.items()}
         own_clusters = {int(k[0]): c for k, c in clusters.items() if k} if clusters else None
-        series = series_of(each, every=every, clusters=own_clusters, **options)
+        series = series_of(each, every=every, clusters=own_clusters, **parts)
     test = calibration_test(total, own)
     return TableAudit(
         name, found, total, metrics, test, level, said, invalid, slices, series, worst, tuple(notes)

@@ -98,11 +98,15 @@ class Slices:
     @property
     def facts(self) -> str:
         """How the slices were chosen and tested."""
+        tested, small = (
+            f"{number:,} slice{'s' * (number != 1)}"
+            for number in (len(self.slices), self.too_small)
+        )
         return (
-            f"Ranked by evidence; p-values corrected for {len(self.slices):,} slices "
-            f"({CORRECTIONS[self.correction]}). {self.too_small:,} slices under {self.least:,} "
-            "rows were not tested. To find a mean gap of 5 points with 80 % power, a slice needs "
-            f"about {self.useful:,} rows."
+            f"Ranked by evidence; p-values corrected for {tested} "
+            f"({CORRECTIONS[self.correction]}). {small} under {self.least:,} rows "
+            f"{'was' if self.too_small == 1 else 'were'} not tested. To find a mean gap of 5 "
+            f"points with 80 % power, a slice needs about {self.useful:,} rows."
         )
 
     @property
@@ -121,6 +125,7 @@ def audit_slices(
     least: int = LEAST,
     level: float = 0.95,
     correction: Correction = "holm",
+    draws: int = 200,
     seed: int = 0,
 ) -> Slices:
     """Measure each value of each column of `by`, and their combinations up to `depth` columns.
@@ -148,11 +153,11 @@ def audit_slices(
     corrected = corrected_p_values(raw, correction)
     measures = (
         [
-            measured_clusters(sums, clusters[key], level=level, seed=seed)
+            measured_clusters(sums, clusters.get(key), level=level, draws=draws, seed=seed)
             for key, sums in kept.items()
         ]
-        if clusters
-        else measured_slices(list(kept.values()), level=level, seed=seed)
+        if clusters or not draws
+        else measured_slices(list(kept.values()), level=level, draws=draws, seed=seed)
     )
     found = [
         slice_of(where_of(keys, key), kept[key], each, p_value, adjusted)
@@ -184,11 +189,11 @@ def slice_of(
 
 
 def measured_clusters(
-    sums: TableSums, clusters: Clusters, *, level: float, seed: int
+    sums: TableSums, clusters: Clusters | None, *, level: float, seed: int, draws: int = 200
 ) -> dict[str, Interval]:
-    """The metrics of a slice whose rows come in clusters."""
+    """The metrics of a slice, whose rows may come in clusters."""
     names = list(summary_names(sums.classes).values())
-    return measured(sums, level=level, draws=200, seed=seed, names=names, clusters=clusters)
+    return measured(sums, level=level, draws=draws, seed=seed, names=names, clusters=clusters)
 
 
 def useful_size(slices: Sequence[TableSums]) -> int:

@@ -1,5 +1,6 @@
 """What the audit of a table found: metrics, verdict, slices, windows of time; tables and page."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -82,6 +83,10 @@ class TableAudit(SavedPage):
             said = f"{what} is {points} too high on average"
         elif excess.high < 0:
             said = f"{what} is {points} too low on average"
+        elif math.isnan(excess.low) and self.test.p_value < ALPHA:
+            mean = "base rate" if self.sums.classes == 2 else "accuracy"
+            side = "above" if excess.value > 0 else "below"
+            said = f"miscalibrated: mean {what} is {points} {side} {mean}"
         elif self.test.p_value < ALPHA:
             said = f"calibrated on average, but not at every level of {what}"
         else:
