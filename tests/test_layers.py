@@ -16,8 +16,8 @@ LAYERS = [
     {"losses", "language_models"},
     {"multi_label"},
     {"predictions", "multi_label_files"},
-    {"prediction_files"},
-    {"score_array", "array_names", "binary_labels", "label_matrix", "choices"},
+    {"prediction_files", "label_matrix"},
+    {"score_array", "array_names", "binary_labels", "choices"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
     | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"},
