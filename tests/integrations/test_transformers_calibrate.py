@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from PIL import Image
 from tiny_transformers import (
     TOKENIZER,
@@ -20,6 +20,7 @@ from tiny_transformers import (
     vit,
 )
 from torch import nn
+from torch.utils.data import DataLoader
 from transformers import (
     AutoModelForSequenceClassification,
     BertForMaskedLM,
@@ -95,7 +96,9 @@ def test_the_folded_model_gives_the_probabilities_of_the_calibrator(make, kind, 
     assert (expected - before.double().log_softmax(1)).abs().max() > 0.05
     model.save_pretrained(tmp_path)
     record = json.loads((tmp_path / "config.json").read_text())["calibrant"]
+    digest = record.pop("head_sha256")
     assert record == {"calibrator": kind, "examples": 120, "sha256": fitted.origin.sha256}
+    assert len(digest) == 64
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     torch.testing.assert_close(logits_of(loaded, VAL), logits_of(model, VAL))
     with pytest.raises(ValueError, match=r"calibrated already .*delete model.config.calibrant"):
@@ -144,19 +147,62 @@ def test_an_image_pipeline_gives_calibrated_probabilities(tmp_path):
     torch.testing.assert_close(probs.double(), fitted(before.double()).exp(), atol=1e-5, rtol=0)
 
 
-def test_tokens_are_calibrated_without_padding():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_new_head_may_be_calibrated_again_and_the_folded_one_may_not(dtype, tmp_path):
+    model = overconfident(bert()).to(dtype)
+    calibrate(model, HELD_OUT, processing_class=TOKENIZER)
+    model.save_pretrained(tmp_path)
+    load = AutoModelForSequenceClassification.from_pretrained
+    loaded = load(tmp_path)
+    assert loaded.dtype == dtype
+    for folded in (loaded, load(tmp_path, dtype=torch.float32)):
+        with pytest.raises(ValueError, match="calibrated already"):
+            calibrate(folded, HELD_OUT, processing_class=TOKENIZER)
+    fresh = load(tmp_path, num_labels=4, ignore_mismatched_sizes=True)
+    trained = load(tmp_path)
+    with torch.no_grad():
+        trained.classifier.bias += 0.1
+    rows = [{**row, "label": i % 4} for i, row in enumerate(HELD_OUT)]
+    for changed, data in ((fresh, rows), (trained, HELD_OUT)):
+        old = changed.config.calibrant
+        fitted = calibrate(changed, data, processing_class=TOKENIZER)
+        assert changed.config.calibrant["sha256"] == fitted.origin.sha256
+        assert changed.config.calibrant["head_sha256"] != old["head_sha256"]
+
+
+@pytest.mark.parametrize("record", [{"calibrator": "temperature"}, "yes"])
+def test_a_record_without_a_digest_is_refused(record):
+    model = bert()
+    model.config.calibrant = record
+    with pytest.raises(ValueError, match="calibrated already"):
+        calibrate(model, HELD_OUT, processing_class=TOKENIZER)
+
+
+def test_an_image_model_that_is_saved_and_loaded_has_the_same_parameters(tmp_path):
+    model = vit()
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).state_dict()
+    assert list(loaded) == list(model.state_dict())
+    assert all(torch.equal(each, loaded[name]) for name, each in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["label", "labels"])
+def test_tokens_are_calibrated_without_padding(name):
     model = overconfident(bert(kind=BertForTokenClassification))
     rows = [{k: v for k, v in row.items() if k not in ("text", "label")} for row in HELD_OUT]
     rng = np.random.default_rng(0)
     for row in rows:
-        row["labels"] = [-100, *rng.integers(3, size=len(row["input_ids"]) - 2).tolist(), -100]
+        row[name] = [-100, *rng.integers(3, size=len(row["input_ids"]) - 2).tolist(), -100]
     before = logits_of(model, VAL)
     pad = DataCollatorForTokenClassification(TOKENIZER)
     fitted = calibrate(model, rows, calibrator="matrix", data_collator=pad)
-    assert fitted.origin.examples == sum(len(row["labels"]) - 2 for row in rows)
+    assert fitted.origin.examples == sum(len(row[name]) - 2 for row in rows)
     expected = fitted(before.reshape(-1, 3).double())
     after = logits_of(model, VAL).log_softmax(-1).reshape(-1, 3).double()
     torch.testing.assert_close(after, expected, atol=1e-5, rtol=0)
+    other = overconfident(bert(kind=BertForTokenClassification))
+    alone = calibrate(other, rows, calibrator="matrix", processing_class=TOKENIZER)
+    assert alone.origin.sha256 == fitted.origin.sha256
 
 
 class Rows(torch.utils.data.Dataset):
@@ -224,9 +270,12 @@ def test_a_model_whose_last_layer_is_not_the_end_is_left_as_it_was():
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_what_cannot_be_calibrated_is_refused_in_one_line():
+def test_what_cannot_be_calibrated_is_refused_in_one_line(tmp_path):
+    splits = DatasetDict(train=Dataset.from_list(HELD_OUT), test=Dataset.from_list(VAL))
     regression, several = bert(num_labels=1), bert(problem_type="multi_label_classification")
     unlabelled = [{"input_ids": row["input_ids"]} for row in HELD_OUT]
+    named = [{**row, "label": "cat"} for row in HELD_OUT]
+    no_third = [row for row in HELD_OUT if row["label"] < 2]
     for model, data, settings, message in (
         (regression, HELD_OUT, {}, "one label of at least 2"),
         (several, HELD_OUT, {}, "one label of at least 2"),
@@ -234,13 +283,26 @@ def test_what_cannot_be_calibrated_is_refused_in_one_line():
         (bert(), [], {}, "got none"),
         (bert(), HELD_OUT, {"calibrator": "vectr"}, "did you mean vector"),
         (bert(), HELD_OUT, {"calibrator": "isotonic"}, "expected one of"),
-        (bert(), HELD_OUT[:8], {"calibrator": "matrix"}, "at least 12 examples"),
+        (bert(), HELD_OUT, {"calibrator": "prior_shift"}, "one of temperature, vector, matrix$"),
+        (bert(), HELD_OUT, {"calibrator": "identity"}, "one of temperature, vector, matrix$"),
+        (bert(), HELD_OUT[:8], {"calibrator": "matrix"}, "12 examples, got 8; use temperature$"),
+        (bert(), no_third, {"calibrator": "vector"}, "1 of 3 classes never .*; use temperature$"),
+        (bert(), named, {}, "labels must be integers, got names; model.config.label2id"),
+        (vit(), [{"pixel_values": [1.0], "labels": "cat"}], {}, "must be integers, got names"),
+        (bert(), [{"input_ids": [5, 6], "labels": ["O", "B"]}], {}, "must be integers, got names"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
             calibrate(model, data, processing_class=TOKENIZER, **settings)
         assert "\n" not in str(caught.value)
-    with pytest.raises(TypeError, match="expected a PreTrainedModel, got Linear"):
-        calibrate(nn.Linear(2, 2), HELD_OUT)
+    for model, data, message in (
+        (nn.Linear(2, 2), HELD_OUT, "expected a PreTrainedModel, got Linear; merge an adapter"),
+        (trainer(tmp_path, bert()), HELD_OUT, "got Trainer; pass its model, as in trainer.model"),
+        (bert(), DataLoader(HELD_OUT), "got DataLoader; pass its dataset"),
+        (bert(), splits, "got DatasetDict with train, test; pass one split"),
+    ):
+        with pytest.raises(TypeError, match=message) as caught:
+            calibrate(model, data, processing_class=TOKENIZER)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -211,12 +211,22 @@ def test_a_training_that_could_not_use_the_method_is_refused(tmp_path):
 
     refused("compute_loss_func=callback.compute_loss", compute_loss_func=None)
     refused("compute_metrics=callback.compute_metrics", compute_metrics=None)
+    refused("to the Trainer: callbacks=.callback.", callbacks=[])
+    refused("must be the model's num_labels, 4, got 3", model=bert(num_labels=4))
     refused('set eval_strategy="epoch"', eval_strategy="no")
     refused("leave it False", restore_callback_states_from_checkpoint=True)
     sizes = {"vocab_size": 41, "n_embd": 16, "n_layer": 1, "n_head": 2, "num_labels": 3}
     tokens = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
     gpt = GPT2ForSequenceClassification(GPT2Config(**sizes, **tokens))
     refused("choose another method", make("gamma_net"), model=gpt)
+
+
+def test_a_callback_of_one_trainer_is_also_passed_to_the_next(tmp_path):
+    callback = make("cals_alm")
+    run(trainer(tmp_path, bert(), **given(callback), num_train_epochs=1))
+    with pytest.raises(ValueError, match="to the Trainer: callbacks="):
+        run(trainer(tmp_path, bert(), **given(callback, callbacks=[])))
+    assert "eval_nll" in trainer(tmp_path, bert(), **given(callback, callbacks=[])).evaluate()
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):

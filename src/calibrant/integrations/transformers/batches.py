@@ -68,7 +68,8 @@ def model_batch(
     taken = {*signature(model.forward).parameters, *LABELS}
     rows = [{name: value for name, value in each.items() if name in taken} for each in examples]
     batch = dict(collate(rows))
-    labels = batch.pop("labels", None)
+    # A collator for tokens does not rename them.
+    labels = batch.pop("labels", batch.pop("label", None))
     if labels is None:
         raise ValueError(f"each example needs a label, got {', '.join(examples[0])}")
     device = next(model.parameters()).device

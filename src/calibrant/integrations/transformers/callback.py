@@ -28,7 +28,7 @@ class MethodCallback(TrainerCallback, ExportableState):
     """A training method of a Trainer: pass it, its `compute_loss` and its `compute_metrics`.
 
     Every evaluation of the Trainer during training updates the method on its predictions, and logs
-    what the method learnt with the metrics, as `eval_<name>`. So what the method counts in epochs
+    its values with the metrics, as `eval_<name>`. So what the method counts in epochs
     is evaluations. Several evaluation datasets: the first one is used.
 
     Method state is part of `trainer_state.json` in each checkpoint, and
@@ -71,12 +71,15 @@ class MethodCallback(TrainerCallback, ExportableState):
             raise ValueError(f"{name} {verb} held_out data")
         self.metrics = metrics or compute_metrics(ignore_index=ignore_index)
         self._start = self.state()
-        # Whether an evaluation follows that updates the method, and whether there was a loss.
-        self._due = self._used = False
+        # Whether an evaluation follows that updates the method, whether there was a loss, and
+        # whether a training of the Trainer has begun.
+        self._due = self._used = self._begun = False
         self._hook: Any = None
 
     def compute_loss(self, outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Scalar:
         """Mean loss of the method, as `compute_loss_func` of the Trainer."""
+        if torch.is_grad_enabled() and not self._begun:
+            raise ValueError("pass the callback to the Trainer: callbacks=[callback]")
         self._used = True
         logits, ignore_index = logits_of(outputs), self.ignore_index
         check_labels(logits, labels)
@@ -106,6 +109,13 @@ class MethodCallback(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Check the arguments of the Trainer, and load the method state of its checkpoint."""
+        config = getattr(given["model"], "config", None)
+        outputs = getattr(config, "num_labels", None) or self.classes
+        if outputs != self.classes:
+            raise ValueError(
+                f"classes of {self.name} must be the model's num_labels, {outputs}, "
+                f"got {self.classes}"
+            )
         if args.eval_strategy == "no" or args.batch_eval_metrics:
             raise ValueError(
                 f"{self.name} is updated on all evaluation predictions: "
@@ -128,6 +138,7 @@ class MethodCallback(TrainerCallback, ExportableState):
         # An interrupted training has left these.
         self._due = False
         self.on_train_end(args, state, control)
+        self._begun = True
         if self.held_out is not None:
             if args.world_size > 1 or args.n_gpu > 1:
                 raise ValueError(f"{self.name} needs a Trainer with one process and one device")
@@ -162,5 +173,6 @@ class MethodCallback(TrainerCallback, ExportableState):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Stop recording the last layer."""
+        self._begun = False
         if self._hook is not None:
             self._hook.remove()

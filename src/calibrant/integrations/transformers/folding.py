@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import (
+    DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -14,9 +16,9 @@ from transformers import (
 
 from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.export import fold
-from calibrant.export.layers import FOLDS
 from calibrant.integrations.transformers.batches import (
     IGNORED,
+    LABELS,
     Collate,
     check_labels,
     labelled_rows,
@@ -26,8 +28,11 @@ from calibrant.integrations.transformers.batches import (
 from calibrant.methods.heads import find_head
 from calibrant.model_modes import evaluating
 from calibrant.predictions import Predictions
+from calibrant.score_array import fingerprint
 from calibrant.setting_errors import did_you_mean
 
+# Calibrators that are folded here.
+KINDS = ("temperature", "vector", "matrix")
 # Largest difference of log-probabilities between the folded model and the calibrator, and its
 # part that grows with the largest logit: a few roundings in the precision of the model.
 TOLERANCE, ROUNDINGS = 1e-4, 4
@@ -51,13 +56,15 @@ def calibrate(
 
     The softmax of the logits is then calibrated: after `save_pretrained`, in `pipeline` and in an
     ONNX graph. `model.config.calibrant` records what was done. If the folded model does not give
-    the calibrator's probabilities, it is restored, and `ValueError` is raised.
+    the calibrator's probabilities, it is restored, and `ValueError` is raised. A classifier that is
+    still the one that was folded is not calibrated again.
 
     Args:
         model: for sequence, image or token classification.
         dataset: labelled examples that the model was not trained on: mappings, by position.
         calibrator: "temperature", "vector" or "matrix".
-        processing_class: as for Trainer: a tokenizer pads the examples of a batch.
+        processing_class: as for Trainer: a tokenizer pads the examples of a batch, and labels of
+            tokens.
         data_collator: makes a batch of a list of examples, in place of the usual one.
         batch_size: examples for each forward pass.
         ignore_index: label of positions without one.
@@ -66,9 +73,8 @@ def calibrate(
         The calibrator, whose input are the logits of the model as it was before.
     """
     head = _checked_head(model, calibrator)
-    pads = isinstance(processing_class, PreTrainedTokenizerBase)
-    usual = DataCollatorWithPadding(processing_class) if pads else default_data_collator
-    collate = data_collator or usual
+    _check_dataset(dataset)
+    collate = data_collator or _usual_collator(processing_class, dataset[0], ignore_index)
     found: list[tuple[Tensor, Tensor]] = []
     first: dict[str, Any] = {}
     for start in range(0, len(dataset), batch_size):
@@ -79,28 +85,27 @@ def calibrate(
         check_labels(logits, labels)
         rows = labelled_rows(logits, labels, ignore_index=ignore_index)
         found.append((rows[0].float().cpu(), rows[1].cpu()))
-    if not found:
-        raise ValueError("dataset must hold labelled examples, got none")
     predictions = Predictions(*(torch.cat(each) for each in zip(*found, strict=True)))
-    fitted = CALIBRATORS[calibrator].fit(predictions)
+    fitted = _fit(calibrator, predictions)
     _fold(model, head, fitted, first)
     model.config.calibrant = {
         "calibrator": calibrator,
         "examples": len(predictions),
         "sha256": predictions.sha256,
+        "head_sha256": _head_sha256(head),
     }
     return fitted
 
 
 def _checked_head(model: Any, calibrator: str) -> nn.Linear:
     """The last linear layer of a classifier that the calibrator can be folded into."""
-    if calibrator not in FOLDS:
-        raise ValueError(f"calibrate folds no {calibrator!r}; {did_you_mean(calibrator, FOLDS)}")
+    if calibrator not in KINDS:
+        raise ValueError(f"calibrate folds no {calibrator!r}; {did_you_mean(calibrator, KINDS)}")
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"expected a PreTrainedModel, got {type(model).__name__}; "
-            "merge an adapter first (merge_and_unload)"
-        )
+        holds = not isinstance(model, nn.Module) and hasattr(model, "model")
+        adapter = "merge an adapter first (merge_and_unload)"
+        advice = "pass its model, as in trainer.model" if holds else adapter
+        raise TypeError(f"expected a PreTrainedModel, got {type(model).__name__}; {advice}")
     config = model.config
     other = config.problem_type in ("regression", "multi_label_classification")
     if other or (config.num_labels or 0) < 2:
@@ -108,17 +113,67 @@ def _checked_head(model: Any, calibrator: str) -> nn.Linear:
             "calibrate needs a classifier with one label of at least 2 for each example, "
             f"got problem_type {config.problem_type!r} with {config.num_labels} labels"
         )
-    if getattr(config, "calibrant", None):
-        raise ValueError(CALIBRATED.format(config.calibrant))
     head = find_head(model)
     if not isinstance(head, nn.Linear):
         raise ValueError(f"{type(model).__name__} does not end with nn.Linear")
+    record = getattr(config, "calibrant", None)
+    folded = record.get("head_sha256") if isinstance(record, dict) else None
+    # A new classifier, or one that was trained further, may still have a record.
+    if record and folded in (None, _head_sha256(head)):
+        raise ValueError(CALIBRATED.format(record))
     if head.bias is None and calibrator in ("vector", "matrix"):
         raise ValueError(
             f"the classifier of {type(model).__name__} has no bias, so {calibrator} scaling would "
             "be lost when the model is loaded; use temperature"
         )
     return head
+
+
+def _head_sha256(head: nn.Linear) -> str:
+    """SHA-256 of the parameters in float32, which a saved and loaded model shares."""
+    return fingerprint(*(each.detach().float().cpu() for each in head.parameters()))
+
+
+def _check_dataset(dataset: Any) -> None:
+    """Require examples by position."""
+    kind = type(dataset).__name__
+    if isinstance(dataset, DataLoader):
+        raise TypeError(f"dataset must hold examples, got {kind}; pass its dataset")
+    if isinstance(dataset, Mapping):
+        raise TypeError(
+            f"dataset must hold examples by position, got {kind} with "
+            f"{', '.join(map(str, dataset))}; pass one split"
+        )
+    if not len(dataset):
+        raise ValueError("dataset must hold labelled examples, got none")
+
+
+def _usual_collator(
+    processing_class: Any, example: Mapping[str, Any], ignore_index: int
+) -> Collate:
+    """What makes batches of such examples, whose labels may be lists: one for each token."""
+    label: Any = next((example[name] for name in LABELS if name in example), None)
+    tokens = isinstance(label, list | tuple) or getattr(label, "ndim", 0) > 0
+    if isinstance(label[0] if tokens and len(label) else label, str):
+        raise ValueError(
+            "labels must be integers, got names; model.config.label2id maps a name to its integer"
+        )
+    if not isinstance(processing_class, PreTrainedTokenizerBase):
+        return default_data_collator
+    if tokens:
+        return DataCollatorForTokenClassification(processing_class, label_pad_token_id=ignore_index)
+    return DataCollatorWithPadding(processing_class)
+
+
+def _fit(calibrator: str, predictions: Predictions) -> Calibrator:
+    """Fit, and advise no calibrator that cannot be folded."""
+    try:
+        return CALIBRATORS[calibrator].fit(predictions)
+    except ValueError as error:
+        problem, _, advice = str(error).partition("; ")
+        if "structured" not in advice:
+            raise
+        raise ValueError(f"{problem}; use temperature") from None
 
 
 def _logits(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
