@@ -17,7 +17,7 @@ from torch import nn
 from calibrant import Predictions, calibrators, methods, metrics
 from calibrant.data import Batch
 from calibrant.integrations.lightning import CalibrationCallback, MethodCallback, load_calibrator
-from calibrant.integrations.lightning.validation import _bases
+from calibrant.integrations.lightning.validation import _bases, are_repeated, read_outputs
 from calibrant.training import Loop, Recipe, Runtime
 
 pytestmark = [
@@ -39,9 +39,13 @@ def fit(module, callbacks, *, train=None, val=None, ckpt_path=None, **options):
     return trainer
 
 
-def predictions_of(module) -> Predictions:
+def loader_of_test_data():
+    return torch.utils.data.DataLoader(runs.dataset(SPLITS.test), 64)
+
+
+def predictions_of(module, split=SPLITS.val) -> Predictions:
     with torch.no_grad():
-        return Predictions(module.eval()(SPLITS.val.inputs), SPLITS.val.labels)
+        return Predictions(module.eval()(split.inputs), split.labels)
 
 
 class TestCalibrationCallback:
@@ -75,6 +79,111 @@ class TestCalibrationCallback:
         calibrators.save(loaded, tmp_path / "cal.json")
         trainer.validate(module, runs.val_loader(), ckpt_path=best.best_model_path, verbose=False)
         assert callback.calibrator.temperature == pytest.approx(own.temperature, rel=1e-4)
+
+    def test_validating_outside_of_training_measures_but_changes_no_temperature(self):
+        module, callback = runs.module_of(lightning, plain()), CalibrationCallback(["nll"])
+        trainer = fit(module, [callback])
+        before, predictions = callback.state_dict(), callback.predictions
+        (logged,) = trainer.validate(module, loader_of_test_data(), verbose=False)
+        assert logged == {
+            "val_nll": pytest.approx(metrics.nll(predictions_of(module, SPLITS.test)), abs=1e-6)
+        }
+        assert callback.state_dict() == before
+        assert callback.predictions is predictions
+
+    def test_test_data_are_measured_before_and_after_the_temperature(self):
+        module, callback = runs.module_of(lightning, plain()), CalibrationCallback(["nll"])
+        trainer = fit(module, [callback])
+        module.test_step = module.validation_step
+        before = callback.state_dict()
+        (logged,) = trainer.test(module, loader_of_test_data(), verbose=False)
+        found = predictions_of(module, SPLITS.test)
+        after = found.map(callback.calibrator)
+        assert logged == {
+            "test_nll": pytest.approx(metrics.nll(found), abs=1e-6),
+            "test_calibrated_nll": pytest.approx(metrics.nll(after), abs=1e-6),
+        }
+        assert callback.state_dict() == before
+        module.test_step = lambda batch, batch_idx: None
+        with pytest.warns(UserWarning, match="test_step returns no logits and labels"):
+            assert trainer.test(module, loader_of_test_data(), verbose=False) == [{}]
+
+    def test_data_of_a_single_class_have_no_temperature_and_end_no_training(self, tmp_path):
+        module, callback = runs.module_of(lightning, plain()), CalibrationCallback(["nll"])
+        fit(module, [callback], max_epochs=1)
+        assert callback.calibrator is not None
+        saved = ModelCheckpoint(tmp_path)
+        inputs = SPLITS.val.inputs[SPLITS.val.labels == 0]
+        zeros = torch.zeros(len(inputs), dtype=torch.long)
+        val = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, zeros), 64)
+        said = "no temperature of the validation data: cannot fit: labels hold a single class, 0"
+        with pytest.warns(UserWarning, match=said) as warned:
+            trainer = fit(module, [callback, saved], val=val, enable_checkpointing=True)
+        assert sum("no temperature" in str(each.message) for each in warned) == 1
+        assert trainer.current_epoch == 3
+        assert callback.calibrator is None
+        assert "val_nll" in trainer.callback_metrics
+        assert "val_temperature" not in trainer.callback_metrics
+        with pytest.raises(ValueError, match="has no temperature"):
+            load_calibrator(saved.best_model_path)
+
+    def test_several_callbacks_measure_several_loaders_also_those_of_a_subclass(self, tmp_path):
+        class Own(CalibrationCallback):
+            pass
+
+        module, saved = runs.module_of(lightning, plain()), ModelCheckpoint(tmp_path)
+        step = module.validation_step
+        module.validation_step = lambda batch, batch_idx, dataloader_idx=0: step(batch, batch_idx)
+        one, two = CalibrationCallback(["nll"]), Own(["nll"], prefix="ood_", loader=1)
+        val = [runs.val_loader(), loader_of_test_data()]
+        trainer = fit(module, [one, two, saved], val=val, enable_checkpointing=True)
+        assert [len(one.predictions), len(two.predictions)] == [len(SPLITS.val), len(SPLITS.test)]
+        assert {"val_nll", "ood_nll"} <= set(trainer.callback_metrics)
+        path = saved.best_model_path
+        for each, prefix in ((one, "val_"), (two, "ood_")):
+            loaded = load_calibrator(path, prefix=prefix)
+            assert loaded.temperature == pytest.approx(each.calibrator.temperature)
+        with pytest.raises(ValueError, match=re.escape("pass prefix=..., one of ['val_', 'ood_']")):
+            load_calibrator(path)
+        with pytest.raises(ValueError, match="has no prefix 'odd_'; did you mean ood_"):
+            load_calibrator(path, prefix="odd_")
+        alone = ModelCheckpoint(tmp_path / "alone")
+        fit(module, [two, alone], val=val, max_epochs=1, enable_checkpointing=True)
+        loaded = load_calibrator(alone.best_model_path)
+        assert loaded.temperature == pytest.approx(two.calibrator.temperature)
+        with pytest.raises(ValueError, match="loader must be below 1, the number of validation"):
+            fit(module, [two])
+
+    def test_probabilities_in_place_of_logits_are_said_once(self):
+        module = runs.module_of(lightning, plain())
+        step = module.validation_step
+        module.validation_step = lambda batch, batch_idx: step(batch, batch_idx)["logits"].softmax(
+            1
+        )
+        with pytest.warns(UserWarning, match="logits look like probabilities: each row") as warned:
+            fit(module, [CalibrationCallback()])
+        assert sum("look like" in str(each.message) for each in warned) == 1
+
+    def test_logits_of_a_wrong_shape_are_refused_with_their_shape(self):
+        labels = torch.zeros(4, dtype=torch.long)
+        for logits in (torch.zeros(4), torch.zeros(4, 1)):
+            said = f"got logits {tuple(logits.shape)} and labels (4,); for log-odds z of class 1"
+            with pytest.raises(TypeError, match=re.escape(said)):
+                read_outputs({"logits": logits, "labels": labels}, None)
+
+    def test_examples_that_all_processes_have_are_noticed(self):
+        logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+        twice = torch.cat([logits, logits]), torch.cat([labels, labels])
+        assert are_repeated(*twice, 2)
+        assert not are_repeated(*twice, 1)
+        assert not are_repeated(*twice, 5)
+        assert not are_repeated(logits, labels, 2)
+
+    def test_objects_in_a_checkpoint_are_another_error_than_a_file_of_another_kind(self, tmp_path):
+        path = tmp_path / "file.ckpt"
+        torch.save({"hyper_parameters": {"method": plain()}}, path)
+        with pytest.raises(ValueError, match=re.escape('save_hyperparameters(ignore=["method"])')):
+            load_calibrator(path)
 
     def test_a_checkpoint_between_validations_says_that_its_temperature_is_older(self, tmp_path):
         often = ModelCheckpoint(tmp_path, every_n_train_steps=4, save_top_k=-1)
@@ -135,11 +244,11 @@ class TestCalibrationCallback:
             CalibrationCallback(["eec"])
         path = tmp_path / "file.ckpt"
         path.write_bytes(b"no checkpoint")
-        with pytest.raises(ValueError, match="is no checkpoint, or holds more than tensors"):
+        with pytest.raises(ValueError, match="is no checkpoint of Lightning"):
             load_calibrator(path)
         fitted = {"classes": 3, "temperature": -1.0, "origin": {"examples": 1, "sha256": ""}}
-        damaged = {"CalibrationCallback": {"calibrator": fitted, "step": 1}}
-        for callbacks in ({}, {"CalibrationCallback": 1}, damaged):
+        damaged = {"own": {"calibrant.prefix": "val_", "calibrator": fitted, "step": 1}}
+        for callbacks in ({}, {"own": 1}, damaged):
             torch.save({"callbacks": callbacks, "global_step": 1}, path)
             with pytest.raises(ValueError, match="has no temperature"):
                 load_calibrator(path)
@@ -190,6 +299,14 @@ class TestMethodCallback:
             )
             ends.append({"weights": runs.weights(module), "method": method.state_dict()})
         assert same(*ends), ends
+
+    @pytest.mark.filterwarnings("ignore:Be aware that when using")
+    def test_a_checkpoint_without_its_state_is_said(self, tmp_path):
+        method = methods.build("cals_alm", classes=SPLITS.classes)
+        module, saved = runs.module_of(lightning, method), ModelCheckpoint(tmp_path)
+        fit(module, [saved], max_epochs=1, enable_checkpointing=True)
+        with pytest.warns(UserWarning, match="has no state of this MethodCallback: the method sta"):
+            fit(module, [MethodCallback(method)], max_epochs=2, ckpt_path=saved.best_model_path)
 
     def test_accumulated_gradients_equal_those_of_a_large_batch(self):
         found = []

@@ -6,6 +6,7 @@ import re
 import signal
 import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,18 @@ def test_a_logger_added_later_gets_the_epochs_before(run, tmp_path):
     assert [step for step, _ in logger.steps] == [0, 1, 2, 3, 4]
 
 
+def test_a_logger_added_to_a_finished_run_gets_all_of_it_once(run, tmp_path):
+    trained, logger = run(folder=tmp_path / "mine"), Remembers()
+    run(logger, folder=tmp_path / "mine")
+    assert [step for step, _ in logger.steps] == [0, 1, 2, 3, 4]
+    assert logger.steps[-1][1]["test_ece"] == trained.record["metrics"]["test"]["ece"]
+    assert logger.closed == 1
+    for _ in range(2):
+        run(f"tensorboard:{tmp_path / 'events'}", folder=tmp_path / "mine")
+    (folder,) = (tmp_path / "events").iterdir()
+    assert [each.step for each in events(folder).Scalars("loss")] == [0, 1, 2, 3]
+
+
 def test_a_new_folder_is_a_new_run(run, tmp_path):
     for name in ("one/mine", "two/mine"):
         run(f"tensorboard:{tmp_path / 'events'}", folder=tmp_path / name)
@@ -189,6 +202,19 @@ def test_an_mlflow_store_holds_every_epoch_of_an_interrupted_run_once(run, tmp_p
         assert {each.step: each.value for each in read} == rows
         assert len(read) == len(rows) == 4
     assert len(client.get_metric_history(found.info.run_id, "test_ece")) == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_one_line_after_seconds(run, monkeypatch):
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        # Both are set by the logger, and are unset again after the test.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    start = time.monotonic()
+    said = r"^cannot log to mlflow: ConnectionRefusedError: \[Errno \d+\] Connection refused$"
+    with pytest.raises(ConnectionError, match=said):
+        run("mlflow:http://127.0.0.1:9")
+    assert time.monotonic() - start < 20
 
 
 def records(path: Path) -> list:

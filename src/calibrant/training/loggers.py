@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -16,6 +17,8 @@ from calibrant.setting_errors import did_you_mean
 EXPERIMENT = "calibrant"
 # Parameters that MLflow takes at once.
 MOST = 100
+# By default MLflow tries for minutes; what it misses is sent after the next epoch anyway.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
 
 
 @runtime_checkable
@@ -90,6 +93,8 @@ class MLflow:
         from mlflow import MlflowClient
 
         logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)
+        for variable, value in PATIENCE.items():
+            os.environ.setdefault(variable, value)
         client = MlflowClient(where)
         found = client.get_experiment_by_name(EXPERIMENT)
         return client, found.experiment_id if found else client.create_experiment(EXPERIMENT)
@@ -191,5 +196,14 @@ def explained(kind: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ConnectionError(f"cannot log to {kind}: {type(error).__name__}: {reason}") from error
+        told = _cause(error)
+        reason = " ".join(str(told).split())[:300]
+        raise ConnectionError(f"cannot log to {kind}: {type(told).__name__}: {reason}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What the system said, if that is where a chain of errors begins, or the error itself."""
+    first = error
+    while (before := first.__cause__ or first.__context__) is not None:
+        first = before
+    return first if isinstance(first, OSError) else error

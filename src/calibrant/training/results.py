@@ -1,6 +1,7 @@
 """The result of a training run, in memory and in its folder."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         "roles": ROLES,
         "metrics": metrics,
     }
+
+
+def final_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Test metrics, as a row that follows those of the epochs."""
+    found = {f"test_{name}": value for name, value in record["metrics"]["test"].items()}
+    return {"epoch": record["epochs"], **found}
 
 
 def pixel_runs(split: Split, ignore_index: int | None) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from calibrant.training.randomness import seeded
 from calibrant.training.recipe import Recipe
 from calibrant.training.results import (
     Trained,
+    final_row,
     read_finished,
     record_of,
     write_finished,
@@ -129,11 +130,15 @@ def train(
         call = on_step or (lambda loop: None)
         run = _Run(where, identity, interrupts, save_every, call, on_epoch, allow_drift, probing)
         loop = Loop(model, method, splits, recipe, seed=seed, runtime=runtime, observer=run)
-        if (finished := run.resume(loop)) is not None:
+        finished = run.resume(loop)
+        if finished is not None and not log:
             return finished
         title = name or ("run" if where is None else where.resolve().name)
         mine.callback(run.log.close)
         runtime.first(lambda: run.log.open(log, name=title, folder=where, settings=identity))
+        if finished is not None:
+            run.log.send([*finished.history, final_row(finished.record)])
+            return finished
         run.log.send(loop.progress.history)
         if on_step is None:
             left = recipe.epochs * loop.steps - loop.step
@@ -274,8 +279,7 @@ class _Run(Observer):
                 loop.runtime.first(lambda: write_json(path, held))
             raise
         record = record_of(loop, val, test)
-        final = {f"test_{key}": value for key, value in record["metrics"]["test"].items()}
-        self.log.send([*loop.progress.history, {"epoch": loop.progress.epoch, **final}])
+        self.log.send([*loop.progress.history, final_row(record)])
         record |= {"drift": self.drift, "damaged_checkpoints": self.damaged}
         if self.probing is not None:
             record["roles"] = record["roles"] | self.probing.roles

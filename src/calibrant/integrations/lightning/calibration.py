@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 
@@ -21,6 +22,8 @@ from calibrant.training.progress import measure_all
 MEASURED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
 # Loggers of both packages that take a figure.
 DRAWING = ("TensorBoardLogger", "MLFlowLogger", "WandbLogger")
+# Key of the prefix in the state of a callback, by which checkpoints are searched.
+MARK = "calibrant.prefix"
 
 
 class CalibrationCallback(ValidationCallback):
@@ -28,17 +31,20 @@ class CalibrationCallback(ValidationCallback):
 
     The module logs the metrics, so `ModelCheckpoint(monitor="val_nll")` can use them. Every
     checkpoint has the temperature of the last validation before it, see `load_calibrator`.
+    Validations outside of `fit` are only measured. `trainer.test` measures with that temperature,
+    too, if `test_step` returns what `validation_step` does: `test_calibrated_nll`.
 
     Args:
         metrics: names in `METRICS`.
-        prefix: of the names under which they are logged.
+        prefix: of the names under which they are logged; several callbacks need different ones.
         figure: whether TensorBoard, MLflow and Weights & Biases get a reliability diagram.
         read: gives logits and labels from what `validation_step` returned and its batch.
         ignore_index: label of ignored pixels or tokens.
+        loader: position of the loader that is measured, if there are several.
 
     Attributes:
-        predictions: of the last validation; None before it.
-        calibrator: temperature scaling fitted to them.
+        predictions: of the last validation of a training; None before it.
+        calibrator: temperature scaling fitted to them; None if it could not be fitted.
     """
 
     def __init__(
@@ -49,8 +55,9 @@ class CalibrationCallback(ValidationCallback):
         figure: bool = True,
         read: Read = read_outputs,
         ignore_index: int | None = None,
+        loader: int = 0,
     ) -> None:
-        super().__init__(read, ignore_index)
+        super().__init__(read, ignore_index, loader)
         for name in metrics:
             if name not in METRICS:
                 raise ValueError(f"no metric {name!r}; {did_you_mean(name, METRICS)}")
@@ -65,14 +72,16 @@ class CalibrationCallback(ValidationCallback):
             need("matplotlib", extra="report", what="a reliability diagram (or pass figure=False)")
 
     def use(self, trainer: Any, pl_module: Any, predictions: Predictions) -> None:
-        """Log the metrics and the diagram; fit the temperature."""
-        with without_warnings():
-            self.calibrator = TemperatureScaling.fit(predictions)
-        self.predictions, self._step = predictions, trainer.global_step
+        """Log the metrics and the diagram; in a training, fit the temperature."""
         found = measure_all(predictions, self.metrics)
-        found["temperature"] = self.calibrator.temperature
-        # The values are the same in every process: their mean only tells the host so.
-        pl_module.log_dict({f"{self.prefix}{k}": v for k, v in found.items()}, sync_dist=True)
+        if trainer.state.fn == "fit":
+            self.predictions, self._step = predictions, trainer.global_step
+            self.calibrator = self._fitted(predictions)
+            if self.calibrator is not None:
+                found["temperature"] = self.calibrator.temperature
+        _log(pl_module, self.prefix, found)
+        if trainer.state.fn != "fit":
+            return
         loggers = [each for each in trainer.loggers if _takes_figures(each)]
         if self.figure and trainer.is_global_zero and loggers:
             from calibrant.report import reliability_diagram
@@ -81,14 +90,67 @@ class CalibrationCallback(ValidationCallback):
             for each in loggers:
                 _log_figure(each, figure, f"{self.prefix}reliability", trainer.global_step)
 
+    def _fitted(self, predictions: Predictions) -> TemperatureScaling | None:
+        """A temperature; a warning if these examples have none, which ends no training."""
+        try:
+            with without_warnings():
+                return TemperatureScaling.fit(predictions)
+        except ValueError as error:
+            self.warn_once("fit", f"no temperature of the validation data: {error}")
+            return None
+
+    def on_test_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin anew."""
+        self.begin(trainer.test_dataloaders)
+
+    def on_test_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Add a batch, unless `test_step` returns something else."""
+        if dataloader_idx != self.loader:
+            return
+        try:
+            logits, labels = self.read(outputs, batch)
+        except (TypeError, LookupError):
+            self.warn_once(
+                "test", "no calibration of test data: test_step returns no logits and labels"
+            )
+        else:
+            self.add(logits, labels)
+
+    def on_test_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log metrics before and after the temperature."""
+        found, prefix = self.gather(trainer, pl_module), f"test_{self.prefix.removeprefix('val_')}"
+        if found is not None:
+            _log(pl_module, prefix, measure_all(found, self.metrics))
+        if found is not None and self.calibrator is not None:
+            calibrated = measure_all(found.map(self.calibrator), self.metrics)
+            _log(pl_module, f"{prefix}calibrated_", calibrated)
+
+    @property
+    def state_key(self) -> str:
+        """Key in checkpoints, which several callbacks do not share."""
+        return f"CalibrationCallback[{self.prefix}]"
+
     def state_dict(self) -> dict[str, Any]:
         """The calibrator as plain values, and the step of its validation."""
-        fitted = self.calibrator
-        return {} if fitted is None else {"calibrator": asdict(fitted), "step": self._step}
+        fitted = None if self.calibrator is None else asdict(self.calibrator)
+        return {MARK: self.prefix, "calibrator": fitted, "step": self._step}
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        """Forget the calibrator of other weights, also if the checkpoint has none."""
+        self.calibrator = None
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the calibrator."""
-        self.calibrator, self._step = _calibrator(state_dict), state_dict["step"]
+        self._step = state_dict["step"]
+        self.calibrator = None if state_dict["calibrator"] is None else _calibrator(state_dict)
 
 
 def _calibrator(state: Mapping[str, Any]) -> TemperatureScaling:
@@ -97,22 +159,30 @@ def _calibrator(state: Mapping[str, Any]) -> TemperatureScaling:
     return TemperatureScaling(**{**values, "origin": Fit(**values["origin"])})
 
 
-def load_calibrator(path: str | Path) -> TemperatureScaling:
+def _log(pl_module: Any, prefix: str, found: Mapping[str, float]) -> None:
+    # The values are the same in every process: their mean only tells the host so.
+    pl_module.log_dict({f"{prefix}{k}": v for k, v in found.items()}, sync_dist=True)
+
+
+def load_calibrator(path: str | Path, *, prefix: str | None = None) -> TemperatureScaling:
     """The temperature in a checkpoint of Lightning; only plain values and tensors are loaded.
 
-    A checkpoint from between two validations has the temperature of the first; a warning says so.
+    With states of several callbacks, `prefix` selects one. A checkpoint from between two
+    validations has the temperature of the first; a warning says so.
     """
     path = Path(path)
     check_file(path)
     try:
         found = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except (RuntimeError, EOFError, UnpicklingError) as error:
+        if not is_zipfile(path):
+            raise ValueError(f"{path} is no checkpoint of Lightning") from error
         raise ValueError(
-            f"{path} is no checkpoint, or holds more than tensors and plain values: save no "
-            "objects as hyperparameters, or take callback.calibrator"
+            f"{path} holds more than tensors and plain values: keep objects out of it with "
+            'save_hyperparameters(ignore=["method"]), or take callback.calibrator'
         ) from error
+    state = _state(path, found, prefix)
     try:
-        state = found["callbacks"][CalibrationCallback.__qualname__]
         calibrator, fitted, step = _calibrator(state), state["step"], found["global_step"]
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
@@ -126,6 +196,18 @@ def load_calibrator(path: str | Path) -> TemperatureScaling:
             stacklevel=2,
         )
     return calibrator
+
+
+def _state(path: Path, checkpoint: Any, prefix: str | None) -> Mapping[str, Any]:
+    """State of the callback with this prefix, or of the only one; {} if there is none."""
+    callbacks = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
+    states = list(callbacks.values()) if isinstance(callbacks, Mapping) else []
+    marked = {each[MARK]: each for each in states if isinstance(each, Mapping) and MARK in each}
+    if prefix is None and len(marked) > 1:
+        raise ValueError(f"{path} has several temperatures: pass prefix=..., one of {[*marked]}")
+    if prefix is not None and marked and prefix not in marked:
+        raise ValueError(f"{path} has no prefix {prefix!r}; {did_you_mean(prefix, marked)}")
+    return next(iter(marked.values()), {}) if prefix is None else marked.get(prefix, {})
 
 
 def _takes_figures(logger: Any) -> bool:

@@ -17,6 +17,7 @@ from calibrant.integrations.lightning.validation import (
 from calibrant.methods import Method
 from calibrant.methods.heads import find_head
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import warn
 from calibrant.training.held_out import HeldOut
 
 
@@ -94,6 +95,11 @@ class MethodCallback(ValidationCallback):
             )
         self.method.ranks = ranks_of(trainer, pl_module)
         self.method.to(pl_module.device)
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        """Say that a resumed training starts the method anew."""
+        if trainer.state.fn == "fit" and self.state_key not in checkpoint["callbacks"]:
+            warn("the checkpoint has no state of this MethodCallback: the method starts anew")
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
