@@ -128,19 +128,19 @@ def test_bca_is_refused():
 @pytest.mark.slow
 def test_tests_of_calibrated_labels_reject_no_more_than_their_level():
     rejected = 0
-    for seed in range(200):
+    for seed in range(100):
         generator = np.random.default_rng(seed)
         logits = generator.normal(np.linspace(-5, 0, 10), 1.5, size=(400, 10))
         labels = generator.random(logits.shape) < 1 / (1 + np.exp(-logits))
         each = MultiLabel(logits, labels)
         rejected += min(holm([label_p_value(each.label(at)) for at in range(10)])) < 0.05
-    # 5 % of 200 is 10, with a standard deviation of 3.1.
-    assert rejected <= 19
+    # 5 % of 100 is 5, with a standard deviation of 2.2.
+    assert rejected <= 12
 
 
 @pytest.mark.slow
 def test_intervals_of_macro_and_micro_cover():
-    truth, inside, sets = drawn(100_000, scales=(2.0,) * 3), {}, 50
+    truth, inside, sets = drawn(100_000, scales=(2.0,) * 3), {}, 30
     names = ("nll", "binary_brier", "roc_auc", "calibration_in_the_large", "binary_ece")
     expected = {name: (macro(METRICS[name], truth), micro(METRICS[name], truth)) for name in names}
     for seed in range(1, 1 + sets):
@@ -152,8 +152,8 @@ def test_intervals_of_macro_and_micro_cover():
                 key = f"{which} {name}"
                 inside[key] = inside.get(key, 0) + (bar.low <= value <= bar.high)
     covered = {key: count / sets for key, count in inside.items()}
-    # 95 %, with a standard deviation of 3.1 % over the sets.
-    assert min(covered.values()) >= 0.84, covered
+    # 95 %, with a standard deviation of 4 % over the sets.
+    assert min(covered.values()) >= 0.8, covered
 
 
 def test_bins_are_passed_on():
