@@ -100,6 +100,7 @@ def apply(
     log, arrays = _read(reads, fitted, file)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
+    _check_order(file, predictions, fitted)
     labelled, origin = arrays.labels is not None, fitted.origin
     same = labelled and origin is not None and origin.sha256 == predictions.sha256
     if same and not allow_same:
@@ -203,7 +204,21 @@ def _calibrated(
         raise ValueError(f"{source} has no labels")
     ignore_index = reads.ignore_index if labels else None
     found = from_arrays(arrays, normalize=reads.normalize, ignore_index=ignore_index)
+    _check_order(source, found, fitted)
     return found.map(_for_rows(fitted, arrays, len(found), ignore_index))
+
+
+def _check_order(
+    source: str, predictions: "Predictions", fitted: "Calibrator | SlicedCalibrator"
+) -> None:
+    """Refuse the classes of the fit in another order."""
+    held = predictions.class_names
+    known = None if fitted.origin is None else fitted.origin.class_names
+    if held and known and held != known and set(held) == set(known):
+        raise ValueError(
+            f"{source}: classes are in the order {', '.join(held[:20])}, those of the fit in the "
+            f"order {', '.join(known[:20])}"
+        )
 
 
 def _show(record: dict[str, Any], title: str, change: "priors.ChangeOfPriors | None") -> None:
