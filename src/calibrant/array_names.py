@@ -160,11 +160,7 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
     problem = f"{path} has {listed(arrays)}; need {labels!r} and one of 'logits' or 'probs'"
     starts = _starts(held) if files.is_table(path) else {}
     for start, kind in starts.items():
-        if (
-            len(starts) == 1
-            and enough
-            and (found := _of_classes(path, start, kind, labels, held))
-        ):
+        if len(starts) == 1 and enough and (found := _of_classes(path, start, kind, labels, held)):
             return found
         raise _unnamed(f"{problem}, or names", f"{kind}='{start}*'", f"--{kind} '{start}*'")
     raise _unnamed(f"{problem}, or names")
