@@ -160,11 +160,7 @@ def _scores(path: Path, held: Sequence[str], requested: Requested) -> Names:
     problem = f"{path} has {listed(arrays)}; need {labels!r} and one of 'logits' or 'probs'"
     starts = _starts(held) if files.is_table(path) else {}
     for start, kind in starts.items():
-        if (
-            len(starts) == 1
-            and labels in held
-            and (found := _of_classes(path, start, kind, labels))
-        ):
+        if len(starts) == 1 and enough and (found := _of_classes(path, start, kind, labels, held)):
             return found
         raise _unnamed(f"{problem}, or names", f"{kind}='{start}*'", f"--{kind} '{start}*'")
     raise _unnamed(f"{problem}, or names")
@@ -215,7 +211,8 @@ def _guessed(path: Path, held: Sequence[str], labels: str) -> Names | None:
     chosen = tuple(column for _, column in sorted(members))
     kind = STEMS[stem]
     said = chosen[0] if len(chosen) == 1 else f"{chosen[0]} to {chosen[-1]}"
-    warnings.warn(f"{path}: read {said} as {WORDS[kind]}, {labels} as labels", stacklevel=5)
+    also = f", {labels} as labels" if labels in held else ""
+    warnings.warn(f"{path}: read {said} as {WORDS[kind]}{also}", stacklevel=5)
     return Names(kind, chosen, labels)
 
 
@@ -227,16 +224,22 @@ def _starts(held: Sequence[str]) -> dict[str, Kind]:
     return {start: kind for start, kind in kinds.items() if kind is not None}
 
 
-def _of_classes(path: Path, start: str, kind: Kind, labels: str) -> Names | None:
-    """Columns of a table with this start, if they end in the names of classes that labels have."""
-    chosen = tuple(column for column in files.columns(path) if column.startswith(start))
+def _of_classes(
+    path: Path, start: str, kind: Kind, labels: str, held: Sequence[str]
+) -> Names | None:
+    """Columns of a table with this start, if they end in the names of classes that labels have.
+
+    Without labels the ends are the names of the classes.
+    """
+    chosen = tuple(column for column in held if column.startswith(start))
     ends = tuple(column.removeprefix(start) for column in chosen)
-    values = files.read(path, [labels], text=[labels])[labels]
-    if not is_text(values) or set(ends) != set(values.tolist()):
-        return None
-    warnings.warn(
-        f"{path}: read {listed(chosen, 4)} as {WORDS[kind]}, {labels} as labels", stacklevel=5
-    )
+    said = f"{path}: read {listed(chosen, 4)} as {WORDS[kind]}"
+    if labels in held:
+        values = files.read(path, [labels], text=[labels])[labels]
+        if not is_text(values) or set(ends) != set(values.tolist()):
+            return None
+        said += f", {labels} as labels"
+    warnings.warn(said, stacklevel=5)
     return Names(kind, chosen, labels, classes=ends)
 
 

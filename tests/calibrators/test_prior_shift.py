@@ -317,6 +317,27 @@ def test_intervals_of_em_cover_the_true_prior():
     assert 178 <= covered <= 199
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_intervals_of_em_include_the_sampling_of_the_source(labelled):
+    even, target = [1 / 3] * 3, torch.tensor([0.7, 0.2, 0.1])
+    covered = torch.zeros(3)
+    for seed in range(60):
+        val = gaussians(500, even, seed=seed)
+        new = gaussians(3000, target.double() / target.double().sum(), seed=seed + 60, source=even)
+        shares = val.labels.bincount() / 500.0
+        given = {} if labelled else {"source_examples": 500}
+        found = estimate_prior(new, val if labelled else shares, resamples=100, seed=seed, **given)
+        covered += (found.low <= target) & (target <= found.high)
+    # 95 % of 60 are 57; without the source it was about 42.
+    assert covered.min() >= 51
+
+
+def test_the_number_of_examples_belongs_to_priors():
+    p = gaussians(100, HALF, seed=0)
+    with pytest.raises(ValueError, match="source_examples is a positive number, for a source that"):
+        estimate_prior(p, p, source_examples=100)
+
+
 def test_black_box_estimates_invert_the_confusion_matrix():
     # Of class 0, 80 % are predicted as such, of class 1, 70 %; 38 % of predictions are class 1.
     confusion = np.array([[0.8, 0.3], [0.2, 0.7]])

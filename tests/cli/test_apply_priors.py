@@ -73,6 +73,23 @@ def test_priors_are_estimated_from_a_file_without_labels(run, files, method, tmp
     assert (record["method"], record["examples"], record["level"]) == (method, 1500, 0.95)
 
 
+def test_intervals_include_the_sampling_of_the_class_frequencies_of_the_fit(run, files):
+    _, _, new, fitted = files
+    command = ["apply", "cal.json", "test.npz", "-o", "out.npz", "--estimate-prior", "new.npz"]
+    counted = json.loads(run(*command, "--json")[1])["priors"]
+    exact = json.loads(run(*command, "--json", "--source-prior", "0.5")[1])["priors"]
+    shares = fitted.origin.class_frequencies
+    found = estimate_prior(new.map(fitted), shares, source_examples=fitted.origin.examples)
+    assert [counted["low"], counted["high"]] == [
+        pytest.approx(each.tolist()) for each in (found.low, found.high)
+    ]
+    assert counted["high"][1] - counted["low"][1] > exact["high"][1] - exact["low"][1]
+    # A file with the same priors in it has the same fit.
+    run(*command, "--save-calibrator", "new.json")
+    again = json.loads(run("apply", "new.json", *command[2:], "--json")[1])["priors"]
+    assert again["low"] == pytest.approx(counted["low"])
+
+
 def test_the_calibrator_with_its_priors_is_saved_and_its_priors_replaced(run, files, tmp_path):
     common = ["apply", "cal.json", "test.npz", "-o", "out.npz"]
     code, out, err = run(*common, "--prior", "0.1", "--save-calibrator", "shifted.json")
@@ -159,11 +176,18 @@ REFUSED = {
         "give --source-prior or --source-predictions, not both",
     ),
     "suffix": (["--prior", "0.1", "--save-calibrator", "x.txt"], "calibrators are saved as .json"),
-    "no number": (["--prior", "often"], "--prior must be numbers: of class 1 of two"),
-    "too many": (["--prior", "0.1,0.2,0.7"], "target must be 2 numbers, one for each class"),
-    "zero": (["--prior", "0"], "target must be positive for every class, got 0 for class 1"),
+    "no number": (
+        ["--prior", "often"],
+        "--prior must be one number for two classes (0.1), a number",
+    ),
+    "too many": (["--prior", "0.1,0.2,0.7"], "--prior must be 2 numbers, one for each class"),
+    "zero": (["--prior", "0"], "--prior must be positive for every class, got 0 for class 1"),
     "twice": (["--prior", "0=0.1,0=0.2"], "--prior names a class twice"),
-    "unknown class": (["--prior", "cat=0.1"], "target: no class 'cat'"),
+    "unknown class": (["--prior", "cat=0.1"], "--prior: no class 'cat'"),
+    "unknown class of the source": (
+        ["--prior", "0.1", "--source-prior", "cat=0.1"],
+        "--source-prior: no class 'cat'",
+    ),
     "black box": (
         ["--estimate-prior", "new.npz", "--prior-method", "bbse"],
         "bbse needs the labels of the source: add --source-predictions",

@@ -392,3 +392,22 @@ def test_columns_that_end_in_the_labels_need_no_options(run, ece_of, table, prob
     table("t.csv", **columns, prob_of_rain=p[:, 0], y=CLASSES[labels])
     code, _, err = run("audit", "t.csv")
     assert (code, "name the arrays to read (--probs 'prob_*', or --confi" in err) == (2, True)
+
+
+def test_columns_that_end_in_names_of_classes_need_no_labels_to_apply(run, table, probs):
+    p, labels = probs
+    columns = {f"prob_{name}": p[:, i] for i, name in enumerate(CLASSES)}
+    table("val.csv", **columns, label=CLASSES[labels])
+    table("new.csv", **columns)
+    assert run("fit", "val.csv", "--calibrator", "temperature", "-o", "cal.json")[0] == 0
+    code, out, err = run("apply", "cal.json", "new.csv", "-o", "out.csv")
+    assert (code, "no labels: metrics not computed" in out) == (0, True)
+    assert "new.csv: read ['prob_bird', 'prob_cat', 'prob_dog'] as probabilities\n" in err
+    command = ["apply", "cal.json", "val.csv", "-o", "out.csv", "--allow-same"]
+    code, out, _ = run(*command, "--estimate-prior", "new.csv")
+    assert (code, "priors by em from 300 unlabelled examples" in out) == (0, True)
+    table("turned.csv", **dict(reversed(columns.items())))
+    code, _, err = run("apply", "cal.json", "turned.csv", "-o", "out.csv")
+    assert (code, "those of the fit ['bird', 'cat', 'dog']: give them in" in err) == (2, True)
+    code, _, err = run("audit", "new.csv")
+    assert (code, "need 'labels' and one of" in err) == (2, True)

@@ -119,6 +119,8 @@ def test_early_stopping_gets_its_validation_data():
     assert 0 < light.estimator_.best_iteration_ < 200
     extreme = MODELS["xgboost"](early_stopping_rounds=5, **many)
     extreme = CalibratedClassifier(extreme, calibrator="temperature", cv=2)
+    with pytest.raises(ValueError, match="labels in eval_set are strings: give class indices"):
+        extreme.fit(x[:600], y[:600], eval_set=[(x[600:], y[600:].astype(str))], verbose=False)
     extreme.fit(x[:600], y[:600], eval_set=[(x[600:], y[600:])], verbose=False)
     assert 0 < extreme.estimator_.best_iteration < 200
 

@@ -100,7 +100,7 @@ def test_the_positive_class_can_be_chosen():
     assert alone.ax_.get_ylabel() == "frequency of no"
 
 
-def test_weights_count_as_repeated_rows():
+def test_weights_give_the_error_of_repeated_rows_and_wider_intervals():
     probs = model().predict_proba(X[600:])
     weights = np.random.default_rng(0).integers(0, 3, 600)
     weighted = ReliabilityDisplay.from_predictions(Y[600:], probs, sample_weight=weights)
@@ -108,7 +108,30 @@ def test_weights_count_as_repeated_rows():
         np.repeat(Y[600:], weights), np.repeat(probs, weights, 0)
     )
     assert weighted.ece == pytest.approx(repeated.ece)
-    assert weighted.points.high == pytest.approx(repeated.points.high)
+    few = weights.sum() / np.square(weights).sum()
+    scaled = Predictions.from_probs(probs, Y[600:], weights=few * weights)
+    assert weighted.points.high == pytest.approx(ReliabilityDisplay(scaled).points.high)
+    assert few < 0.7
+
+
+def test_the_scale_of_weights_does_not_matter():
+    probs = model().predict_proba(X[600:])
+    plain = ReliabilityDisplay.from_predictions(Y[600:], probs)
+    for scale in (1 / 600, 50):
+        found = ReliabilityDisplay.from_predictions(
+            Y[600:], probs, sample_weight=np.full(600, scale)
+        )
+        assert found.points.high == pytest.approx(plain.points.high)
+
+
+def test_it_has_the_numbers_of_a_display_of_scikit_learn():
+    probs = model().predict_proba(X[600:])
+    found = ReliabilityDisplay.from_predictions(Y[600:], probs)
+    assert found.prob_true == pytest.approx(found.points.accuracy)
+    assert found.prob_pred == pytest.approx(found.points.confidence)
+    assert found.y_prob == pytest.approx(probs[:, 1])
+    with pytest.raises(TypeError, match="no option 'bins', and lines of matplotlib have none"):
+        ReliabilityDisplay.from_predictions(Y[600:], probs, bins=5)
 
 
 REFUSED = {

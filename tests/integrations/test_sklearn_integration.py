@@ -227,7 +227,19 @@ REFUSED = {
     "-inf": (lambda: PosthocCalibrator(kind="features").fit(X - np.inf, Y), "inf"),
     "pairs": (
         lambda: CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(*scores(4, 90)),
-        "6 columns of logits for 4 classes",
+        "scores of SVC are of pairs of classes: set decision_function_shape='ovr'",
+    ),
+    "as many pairs as classes": (
+        lambda: CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(X, Y),
+        "scores of SVC are of pairs of classes: set decision_function_shape='ovr'",
+    ),
+    "name of scikit-learn": (
+        lambda: CalibratedClassifier(calibrator="sigmoid").fit(X, Y),
+        "no calibrator 'sigmoid'; did you mean platt?",
+    ),
+    "groups of a class": (
+        lambda: CalibratedClassifier().fit(X, Y, groups=Y),
+        "at least 2 groups of every class",
     ),
     "rare class": (
         lambda: CalibratedClassifier().fit(X, np.where(np.arange(60) == 0, 3, Y)),
@@ -243,12 +255,61 @@ def test_invalid_fits_are_refused(call, words):
         call()
 
 
+class NeverFitted(GaussianNB):
+    def fit(self, X, y):  # noqa: N803
+        raise AssertionError
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_names_of_calibrators_are_checked_before_any_fit():
+    with pytest.raises(ValueError, match="no calibrator 'plat'; did you mean platt"):
+        CalibratedClassifier(NeverFitted(), calibrator="plat").fit(X, Y)
+    with pytest.raises(TypeError, match="calibrator must be a name such as 'temperature', got"):
+        CalibratedClassifier(NeverFitted(), calibrator=TemperatureScaling).fit(X, Y)
+
+
+def test_what_has_no_fit_is_refused_with_an_alternative():
+    class Booster:
+        pass
+
+    for given in (Booster(), FrozenEstimator(Booster())):
+        with pytest.raises(TypeError, match="Booster has no fit: use PosthocCalibrator, or Pred"):
+            CalibratedClassifier(given, cv="prefit").fit(X, Y)
+
+
+def test_a_number_of_folds_does_not_split_groups():
+    seen = []
+
+    class Recorder(GaussianNB):
+        def fit(self, X, y):  # noqa: N803
+            seen.append({*X[:, 0]})
+            return super().fit(X, y)
+
+    groups = np.repeat(np.arange(12), 5)
+    marked = np.column_stack([groups, X])
+    CalibratedClassifier(Recorder(), calibrator="temperature").fit(marked, Y, groups=groups)
+    assert len(seen) == 6
+    assert all(len(each) < 12 for each in seen[:5])
+
+
+def test_weights_that_sum_to_one_are_rescaled_and_zeros_stay_absent():
+    logits, labels = scores(2, 150)
+    plain = PosthocCalibrator("auto").fit(logits, labels).predict_proba(logits)
+    small = PosthocCalibrator("auto").fit(logits, labels, sample_weight=np.ones(150) / 150)
+    np.testing.assert_allclose(small.predict_proba(logits), plain, rtol=1e-6)
+    more, twice = np.concatenate([logits, -logits]), np.concatenate([labels, labels])
+    zeros = np.repeat([0.1, 0.0], 150)
+    absent = PosthocCalibrator("isotonic").fit(more, twice, sample_weight=zeros)
+    expected = PosthocCalibrator("isotonic").fit(logits, labels)
+    np.testing.assert_allclose(absent.predict_proba(logits), expected.predict_proba(logits))
+
+
 def test_few_examples_are_not_compared_but_warned_about():
     logits, labels = scores(3, 60)
     with pytest.warns(UserWarning, match="needs 100 examples, got 60: used temperature"):
         found = PosthocCalibrator("auto").fit(logits, labels)
     assert isinstance(found.calibrator_, TemperatureScaling)
-    with pytest.warns(UserWarning, match="got 59.5: used temperature"):
+    with pytest.warns(UserWarning, match="got 60: used temperature"):
         PosthocCalibrator("blend").fit(logits, labels, sample_weight=[0.5] + [1] * 59)
 
 

@@ -4,7 +4,7 @@ Both methods assume that examples of each class look the same in source and targ
 the frequencies of the classes differ (label shift).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, NamedTuple, get_args
@@ -94,6 +94,7 @@ def estimate_prior(
     level: float = 0.95,
     resamples: int = 200,
     seed: int = 0,
+    source_examples: int | None = None,
 ) -> PriorEstimate:
     r"""Estimate the class priors of unlabelled examples, with intervals.
 
@@ -118,9 +119,11 @@ def estimate_prior(
             scores must be calibrated for it.
         method: "em", "bbse" or "bbse_soft".
         level: confidence level of the intervals.
-        resamples: bootstrap resamples of the target, for "bbse" also of the source; 0 for none.
-            Groups are drawn as a whole. Errors of the calibrator are not included.
+        resamples: bootstrap resamples of the target, and of the source if it is labelled; 0 for
+            none. Groups are drawn as a whole. Errors of the calibrator are not included.
         seed: seed of the resamples.
+        source_examples: number of examples that priors given as `source` were counted in; None if
+            they are exact, which narrows the intervals.
 
     References:
         Saerens, Latinne, Decaestecker, Adjusting the Outputs of a Classifier to New a Priori
@@ -139,19 +142,24 @@ def estimate_prior(
         raise ValueError(f"source has {source.classes} classes, the unlabelled examples {k}")
     if method != "em" and not labelled:
         raise ValueError(f"{method} needs labelled predictions of the source; em needs only priors")
+    if source_examples is not None and (labelled or source_examples < 1):
+        raise ValueError("source_examples is a positive number, for a source that is priors")
     prior = as_prior(
         "source prior",
         class_frequencies(source) if labelled else source,
         classes=k,
         class_names=unlabelled.class_names,
     )
+    others: Iterable[Values]
     if method == "em":
         found = _by_em(unlabelled, prior.numpy())
+        others = _source_priors(prior.numpy(), source, source_examples, resamples, seed)
     else:
         found = _by_bbse(unlabelled, source, hard=method == "bbse")
+        others = _source_weights(source, resamples, seed)
     ends = None
     if resamples:
-        drawn = _resampled(found, unlabelled, source, resamples, seed)
+        drawn = _resampled(found, unlabelled, others, resamples, seed)
         ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
     least = 1 / (2 * len(unlabelled) + k)
     raised = np.maximum(found.prior, least)
@@ -168,30 +176,54 @@ def estimate_prior(
 
 
 class _Found(NamedTuple):
-    """An estimate, and the same as a function of the weights of the target and of the source."""
+    """An estimate, and the same of resamples.
+
+    `of_resample` takes weights of the target, and of the source what the method needs: its priors
+    for EM, weights of its examples for BBSE.
+    """
 
     prior: PerClass
-    of_weights: Callable[[Values, SourceWeights], PerClass]
-    uses_source: bool
+    of_resample: Callable[[Values, Values], PerClass]
 
 
 def _resampled(
-    found: _Found, unlabelled: Predictions, source: Any, resamples: int, seed: int
+    found: _Found, unlabelled: Predictions, others: Iterable[Values], resamples: int, seed: int
 ) -> Rows:
-    """Estimates of resamples of the target, and of the source if it is used, (resamples, k)."""
+    """Estimates of resamples of the target and of the source, (resamples, k)."""
     check_units(unlabelled)
     counts = draws_of(unlabelled, resamples, seed)
-    others: Iterable[SourceWeights] = repeat(np.ones(0))
-    if found.uses_source:
-        own = source.example_weights
-        others = (each * own for each in draws_of(source, resamples, [seed, 1]))
     weights = unlabelled.example_weights
     return np.array(
         [
-            found.of_weights(each * weights, other)
+            found.of_resample(each * weights, other)
             for each, other in zip(counts, others, strict=False)
         ]
     )
+
+
+def _source_weights(source: Predictions, resamples: int, seed: int) -> Iterator[SourceWeights]:
+    own = source.example_weights
+    return (each * own for each in draws_of(source, resamples, [seed, 1]))
+
+
+def _source_priors(
+    prior: PerClass, source: Any, examples: int | None, resamples: int, seed: int
+) -> Iterator[PerClass]:
+    """Class frequencies of resamples of the source, or the same priors again if they are exact."""
+    counts: Iterable[PerClass]
+    if isinstance(source, Predictions):
+        labels, examples, k = source.labels.numpy(), len(source), len(prior)
+        draws = _source_weights(source, resamples, seed)
+        counts = (np.bincount(labels, weights=each, minlength=k) for each in draws)
+    elif examples is not None:
+        counts = np.random.default_rng([seed, 1]).multinomial(examples, prior, resamples)
+    else:
+        yield from repeat(prior, resamples)
+        return
+    for each in counts:
+        # A rare class that a resample misses counts as half an example.
+        raised = np.maximum(each / each.sum(), 1 / (2 * examples))
+        yield raised / raised.sum()
 
 
 def _by_em(unlabelled: Predictions, source: PerClass) -> _Found:
@@ -213,12 +245,14 @@ def _by_em(unlabelled: Predictions, source: PerClass) -> _Found:
     curvature = (slopes * weights[:, None]).T @ slopes / weights.sum()
     root = np.linalg.cholesky(curvature + FLOOR * np.eye(len(prior))).T
 
-    def of_weights(drawn: Values, _: SourceWeights) -> PerClass:
+    def of_resample(drawn: Values, source_prior: PerClass) -> PerClass:
         # One Newton step from the estimate, on the simplex: the parabola that touches there.
-        gradient = drawn @ slopes / drawn.sum()
+        change = source / source_prior
+        shares = drawn / (slopes @ (prior * change)) / drawn.sum()
+        gradient = shares @ slopes * change
         return constrained_solution(root, root @ prior + np.linalg.solve(root.T, gradient))
 
-    return _Found(prior, of_weights, uses_source=False)
+    return _Found(prior, of_resample)
 
 
 def maximise_likelihood(
@@ -257,7 +291,7 @@ def _by_bbse(unlabelled: Predictions, source: Predictions, *, hard: bool) -> _Fo
         rare = FLOOR * weights.sum()
         return np.asarray((scores.T @ own + rare * np.eye(labels.shape[1])) / (own.sum(0) + rare))
 
-    def of_weights(weights: Values, source_weights: SourceWeights) -> PerClass:
+    def of_resample(weights: Values, source_weights: SourceWeights) -> PerClass:
         means = weights @ target_scores / weights.sum()
         return constrained_solution(confusion(source_weights), means)
 
@@ -270,7 +304,7 @@ def _by_bbse(unlabelled: Predictions, source: Predictions, *, hard: bool) -> _Fo
         )
     if condition > LARGE:
         warn(f"{words}, which amplifies noise by about as much; em is safer", stacklevel=3)
-    return _Found(of_weights(unlabelled.example_weights, own), of_weights, uses_source=True)
+    return _Found(of_resample(unlabelled.example_weights, own), of_resample)
 
 
 def _answers(predictions: Predictions, *, hard: bool) -> Rows:

@@ -126,7 +126,7 @@ def apply(
         if names is None and origin is not None:
             names = origin.class_names
         read = partial(_calibrated, reads, fitted)
-        change = other.change(read, fitted.classes, frequencies, names)
+        change = other.change(read, fitted.classes, frequencies, names, origin)
         changed = changed.map(change.shift)
     log_probs = changed.logits
     if labelled and reads.ignore_index is not None:

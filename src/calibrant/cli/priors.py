@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +10,16 @@ from calibrant.cli import options, screen
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, PriorEstimate, PriorShift, SlicedCalibrator
+    from calibrant.calibrators.base import Fit
+    from calibrant.calibrators.priors import Prior
     from calibrant.predictions import Predictions
 
 # Those of `calibrators.prior_estimation`, which is too heavy to load for --help.
 METHODS = ("em", "bbse", "bbse_soft")
 # Rows of the table of priors.
 SHOWN = 20
-WRITTEN = "of class 1 of two, of each class (0.2,0.3,0.5), or by name (cat=0.2,dog=0.8)"
+WRITTEN = "one number for two classes (0.1), a number for each class (0.2,0.3,0.5), or by name"
+WRITTEN += " (cat=0.2,dog=0.8)"
 
 of_priors = options.panel("Other class priors")
 Known = Annotated[
@@ -122,6 +126,7 @@ class PriorOptions:
         classes: int,
         source: tuple[float, ...] | None,
         class_names: tuple[str, ...] | None,
+        origin: "Fit | None" = None,
     ) -> "ChangeOfPriors":
         """Find the priors of the source and of the target.
 
@@ -130,14 +135,18 @@ class PriorOptions:
             classes: number of classes.
             source: class priors of the fit, if known.
             class_names: names of the classes.
+            origin: the fit; priors that are its class frequencies are estimates, too.
         """
         from calibrant.calibrators import Identity, PriorShift, estimate_prior
         from calibrant.calibrators.base import class_frequencies
 
         labelled = self.source_predictions and calibrated(self.source_predictions, True)
+        prior: Any
+        examples = None
         if self.source is not None:
-            prior = parsed("--source-prior", self.source)
+            prior = _priors_of("--source-prior", self.source, classes, class_names)
         else:
+            examples = None if labelled else _examples_of(source, origin)
             prior = class_frequencies(labelled) if labelled else source
         if prior is None:
             raise ValueError(
@@ -146,7 +155,7 @@ class PriorOptions:
             )
         estimate, target = None, None
         if self.known is not None:
-            target = parsed("--prior", self.known)
+            target = _priors_of("--prior", self.known, classes, class_names)
         elif self.unlabelled is not None:
             method: Any = self.method or METHODS[0]
             if method in METHODS[1:] and labelled is None:
@@ -155,7 +164,9 @@ class PriorOptions:
                 )
             unlabelled = calibrated(self.unlabelled, False)
             with screen.working("estimating priors"):
-                estimate = estimate_prior(unlabelled, labelled or prior, method=method)
+                estimate = estimate_prior(
+                    unlabelled, labelled or prior, method=method, source_examples=examples
+                )
             target = estimate.prior
         identity = Identity(classes=classes)
         shift = PriorShift.of_priors(prior, target, calibrator=identity, class_names=class_names)
@@ -213,6 +224,20 @@ class ChangeOfPriors:
             screen.say(f"and {classes - SHOWN:,} more classes: see --json")
 
 
+def _examples_of(source: tuple[float, ...] | None, origin: "Fit | None") -> int | None:
+    """How many examples the priors were counted in, if they are the class frequencies of a fit."""
+    if source is None or origin is None or origin.class_frequencies is None:
+        return None
+    pairs = zip(source, origin.class_frequencies, strict=True)
+    return origin.examples if all(isclose(*pair, abs_tol=1e-9) for pair in pairs) else None
+
+
+def _priors_of(option: str, text: str, classes: int, names: tuple[str, ...] | None) -> "Prior":
+    from calibrant.calibrators.priors import as_prior
+
+    return as_prior(option, parsed(option, text), classes=classes, class_names=names)
+
+
 def parsed(option: str, text: str) -> Any:
     """One number, numbers for all classes, or numbers by class name."""
     parts = [each.strip() for each in text.split(",")]
@@ -223,7 +248,7 @@ def parsed(option: str, text: str) -> Any:
         pairs = [each.rpartition("=") for each in parts]
         found = {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
-        raise ValueError(f"{option} must be numbers: {WRITTEN}; got {text!r}") from None
+        raise ValueError(f"{option} must be {WRITTEN}; got {text!r}") from None
     if len(found) < len(pairs):
         raise ValueError(f"{option} names a class twice: {text!r}")
     return found

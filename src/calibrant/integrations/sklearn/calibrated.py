@@ -21,6 +21,8 @@ from calibrant.setting_errors import did_you_mean
 AUTO, FOLDS = "auto", 5
 # With fewer examples differences between calibrators are noise.
 FEWEST, FALLBACK = 100, "temperature"
+# Names of scikit-learn.
+ALIASES = {"sigmoid": "did you mean platt?"}
 # The default of a renamed parameter.
 DEPRECATED = "deprecated"
 
@@ -81,17 +83,25 @@ class CalibratedPredictions(ClassifierMixin, BaseEstimator, ABC):  # type: ignor
         """Scores to calibrate, (n, k), float64; labels are not used."""
 
 
-def fitted_calibrator(estimator: Any, predictions: Predictions) -> Calibrator:
-    """Fit the calibrator that an estimator names."""
+def checked_name(estimator: Any) -> str:
+    """The calibrator that an estimator names, if there is one of this name."""
     name = estimator.calibrator
     if estimator.method != DEPRECATED:
         old = f"{type(estimator).__name__}.method"
         words = f"{old} is deprecated, use calibrator"
         warnings.warn(words, DeprecationWarning, stacklevel=3)
         name = estimator.method
+    if not isinstance(name, str):
+        raise TypeError(f"calibrator must be a name such as 'temperature', got {name!r}")
     if name not in CALIBRATORS and name not in (AUTO, BLEND):
         known = [*CALIBRATORS, AUTO, BLEND]
-        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, known)}")
+        hint = ALIASES.get(name) or did_you_mean(name, known)
+        raise ValueError(f"no calibrator {name!r}; {hint}")
+    return str(name)
+
+
+def fitted_calibrator(name: str, predictions: Predictions) -> Calibrator:
+    """Fit the calibrator of this name."""
     if name in CALIBRATORS:
         return CALIBRATORS[name].fit(predictions)
     total = predictions.example_weights.sum()

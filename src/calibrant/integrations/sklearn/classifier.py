@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import (
@@ -27,10 +27,13 @@ from sklearn.utils.validation import (
 from calibrant.integrations.sklearn.calibrated import (
     DEPRECATED,
     CalibratedPredictions,
+    checked_name,
     fitted_calibrator,
 )
 from calibrant.integrations.sklearn.responses import (
     RESPONSES,
+    check_eval_sets,
+    check_fit_method,
     last_step,
     response_of,
     scores_of,
@@ -55,7 +58,8 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
             the best by cross-validation, "blend" averages all that are not significantly worse.
             With fewer than 100 examples these two are temperature scaling, with a warning.
         cv: number of folds, any `cv` of scikit-learn that tests each example once, or "prefit". A
-            number is reduced to the count of the rarest class.
+            number is reduced to the count of the rarest class, or of its groups if `fit` gets
+            `groups`, which no fold then splits.
         response: the scores: "margin", raw scores of LightGBM and XGBoost; "decision_function",
             used as logits; or "predict_proba". "auto" is the first of these that exists.
         method: deprecated, use `calibrator`.
@@ -101,13 +105,17 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
                 Otherwise `groups` are passed to the splitter, all else to the `fit` of the
                 classifier. Values with an entry for each example are split like X.
         """
-        validate_data(self, X, skip_check_array=True)
         estimator = self._estimator()
+        check_fit_method(estimator)
+        name = checked_name(self)
+        validate_data(self, X, skip_check_array=True)
         # Sparse matrices become rows, other containers arrays; frames stay as they are.
         X, y = indexable(X, column_or_1d(y, warn=True))  # noqa: N806
         weights = sample_weights(sample_weight, X)
         self.response_ = response_of(estimator, self.response)
         routed = self._routed(weights, fit_params)
+        if takes_indices(estimator):
+            check_eval_sets(routed.estimator.fit)
         if self._is_prefit:
             check_is_fitted(estimator)
             self.estimator_ = estimator
@@ -119,7 +127,7 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
             scores = self._out_of_fold(X, target, labels, routed)
             self.estimator_ = clone(estimator).fit(X, target, **routed.estimator.fit)
         groups = routed.splitter.split.get("groups")
-        self.calibrator_ = fitted_calibrator(self, self._wrapped(scores, labels, weights, groups))
+        self.calibrator_ = fitted_calibrator(name, self._wrapped(scores, labels, weights, groups))
         return self
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -157,7 +165,8 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
     ) -> np.ndarray:
         """Scores of each example by a classifier that was not fitted to it."""
         estimator, parts, order = self._estimator(), [], []
-        folds = check_cv(_folds(self.cv, labels), target, classifier=True)
+        groups = routed.splitter.split.get("groups")
+        folds = check_cv(_folds(self.cv, labels, groups), target, classifier=True)
         for train, test in folds.split(X, target, **routed.splitter.split):
             params = _check_method_params(X, routed.estimator.fit, indices=train)
             fitted = clone(estimator).fit(*_safe_split(estimator, X, target, train), **params)
@@ -210,10 +219,15 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
         return tags
 
 
-def _folds(cv: Any, labels: np.ndarray) -> Any:
+def _folds(cv: Any, labels: np.ndarray, groups: Any) -> Any:
     if not isinstance(cv, int):
         return cv
-    rarest = int(np.bincount(labels).min())
+    units = (
+        labels if groups is None else [label for label, _ in set(zip(labels, groups, strict=True))]
+    )
+    rarest = int(np.bincount(units).min())
     if rarest < 2:
-        raise ValueError("cross-validation needs at least 2 examples of every class; use more")
-    return min(cv, rarest)
+        what = "examples" if groups is None else "groups"
+        raise ValueError(f"cross-validation needs at least 2 {what} of every class; use more")
+    count = min(cv, rarest)
+    return count if groups is None else StratifiedGroupKFold(count)

@@ -9,6 +9,7 @@ from sklearn.utils.validation import validate_data
 from calibrant.integrations.sklearn.calibrated import (
     DEPRECATED,
     CalibratedPredictions,
+    checked_name,
     fitted_calibrator,
 )
 from calibrant.integrations.sklearn.scores import as_predictions, numbered, sample_weights
@@ -57,6 +58,7 @@ class PosthocCalibrator(CalibratedPredictions):
         """Fit to scores of held-out examples, (n, k), and their labels, (n,)."""
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        name = checked_name(self)
         # Logits of -inf mask classes; Predictions refuses NaN and inf.
         finite = self.kind != "logits"
         scores, y = validate_data(
@@ -69,7 +71,7 @@ class PosthocCalibrator(CalibratedPredictions):
                 raise ValueError("kind 'features' needs examples of every class in y")
             self.link_ = LogisticRegression(solver="newton-cholesky", tol=1e-8, max_iter=1000)
             self.link_.fit(scores, labels, sample_weight=weights)
-        self.calibrator_ = fitted_calibrator(self, self._wrapped(scores, labels, weights))
+        self.calibrator_ = fitted_calibrator(name, self._wrapped(scores, labels, weights))
         return self
 
     def _known(self, classes: int) -> dict[str, Any]:

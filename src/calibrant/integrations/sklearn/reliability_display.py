@@ -48,6 +48,9 @@ class ReliabilityDisplay:
     Attributes:
         points: means, frequencies and intervals of the bins. As in the reliability diagrams of
             reports, neighbours are pooled until a bin holds 10 examples.
+        prob_true: frequencies of the bins, as in `CalibrationDisplay`.
+        prob_pred: mean probabilities of the bins.
+        y_prob: probabilities that are drawn, (n,).
         ece: expected calibration error over these bins, before pooling.
         line_: the line.
         band_: the intervals.
@@ -80,6 +83,9 @@ class ReliabilityDisplay:
         sums = diagram_sums(predictions, self._terms, bins=n_bins, adaptive=strategy == "quantile")
         self.points: Points = points_of(sums, level=level, merge=True)
         self.ece = float(sums.ece)
+        self.prob_true, self.prob_pred = self.points.accuracy, self.points.confidence
+        binary = predictions.classes == 2
+        self.y_prob = (predictions.positive_probs if binary else predictions.confidence).numpy()
         # Of equal mass, all bars of the strip would be the same.
         self._shares: BinSums = diagram_sums(predictions, self._terms, bins=n_bins)
 
@@ -124,7 +130,8 @@ class ReliabilityDisplay:
             y_true: labels, (n,).
             y_prob: probabilities of the positive class, (n,), or of each class, (n, k).
             labels: labels of the columns of (n, k); by default the sorted labels in `y_true`.
-            sample_weight: (n,).
+            sample_weight: (n,); only ratios matter. Intervals and the pooling of bins are for the
+                effective number of examples, the square of the sum over the sum of squares.
             n_bins: number of bins.
             strategy: "uniform" for bins of equal width, "quantile" for bins of equal mass.
             level: confidence level of the intervals.
@@ -142,6 +149,9 @@ class ReliabilityDisplay:
             labels = np.array([*(others or [f"not {pos_label}"]), pos_label], dtype=object)
         classes, index = numbered(y, labels)
         weights = sample_weights(sample_weight, probs)
+        if weights is not None and weights.any():
+            # Their sum is then the effective number of examples.
+            weights = weights * (weights.sum() / np.square(weights).sum())
         predictions = as_predictions(probs, "probs", classes, index, weights)
         if len(classes) == 2 and pos_label is not None:
             if pos_label not in classes.tolist():
@@ -171,9 +181,14 @@ class ReliabilityDisplay:
         """Draw it; several displays on the same axes are laid over one another."""
         need("matplotlib", extra="report", what="drawing figures")
         from matplotlib import pyplot
+        from matplotlib.lines import Line2D
 
         from calibrant.report.figures import style as look
 
+        for option in kwargs:
+            # Those of `plot` that are none of the line.
+            if not hasattr(Line2D, f"set_{option}") and option not in ("scalex", "scaley", "data"):
+                raise TypeError(f"no option {option!r}, and lines of matplotlib have none")
         if ax is None:
             ax = pyplot.subplots(figsize=(5.2, 5.2), layout="constrained")[1]
         self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
@@ -34,13 +35,45 @@ def response_of(estimator: Any, given: str) -> str:
 
 def scores_of(estimator: Any, X: Any, response: str) -> Any:  # noqa: N803, scikit-learn's name
     """Scores of a fitted classifier, (n,) or (n, k)."""
-    margin = _margin(estimator)
+    margin, classifier = _margin(estimator), last_step(estimator)
+    if (
+        response == "decision_function"
+        and getattr(classifier, "decision_function_shape", None) == "ovo"
+        and len(classifier.classes_) > 2
+    ):
+        raise ValueError(
+            f"scores of {type(classifier).__name__} are of pairs of classes: "
+            "set decision_function_shape='ovr'"
+        )
     if response != "margin" or margin is None:
         return getattr(estimator, response)(X)
     estimator = _thawed(estimator)
     if isinstance(estimator, Pipeline) and len(estimator) > 1:
         X = estimator[:-1].transform(X)  # noqa: N806
-    return getattr(last_step(estimator), margin.method)(X, **{margin.option: True})
+    return getattr(classifier, margin.method)(X, **{margin.option: True})
+
+
+def check_fit_method(estimator: Any) -> None:
+    """Refuse what is no classifier of scikit-learn, such as a booster."""
+    inner = last_step(estimator)
+    if not hasattr(inner, "fit"):
+        raise TypeError(
+            f"{type(inner).__name__} has no fit: use PosthocCalibrator, or "
+            "Predictions.from_binary(margins, y, kind='logits') and a calibrator"
+        )
+
+
+def check_eval_sets(given: dict[str, Any]) -> None:
+    """Refuse labels of `eval_set` that are strings, of a classifier that takes class indices."""
+    for name, sets in given.items():
+        if name.rpartition("__")[2] != "eval_set":
+            continue
+        for _, labels, *_ in sets or ():
+            if np.asarray(labels).dtype.kind in "OUST":
+                raise ValueError(
+                    "labels in eval_set are strings: give class indices, such as "
+                    "np.unique(labels, return_inverse=True)[1]"
+                )
 
 
 def takes_indices(estimator: Any) -> bool:

@@ -63,5 +63,13 @@ def numbered(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sample_weights(given: Any, X: Any) -> np.ndarray | None:  # noqa: N803, scikit-learn's name
-    """Check sample weights, (n,)."""
-    return None if given is None else np.asarray(_check_sample_weight(given, X, dtype=np.float64))
+    """Check sample weights, (n,); weights below 1 on average are no counts: rescale them to 1.
+
+    Zeros stay out of the average, since such examples are absent.
+    """
+    if given is None:
+        return None
+    weights = np.asarray(_check_sample_weight(given, X, dtype=np.float64))
+    positive = weights[weights > 0]
+    mean = positive.mean() if len(positive) else 1.0
+    return weights / mean if mean < 1 else weights
