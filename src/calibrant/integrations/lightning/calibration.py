@@ -1,29 +1,22 @@
-"""Calibration at every validation of a Lightning trainer, and the temperature of a checkpoint."""
+"""Calibration at every validation of a Lightning trainer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
-from zipfile import is_zipfile
 
-import torch
-
-from calibrant.calibrators import Fit, TemperatureScaling
+from calibrant.calibrators import TemperatureScaling
 from calibrant.extras import need
-from calibrant.files.checks import check_file
+from calibrant.integrations.lightning.checkpoints import MARK, calibrator_of
 from calibrant.integrations.lightning.validation import Read, ValidationCallback, read_outputs
 from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
-from calibrant.scoped_warnings import warn, without_warnings
+from calibrant.scoped_warnings import without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.training.progress import measure_all
 
 MEASURED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
 # Loggers of both packages that take a figure.
 DRAWING = ("TensorBoardLogger", "MLFlowLogger", "WandbLogger")
-# Key of the prefix in the state of a callback, by which checkpoints are searched.
-MARK = "calibrant.prefix"
 
 
 class CalibrationCallback(ValidationCallback):
@@ -150,64 +143,12 @@ class CalibrationCallback(ValidationCallback):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the calibrator."""
         self._step = state_dict["step"]
-        self.calibrator = None if state_dict["calibrator"] is None else _calibrator(state_dict)
-
-
-def _calibrator(state: Mapping[str, Any]) -> TemperatureScaling:
-    """The calibrator of a state of the callback."""
-    values = state["calibrator"]
-    return TemperatureScaling(**{**values, "origin": Fit(**values["origin"])})
+        self.calibrator = None if state_dict["calibrator"] is None else calibrator_of(state_dict)
 
 
 def _log(pl_module: Any, prefix: str, found: Mapping[str, float]) -> None:
     # The values are the same in every process: their mean only tells the host so.
     pl_module.log_dict({f"{prefix}{k}": v for k, v in found.items()}, sync_dist=True)
-
-
-def load_calibrator(path: str | Path, *, prefix: str | None = None) -> TemperatureScaling:
-    """The temperature in a checkpoint of Lightning; only plain values and tensors are loaded.
-
-    With states of several callbacks, `prefix` selects one. A checkpoint from between two
-    validations has the temperature of the first; a warning says so.
-    """
-    path = Path(path)
-    check_file(path)
-    try:
-        found = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
-    except (RuntimeError, EOFError, UnpicklingError) as error:
-        if not is_zipfile(path):
-            raise ValueError(f"{path} is no checkpoint of Lightning") from error
-        raise ValueError(
-            f"{path} holds more than tensors and plain values: keep objects out of it with "
-            'save_hyperparameters(ignore=["method"]), or take callback.calibrator'
-        ) from error
-    state = _state(path, found, prefix)
-    try:
-        calibrator, fitted, step = _calibrator(state), state["step"], found["global_step"]
-    except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} has no temperature: give the Trainer a CalibrationCallback(), and validate "
-            "before the checkpoint is saved"
-        ) from error
-    if fitted != step:
-        warn(
-            f"{path} is of step {step}, its temperature was fitted after step {fitted}: save "
-            "checkpoints after a validation",
-            stacklevel=2,
-        )
-    return calibrator
-
-
-def _state(path: Path, checkpoint: Any, prefix: str | None) -> Mapping[str, Any]:
-    """State of the callback with this prefix, or of the only one; {} if there is none."""
-    callbacks = checkpoint.get("callbacks") if isinstance(checkpoint, Mapping) else None
-    states = list(callbacks.values()) if isinstance(callbacks, Mapping) else []
-    marked = {each[MARK]: each for each in states if isinstance(each, Mapping) and MARK in each}
-    if prefix is None and len(marked) > 1:
-        raise ValueError(f"{path} has several temperatures: pass prefix=..., one of {[*marked]}")
-    if prefix is not None and marked and prefix not in marked:
-        raise ValueError(f"{path} has no prefix {prefix!r}; {did_you_mean(prefix, marked)}")
-    return next(iter(marked.values()), {}) if prefix is None else marked.get(prefix, {})
 
 
 def _takes_figures(logger: Any) -> bool:
