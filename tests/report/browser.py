@@ -76,11 +76,16 @@ class Browser:
             self.waiting.append(answer)
 
     def open(self, url: str) -> None:
-        """Go to a page and wait until it is there."""
-        self.requests.clear()
-        self.complaints.clear()
-        self.call("Page.navigate", url=url)
-        self.wait_for("Page.loadEventFired")
+        """Go to a page and wait until it is there.
+
+        By way of an empty one: the page before may still report, about a server that ended.
+        """
+        for each in ("about:blank", url):
+            self.waiting.clear()
+            self.requests.clear()
+            self.complaints.clear()
+            self.call("Page.navigate", url=each)
+            self.wait_for("Page.loadEventFired")
 
     def wait_for(self, method: str) -> None:
         """Wait for an event."""
