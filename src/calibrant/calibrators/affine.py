@@ -5,18 +5,20 @@ Minimises, over a difference D from the identity and a bias b,
 $$\frac{1}{\sum_i w_i} \sum_i w_i\, \mathrm{CE}\bigl((I + D) x_i + b,\ y_i\bigr)
   + \rho_d \|\mathrm{diag} D\|^2 + \rho_o \|\mathrm{off} D\|^2 + \rho_b \|b\|^2,$$
 
-which is convex. L-BFGS-B is preconditioned by a Kronecker-factored Hessian at the start (two k x k
-matrices), which takes a few dozen passes instead of hundreds; the first passes run in float32.
-Where the penalty dominates the Hessian, as with a thousand classes, a diagonal preconditioner is
-used.
+which is convex. L-BFGS-B is preconditioned by the Hessian at the start, which takes a dozen passes instead of
+hundreds; with more than 24 classes by its Kronecker factors (two k x k matrices), and where the
+penalty dominates, as with a thousand classes, by its diagonal. The first passes over many scores
+run in float32.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.linalg import solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from calibrant.calibrators.blas_threads import one_thread_each
@@ -31,10 +33,12 @@ ELEMENTS = 1 << 18
 ROUGH, FINE = (2e-4, 1e-7), (2e-4, 2e-8)
 FEW = 10_000
 # Up to this many scores steps are cheap, and the search runs until rounding ends it.
-SMALL, EXACT = 1 << 18, (1e-10, 1e-16)
+SMALL, EXACT = 1 << 18, (1e-10, 1e-14)
 # With a gradient of at most this, a search that rounding ended has converged.
 ENOUGH = 1e-4
 STEPS = 500
+# Parameters up to which their whole Hessian is computed.
+DENSE = 600
 # Examples used to estimate the Hessian.
 SUBSAMPLE = 10_000
 # Added to the Hessian so that directions without curvature are not scaled without limit.
@@ -93,20 +97,25 @@ Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
 def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
     """Solve for one factor and one bias of each class."""
     k = data.scores.shape[1]
-    ones = np.ones(k)
-    _, _, hessian = _diagonal_pass(data, ones, np.zeros(k), with_hessian=True)
-    penalty = np.stack([np.full(k, ridge.diagonal), np.full(k, ridge.bias)])
-    scale = 1 / np.sqrt(hessian + 2 * penalty + FLOOR)
+    penalty = np.repeat([ridge.diagonal, ridge.bias], k)
+    sample = _hessian_sample(data.subsample())
+    if 2 * k <= DENSE:
+        to_change, to_gradient = _dense_preconditioner(_diagonal_hessian(sample), penalty)
+    else:
+        variance = sample.weights @ (sample.probs * (1 - sample.probs))
+        squares = np.append(sample.mean_squares[:k], np.ones(k))
+        scale = 1 / np.sqrt(np.tile(variance, 2) * squares + 2 * penalty + FLOOR)
+        to_change, to_gradient = _scaled(scale)
+    start = np.repeat([1.0, 0.0], k)
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        change = flat.reshape(2, k) * scale
-        value, gradient, _ = _diagonal_pass(data, ones + change[0], change[1])
-        value += float((penalty * change**2).sum())
-        return value, ((gradient + 2 * penalty * change) * scale).ravel()
+        change = to_change(flat)
+        value, gradient = _diagonal_pass(data, *np.split(start + change, 2))
+        value += float(np.einsum("i,i,i->", penalty, change, change))
+        return value, to_gradient(gradient + 2 * penalty * change)
 
     found = _search(loss, np.zeros(2 * k), ends=_ends(data))
-    change = found.x.reshape(2, k) * scale
-    return _solution(ones + change[0], change[1], found)
+    return _solution(*np.split(start + to_change(found.x), 2), found)
 
 
 @one_thread_each()
@@ -119,11 +128,12 @@ def fit_full(data: Data, ridge: Ridge) -> Solution:
     sample = _hessian_sample(data.subsample())
     # The Hessian of an entry of the matrix is at most a quarter of the mean square of its score.
     dominated = 2 * ridge.off_diagonal > sample.mean_squares.max()
-    to_change, to_gradient = (
-        _diagonal_preconditioner(sample, penalty)
-        if dominated
-        else _kronecker_preconditioner(sample, ridge.off_diagonal)
-    )
+    if penalty.size <= DENSE:
+        to_change, to_gradient = _dense_preconditioner(_full_hessian(sample), penalty)
+    elif dominated:
+        to_change, to_gradient = _diagonal_preconditioner(sample, penalty)
+    else:
+        to_change, to_gradient = _kronecker_preconditioner(sample, ridge.off_diagonal)
     identity = np.eye(k + 1, k)
 
     def loss_of(data: Data) -> Loss:
@@ -159,28 +169,18 @@ def _search(loss: Loss, start: np.ndarray, *, ends: tuple[float, float]) -> Opti
     return minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
 
 
-def _diagonal_pass(
-    data: Data, factor: PerClass, bias: PerClass, *, with_hessian: bool = False
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Compute loss, gradient and diagonal of the Hessian, each (2, k): factors, biases."""
+def _diagonal_pass(data: Data, factor: PerClass, bias: PerClass) -> tuple[float, np.ndarray]:
+    """Compute the loss and its gradient, (2k,): factors, then biases."""
 
-    def of_chunk(part: slice) -> tuple[float, np.ndarray, np.ndarray]:
+    def of_chunk(part: slice) -> tuple[float, np.ndarray]:
         rows = data.take(part)
-        scores = rows.scores.astype(np.float64)
+        scores = rows.scores.astype(np.float64, copy=False)
         value, error = _errors(scores * factor + bias, rows)
-        gradient = np.stack([np.einsum("nk,nk->k", error, scores), error.sum(0)])
-        if not with_hessian:
-            return value, gradient, np.zeros_like(gradient)
-        own = np.zeros_like(error)
-        own[np.arange(len(own)), rows.labels] = rows.weights
-        probs = error + own
-        variance = probs - probs**2 / rows.weights[:, None]
-        hessian = np.stack([np.einsum("nk,nk->k", variance, scores**2), variance.sum(0)])
-        return value, gradient, hessian
+        return value, np.concatenate([np.einsum("nk,nk->k", error, scores), error.sum(0)])
 
     parts = list(map_chunks(of_chunk, torch.from_numpy(data.scores), elements=ELEMENTS))
-    values, gradients, hessians = zip(*parts, strict=True)
-    return float(sum(values)), np.sum(gradients, 0), np.sum(hessians, 0)
+    values, gradients = zip(*parts, strict=True)
+    return float(sum(values)), np.sum(gradients, 0)
 
 
 def _full_pass(data: Data, weight: np.ndarray) -> tuple[float, np.ndarray]:
@@ -244,11 +244,56 @@ def _hessian_sample(data: Data) -> HessianSample:
     return HessianSample(with_one, mean_squares, probs, data.weights, uncertainty)
 
 
+def _full_hessian(sample: HessianSample) -> np.ndarray:
+    """Second derivatives along the entries of the matrix and the bias, ((k + 1) k, (k + 1) k)."""
+    inputs, k = sample.scores.shape[1], sample.probs.shape[1]
+    weighted = sample.scores * np.sqrt(sample.weights)[:, None]
+    # How the log of the normalisation moves with each entry: input times probability.
+    moves = (weighted[:, :, None] * sample.probs[:, None]).reshape(len(weighted), inputs * k)
+    hessian = -(moves.T @ moves).reshape(inputs, k, inputs, k)
+    own = moves.reshape(-1, inputs, k).transpose(2, 1, 0) @ weighted
+    hessian[:, np.arange(k), :, np.arange(k)] += own
+    return hessian.reshape(inputs * k, inputs * k)
+
+
+def _diagonal_hessian(sample: HessianSample) -> np.ndarray:
+    """Second derivatives along the factors and biases, (2k, 2k)."""
+    k, root = sample.probs.shape[1], np.sqrt(sample.weights)[:, None]
+    scores, weighted = sample.scores[:, :k], sample.probs * root
+    moves = np.concatenate([weighted * scores, weighted], 1)
+    hessian = -(moves.T @ moves)
+    own = [np.einsum("nk,nk,n->k", sample.probs, scores**power, sample.weights) for power in (2, 1)]
+    own.append(sample.weights @ sample.probs)
+    at = np.arange(k)
+    hessian[at, at] += own[0]
+    hessian[at, at + k] += own[1]
+    hessian[at + k, at] += own[1]
+    hessian[at + k, at + k] += own[2]
+    return np.asarray(hessian)
+
+
+def _dense_preconditioner(hessian: np.ndarray, penalty: np.ndarray) -> Preconditioner:
+    """Multiply by the inverse root of the Hessian at the start."""
+    hessian[np.diag_indices(len(hessian))] += 2 * penalty.ravel() + FLOOR
+    # With H = L L', coordinates u stand for the change inv(L') u.
+    root = np.linalg.cholesky(hessian)
+
+    def solved(values: np.ndarray, *, transposed: bool) -> np.ndarray:
+        found = solve_triangular(root, values.ravel(), lower=True, trans=int(transposed))
+        return np.asarray(found.reshape(values.shape))
+
+    return partial(solved, transposed=True), partial(solved, transposed=False)
+
+
+def _scaled(scale: np.ndarray) -> Preconditioner:
+    """Multiply each entry by a number of its own."""
+    return lambda entries: entries * scale, lambda gradient: gradient * scale
+
+
 def _diagonal_preconditioner(sample: HessianSample, penalty: np.ndarray) -> Preconditioner:
     """Divide each entry by the root of its second derivative."""
     variance = sample.weights @ (sample.probs * (1 - sample.probs))
-    scale = 1 / np.sqrt(np.outer(sample.mean_squares, variance) + 2 * penalty + FLOOR)
-    return lambda entries: entries * scale, lambda gradient: gradient * scale
+    return _scaled(1 / np.sqrt(np.outer(sample.mean_squares, variance) + 2 * penalty + FLOOR))
 
 
 def _kronecker_preconditioner(sample: HessianSample, penalty: float) -> Preconditioner:

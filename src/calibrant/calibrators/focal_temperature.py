@@ -13,6 +13,7 @@ from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.blas_threads import one_thread_each
 from calibrant.calibrators.focal_gradients import Objective, focal_objective
 from calibrant.calibrators.focal_map import check_gamma, focal_map
+from calibrant.calibrators.shared_steps import once
 from calibrant.calibrators.temperature import best_inverse, check_temperature
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import warn, without_warnings
@@ -31,8 +32,8 @@ GRID_TEMPERATURES = tuple(round(0.05 * step, 2) for step in range(1, 101))
 # Below -0.55 the map resembles that of a larger gamma; above 10 it hardly changes.
 LOWEST_GAMMA, HIGHEST_GAMMA = -0.95, 10.0
 STARTS = (-0.25, 1.0, 4.0)
-# Scores (n times k) of the subsample on which the starts are compared.
-ROUGH = 1 << 17
+# Scores (n times k) of the subsample on which the starts are compared, and how closely.
+ROUGH, CLOSE = 1 << 14, 1e-5
 # Grid points from which a criterion without derivatives is refined.
 POLISHED = 3
 
@@ -149,6 +150,7 @@ SPAN = math.log(1000)
 UNBOUNDED = "no optimum: the examples are nearly separable; temperature scaling is used"
 
 
+@once
 @one_thread_each()
 def best_focal(predictions: Predictions, logits: Logits) -> tuple[float, float, float, str]:
     """Minimise the NLL; return 1/T, gamma, gradient norm, remark."""
@@ -162,7 +164,7 @@ def best_focal(predictions: Predictions, logits: Logits) -> tuple[float, float, 
     rough = focal_objective(values[part], labels[part], weights[part])
     # The best temperature for a fixed gamma is nearly linear in gamma.
     starts = [(0.0, plain.inverse), *((g, plain.inverse / (1 + g / 3)) for g in STARTS)]
-    some = [_descend(rough, *start, gain=1e-6) for start in starts]
+    some = [_descend(rough, *start, gain=CLOSE) for start in starts]
     best = min(some, key=lambda found: found[0])
     objective = focal_objective(values, labels, weights)
     best = _descend(objective, best[2], best[1])

@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import log_misses
 from calibrant.calibrators.masks import Mask, infinite_odds, log_softmax, mask_of
+from calibrant.calibrators.shared_steps import once
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 from calibrant.shapes import Index, Logits
@@ -100,6 +101,7 @@ class BinaryProblems(NamedTuple):
         return np.asarray(self.labels == own[:, None]), weights
 
 
+@once
 def binary_problems(predictions: Predictions, logits: Logits) -> BinaryProblems:
     """Compute the log-odds of each function in float64."""
     odds, weights = np.empty((functions(logits.shape[1]), len(logits))), predictions.example_weights

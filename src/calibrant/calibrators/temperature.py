@@ -10,6 +10,7 @@ import torch
 
 from calibrant.calibrators.base import Calibrator, fitting_logits, made_from
 from calibrant.calibrators.masks import far_below
+from calibrant.calibrators.shared_steps import once
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, Values
@@ -102,7 +103,11 @@ class TemperatureScaling(Calibrator):
                 deviation of the logits if that widens them. A bound is reached, with a warning,
                 only without an optimum: all predictions correct, or uninformative logits.
         """
-        found = best_inverse(predictions, fitting_logits(predictions), bounds=bounds)
+        logits = fitting_logits(predictions)
+        if bounds is None:
+            found = best_inverse(predictions, logits)
+        else:
+            found = _search(predictions, logits, bounds)
         origin = made_from(predictions, abs(found.derivatives.first), found.remark)
         return cls(classes=predictions.classes, temperature=1 / found.inverse, origin=origin)
 
@@ -117,16 +122,18 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(f"temperature must be positive and finite, got {temperature}")
 
 
-def best_inverse(
-    predictions: Predictions, logits: Logits, *, bounds: tuple[float, float] | None = None
-) -> Found:
-    """Search 1/T; see `TemperatureScaling.fit`."""
+@once
+def best_inverse(predictions: Predictions, logits: Logits) -> Found:
+    """Search 1/T within the default bounds; see `TemperatureScaling.fit`."""
+    some = logits.numpy()[:: 1 + len(logits) // 4096].astype(np.float64)
+    spread = float(some.std(1, where=some > -np.inf).mean())
+    bounds = LOWEST * min(1.0, spread or 1.0), min(HIGHEST * max(1.0, spread), 1e300)
+    return _search(predictions, logits, bounds)
+
+
+def _search(predictions: Predictions, logits: Logits, bounds: tuple[float, float]) -> Found:
     given, labels = far_below(logits).numpy(), predictions.labels.numpy()
     weights = predictions.example_weights
-    if bounds is None:
-        some = logits.numpy()[:: 1 + len(given) // 4096].astype(np.float64)
-        spread = float(some.std(1, where=some > -np.inf).mean())
-        bounds = LOWEST * min(1.0, spread or 1.0), min(HIGHEST * max(1.0, spread), 1e300)
     if not 0 < bounds[0] < bounds[1] < math.inf:
         raise ValueError(f"bounds must be 0 < low < high, got {bounds}")
     ends = 1 / bounds[1], 1 / bounds[0]
