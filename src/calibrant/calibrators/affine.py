@@ -5,10 +5,10 @@ Minimises, over a difference D from the identity and a bias b,
 $$\frac{1}{\sum_i w_i} \sum_i w_i\, \mathrm{CE}\bigl((I + D) x_i + b,\ y_i\bigr)
   + \rho_d \|\mathrm{diag} D\|^2 + \rho_o \|\mathrm{off} D\|^2 + \rho_b \|b\|^2,$$
 
-which is convex. L-BFGS-B is preconditioned by the Hessian at the start, which takes a dozen passes instead of
-hundreds; with more than 24 classes by its Kronecker factors (two k x k matrices), and where the
-penalty dominates, as with a thousand classes, by its diagonal. The first passes over many scores
-run in float32.
+which is convex. L-BFGS-B is preconditioned by the Hessian at the start, which takes a dozen passes
+instead of hundreds; with many classes by its Kronecker factors (two k x k matrices), and where
+the penalty dominates, as with a thousand classes, by its diagonal. The first passes over many
+scores run in float32.
 """
 
 from collections.abc import Callable

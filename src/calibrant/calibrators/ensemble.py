@@ -19,7 +19,7 @@ from calibrant.predictions import Predictions
 from calibrant.shapes import Logits, Values
 
 # Scores (n times k) of the subsample of the first, global search.
-SMALL = 1 << 19
+SMALL = 1 << 15
 # Inverse temperatures of that search, as multiples of that of temperature scaling.
 TRIED = np.exp(np.linspace(-1.8, 1.8, 9))
 # T stays within this factor of that of temperature scaling.

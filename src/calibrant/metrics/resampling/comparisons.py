@@ -1,7 +1,7 @@
 """Differences between models, paired or not, with intervals and p-values."""
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from calibrant.metrics.resampling.intervals import check_options, quantiles
 from calibrant.metrics.resampling.samples import Samples
 from calibrant.predictions import Predictions
 from calibrant.progress import steps
+from calibrant.shapes import Values
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,37 +111,64 @@ def compare(
 
     Of more than 20,000 examples a subset or merged examples are resampled, as in `interval`.
     """
+    given = {"paired": paired, "level": level, "resamples": resamples, "seed": seed}
+    return _differences(metric, [first], second, **given, progress=progress)[0]
+
+
+def _differences(
+    metric: MetricFunction,
+    models: Sequence[Predictions],
+    baseline: Predictions,
+    *,
+    paired: bool,
+    level: float,
+    resamples: int,
+    seed: int,
+    progress: Callable[[], None] | None,
+) -> list[Difference]:
+    """Differences of several models to a baseline; paired ones share their resamples."""
     check_options(level, resamples, "percentile")
-    check_units(first)
-    if paired:
-        check_same_examples(first, second)
-    else:
-        check_units(second)
-    one, two = Samples(first), Samples(second)
-    samples = [each.of(metric, paired=paired) for each in (one, two)]
+    if not paired and len(models) > 1:
+        given = {"paired": paired, "level": level, "resamples": resamples, "seed": seed}
+        return [_differences(metric, [m], baseline, **given, progress=progress)[0] for m in models]
+    for model in models:
+        check_units(model)
+        if paired:
+            check_same_examples(model, baseline)
+    if not paired:
+        check_units(baseline)
+    every = [*models, baseline]
+    chosen = [Samples(each) for each in every]
+    samples = [each.of(metric, paired=paired) for each in chosen]
     statistics = [resampler(metric, each.examples) for each in samples]
-    resamples = min(each.resamples_of(metric, resamples, paired=paired) for each in (one, two))
-    drawn = np.empty((2, resamples))
-    own = samples[0].draws(resamples, seed)
+    resamples = min(each.resamples_of(metric, resamples, paired=paired) for each in chosen)
+    drawn = np.empty((len(every), resamples))
     # Another stream of random numbers: equal ones would correlate the two sets.
-    other = own if paired else samples[1].draws(resamples, [seed, 1])
+    other = None if paired else samples[-1].draws(resamples, [seed, 1])
     with steps(progress, resamples, "resampling") as step:
-        for column, counts in enumerate(own):
-            both = (counts, counts if paired else next(other))
-            drawn[:, column] = [of(each) for of, each in zip(statistics, both, strict=True)]
+        for column, counts in enumerate(samples[0].draws(resamples, seed)):
+            last = counts if other is None else next(other)
+            drawn[:-1, column] = [of(counts) for of in statistics[:-1]]
+            drawn[-1, column] = statistics[-1](last)
             step()
-    values = metric(first), metric(second)
+    values = [metric(each) for each in every]
     moved = [
         sample.moved(row, value, sample.own_value(value, statistic))
         for sample, row, value, statistic in zip(samples, drawn, values, statistics, strict=True)
     ]
-    draws = moved[0] - moved[1]
+    return [
+        _difference(value - values[-1], draws - moved[-1], level)
+        for value, draws in zip(values[:-1], moved[:-1], strict=True)
+    ]
+
+
+def _difference(value: float, draws: Values, level: float) -> Difference:
+    """The interval and the p-value of a difference from its resamples."""
     low, high = quantiles(draws, level)
     # Not (draws <= 0): NaN, the difference of two infinite scores, counts for both sides.
     tail = min(int((~(draws > 0)).sum()), int((~(draws < 0)).sum()))
-    p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
-    smallest = 2 / (resamples + 1)
-    return Difference(values[0] - values[1], low, high, p_value, level, smallest)
+    p_value = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
+    return Difference(value, low, high, p_value, level, 2 / (len(draws) + 1))
 
 
 def compare_many(
@@ -155,19 +183,17 @@ def compare_many(
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Difference]:
     """Compare several models with one baseline; p-values are corrected for their number (Holm)."""
-    found = {
-        name: compare(
-            metric,
-            other,
-            baseline,
-            paired=paired,
-            level=level,
-            resamples=resamples,
-            seed=seed,
-            progress=progress,
-        )
-        for name, other in others.items()
-    }
+    differences = _differences(
+        metric,
+        list(others.values()),
+        baseline,
+        paired=paired,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        progress=progress,
+    )
+    found = dict(zip(others, differences, strict=True))
     corrected = holm([difference.p_value for difference in found.values()])
     smallest = min(1.0, 2 * len(others) / (resamples + 1))
     return {
