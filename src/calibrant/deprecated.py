@@ -26,6 +26,7 @@ RENAMED = {
     "calibrant.metrics.METHODS": "calibrant.metrics.INTERVAL_TYPES",
     "Summary.as_dict": "Summary.to_dict",
     "Selection.as_dict": "Selection.to_dict",
+    "Selection.ties": "Selection.parts",
 }
 # Function and argument, and the argument that replaces it.
 ARGUMENTS = {

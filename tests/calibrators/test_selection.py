@@ -73,9 +73,12 @@ def test_a_real_difference_is_not_a_tie():
     assert gaps["temperature"].low > 0
     assert gaps[found.candidates[0].name] is None
     assert [row.score for row in found.candidates] == sorted(row.score for row in found.candidates)
-    alone = select(tempered(3000, shift=3.0), candidates=QUICK[:3], folds=2, resamples=200)
-    assert alone.ties == ("vector",)
-    assert alone.blend is alone.best
+    alone = select(tempered(3000, shift=3.0), candidates=QUICK[:3], folds=3, resamples=200)
+    assert {each.name: each.dropped for each in alone.candidates} == {
+        "vector": False, "identity": False, "temperature": True,
+    }  # fmt: skip
+    assert alone.parts == ("vector",)
+    assert "dropped after two folds" in str(alone)
 
 
 def test_a_nonparametric_one_is_selected_only_if_significantly_better():
@@ -107,7 +110,7 @@ def test_only_those_that_preserve_the_class_on_request():
     found = select(tempered(400), preserve_class=True, folds=2)
     keeping = {name for name, kind in CALIBRATORS.items() if kind.keeps_argmax}
     assert {row.name for row in found.candidates} == keeping
-    assert len(found.ties) > 1
+    assert len(found.parts) > 1
     assert found.blend.keeps_argmax
 
 
@@ -169,7 +172,7 @@ def test_prints_as_a_table_and_as_plain_values():
     plain = found.to_dict()
     assert plain["chosen"] == found.name
     assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]
-    assert plain["ties"] == list(found.ties)
+    assert [each["name"] for each in plain["parts"]] == list(found.parts)
 
 
 class TestABlend:
@@ -246,7 +249,7 @@ class TestABlend:
             assert blended([made[0], part]).origin is None
 
 
-def test_a_blend_has_all_that_tie_fitted_to_all_examples_once_at_the_first_access(monkeypatch):
+def test_a_blend_is_fitted_to_all_examples_once_at_the_first_access(monkeypatch):
     data, calls = tempered(800), Counter()
     for name in MORE:
 
@@ -256,17 +259,21 @@ def test_a_blend_has_all_that_tie_fitted_to_all_examples_once_at_the_first_acces
 
         monkeypatch.setattr(CALIBRATORS[name], "fit", classmethod(fit))
     found = select(data, candidates=MORE, folds=2, resamples=200)
+    calls.pop("identity")  # needs no fit
     assert +calls == {found.name: 1}
     assert found.blend is found.blend
-    assert +calls == dict.fromkeys(found.ties, 1)
-    assert set(found.ties) >= {"temperature", "focal_temperature", "structured_vector"}
+    calls.pop("identity", None)
+    assert +calls == dict.fromkeys({*found.parts, found.name} - {"identity"}, 1)
+    assert set(found.parts) >= {"temperature", "focal_temperature", "structured_vector"}
     assert found.blend.origin.sha256 == data.sha256
-    for each in found.candidates:
-        gap, near = each.difference_to_best, each.score <= found.candidates[0].score * 1.01
-        assert (each.name in found.ties) == (gap is None or (near and gap.low < 0)), each.name
     probe = torch.randn(30, 4, dtype=torch.float64)
-    probs = [CALIBRATORS[name].fit(data)(probe).exp() for name in found.ties]
-    torch.testing.assert_close(found.blend(probe).exp(), torch.stack(probs).mean(0))
+    parts = torch.stack([CALIBRATORS[name].fit(data)(probe) for name in found.parts])
+    weights, exponents = (
+        torch.tensor(each)[:, None, None] for each in zip(*found.weights.values(), strict=True)
+    )
+    mean = (weights * parts.exp()).sum(0)
+    pool = torch.softmax((exponents * parts).sum(0), 1)
+    torch.testing.assert_close(found.blend(probe).exp(), (mean + pool) / 2, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("names", [MORE, ["temperature"]])
@@ -276,13 +283,13 @@ def test_fitting_a_blend_gives_that_of_a_selection(names, monkeypatch):
     monkeypatch.setattr(selection, "select", lambda given: found if given is data else None)
     blend = Blend.fit(data)
     assert isinstance(blend, Blend)
-    assert len(blend.parts) == len(found.ties)
+    assert len(blend.parts) == len(found.parts)
     torch.testing.assert_close(blend(data.logits), found.blend(data.logits))
     assert blend.origin == found.blend.origin
 
 
-def choose(scores: dict, lows: dict, sizes: dict, unconverged: str = "") -> tuple:
-    """Selected name and ties, given the lower ends of intervals."""
+def choose(scores: dict, lows: dict, sizes: dict, unconverged: str = "") -> str:
+    """Selected name, given the lower ends of intervals."""
     order = sorted(scores, key=lambda name: scores[name])
 
     def gap(name, best):
@@ -297,62 +304,41 @@ def choose(scores: dict, lows: dict, sizes: dict, unconverged: str = "") -> tupl
     return selection._choose(order, scores, sizes, converged, gaps(order[0], order[1:]), gaps)
 
 
-VECTOR_APART = {("vector", "temperature"): 0.001}
 IRM_FIRST = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
-# Scores, significant differences, sizes; the selected one and the others of the blend.
+# Scores, significant differences, sizes; the selected one.
 CHOICES = {
-    "within one percent of the score": (
-        {"temperature": 1.0, "vector": 1.0099, "platt": 1.0101},
-        {},
-        {},
-        "temperature vector",
-    ),
-    "not significantly worse": (
-        {"temperature": 1.0, "vector": 1.001, "platt": 1.002},
-        VECTOR_APART,
-        {},
-        "temperature platt",
-    ),
-    "a nonparametric one that leads by chance ties but is not selected": (
-        IRM_FIRST,
-        {},
-        {},
-        "temperature irm vector",
-    ),
-    "a nonparametric one beyond one percent": (
-        IRM_FIRST | {"irm": 0.98},
-        {},
-        {},
-        "temperature vector",
-    ),
-    "differences are those to the parametric one": (IRM_FIRST, VECTOR_APART, {}, "temperature irm"),
-    "and not to the nonparametric one": (
-        IRM_FIRST,
-        {("vector", "irm"): 0.001},
-        {},
-        "temperature irm vector",
-    ),
+    "the best": ({"temperature": 1.0, "vector": 1.0019}, {}, {}, "temperature"),
+    "a nonparametric one that leads by chance is not selected": (IRM_FIRST, {}, {}, "temperature"),
     "a significantly better nonparametric one is selected": (
         {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0},
         {("temperature", "irm"): 0.001},
         {},
-        "irm isotonic",
+        "irm",
     ),
-    "the simplest within 0.2 percent is selected": (
+    "the simplest within 0.2 percent": (
         {"vector": 1.0, "structured_vector": 1.0019, "temperature": 1.0021},
         {},
         {"vector": 8, "structured_vector": 7},
-        "structured_vector vector temperature",
+        "structured_vector",
+    ),
+    "not one that is significantly worse": (
+        {"vector": 1.0, "structured_vector": 1.0018, "temperature": 1.0019},
+        {("temperature", "vector"): 0.001},
+        {"vector": 8, "structured_vector": 7},
+        "structured_vector",
+    ),
+    "significantly worse than the best parametric one, not than a nonparametric one": (
+        {"irm": 0.999, "vector": 1.0, "temperature": 1.0019},
+        {("temperature", "vector"): 0.001},
+        {"vector": 8},
+        "vector",
     ),
 }
 
 
 @pytest.mark.parametrize(("scores", "lows", "sizes", "expected"), CHOICES.values(), ids=CHOICES)
 def test_selection_rules_for_ties_and_nonparametric_calibrators(scores, lows, sizes, expected):
-    chosen, *others = expected.split()
-    name, ties = choose(scores, lows, sizes)
-    assert name == chosen
-    assert list(ties) == sorted([chosen, *others], key=lambda each: scores[each])
+    assert choose(scores, lows, sizes) == expected
 
 
 UNCONVERGED = {
@@ -360,7 +346,7 @@ UNCONVERGED = {
         {"vector": 1.0, "temperature": 1.0019, "platt": 1.005},
         {},
         "vector",
-        "temperature platt",
+        "temperature",
     ),
     "also if it is significantly worse": (
         {"vector": 1.0, "temperature": 1.0019, "platt": 1.5},
@@ -372,13 +358,13 @@ UNCONVERGED = {
         {"vector": 1.0, "temperature": 1.0021},
         {},
         "vector",
-        "vector temperature",
+        "vector",
     ),
-    "a simpler one is not selected, and no part of a blend": (
+    "a simpler one is not selected": (
         {"vector": 1.0, "temperature": 1.0001, "platt": 1.001},
         {},
         "temperature",
-        "vector platt",
+        "vector",
     ),
 }
 
@@ -389,10 +375,7 @@ UNCONVERGED = {
 def test_an_unconverged_calibrator_is_selected_only_without_a_converged_tie(
     scores, lows, unconverged, expected
 ):
-    chosen, *others = expected.split()
-    sizes = {"vector": 8, "platt": 9}
-    name, ties = choose(scores, lows, sizes, unconverged)
-    assert (name, list(ties)) == (chosen, [chosen, *others])
+    assert choose(scores, lows, {"vector": 8, "platt": 9}, unconverged) == expected
 
 
 def test_a_winner_at_its_bound_is_marked_everywhere():

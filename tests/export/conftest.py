@@ -14,7 +14,9 @@ BLENDED = ("temperature", "vector", "ensemble_temperature", "platt", "isotonic",
 @cache
 def _fitted(name, classes):
     if name == "blend":
-        return blended([_fitted(part, classes) for part in BLENDED])
+        parts = [_fitted(part, classes) for part in BLENDED]
+        shares = np.arange(1, len(parts) + 1)
+        return blended(parts, (shares / 28).tolist(), (shares[::-1] / 25).tolist())
     if name == "prior_shift":
         target = np.arange(1, classes + 1) / np.arange(1, classes + 1).sum()
         inside = _fitted("vector", classes)

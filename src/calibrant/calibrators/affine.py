@@ -115,7 +115,8 @@ def fit_diagonal(data: Data, ridge: Ridge) -> Solution:
         return value, to_gradient(gradient + 2 * penalty * change)
 
     found = _search(loss, np.zeros(2 * k), ends=_ends(data))
-    return _solution(*np.split(start + to_change(found.x), 2), found)
+    weight, bias = np.split(start + to_change(found.x), 2)
+    return _solution(weight, bias, found)
 
 
 @one_thread_each()
@@ -253,7 +254,7 @@ def _full_hessian(sample: HessianSample) -> np.ndarray:
     hessian = -(moves.T @ moves).reshape(inputs, k, inputs, k)
     own = moves.reshape(-1, inputs, k).transpose(2, 1, 0) @ weighted
     hessian[:, np.arange(k), :, np.arange(k)] += own
-    return hessian.reshape(inputs * k, inputs * k)
+    return np.asarray(hessian.reshape(inputs * k, inputs * k))
 
 
 def _diagonal_hessian(sample: HessianSample) -> np.ndarray:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import allowed_counts, far_below, log_sum, mask_of
+from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.calibrators.temperature import best_inverse, check_temperature, nll_derivatives
 from calibrant.example_stats import map_chunks
 from calibrant.predictions import Predictions
@@ -27,7 +27,6 @@ FARTHEST = math.e**2
 STEPS = 40
 TOLERANCE = 1e-13
 ROUNDING = 1e-15
-SUPPORTS = [list(support) for size in (1, 2, 3) for support in combinations(range(3), size)]
 
 # Log-probabilities of the label under the three members.
 Members = Float64[np.ndarray, "3 n"]
@@ -195,7 +194,7 @@ def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Wei
     """Minimise the NLL of a mixture over weights on the simplex; return both.
 
     The sum of the weights is added to the loss instead of constrained: the optimum then sums to 1.
-    Each step solves the quadratic model exactly, by trying every set of nonzero weights.
+    Each step solves the quadratic model exactly.
     """
     at = 0.9 * start + 0.1 / 3
     loss = _loss(members, weights, at)
@@ -206,7 +205,8 @@ def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Wei
         if -gradient.min() <= TOLERANCE and abs(at @ gradient) <= TOLERANCE:
             break
         hessian = np.einsum("in,jn,n->ij", ratio, ratio, weights)
-        target = _quadratic(gradient, hessian, at)
+        hessian += 1e-12 * np.trace(hessian) * np.eye(3)
+        target = nonnegative_minimum(hessian, gradient - hessian @ at)
         slope, step = float(gradient @ (target - at)), 1.0
         # The remaining decrease is rounding.
         if -slope <= ROUNDING:
@@ -223,20 +223,6 @@ def best_weights(members: Members, weights: Values, start: Weights) -> tuple[Wei
         at, loss = trial, new
     at = at / at.sum()
     return at, _loss(members, weights, at) - 1
-
-
-def _quadratic(gradient: Weights, hessian: np.ndarray, at: Weights) -> Weights:
-    """Minimise the quadratic model around `at` over nonnegative weights."""
-    hessian = hessian + 1e-12 * np.trace(hessian) * np.eye(3)
-    linear = gradient - hessian @ at
-    best, least = at, math.inf
-    for support in SUPPORTS:
-        target = np.zeros(3)
-        target[support] = np.linalg.solve(hessian[np.ix_(support, support)], -linear[support])
-        value = float(linear @ target + target @ hessian @ target / 2)
-        if target.min() >= 0 and value < least:
-            best, least = target, value
-    return best
 
 
 def _log_mixture(members: Members, at: Weights) -> Values:

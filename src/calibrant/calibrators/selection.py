@@ -1,16 +1,17 @@
 """Choose among calibrators by cross-validation, on a proper score."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from calibrant import metrics
-from calibrant.calibrators.base import Calibrator, fitting_logits
+from calibrant.calibrators.base import fitting_logits
 from calibrant.calibrators.fit_checks import convergence_remark
+from calibrant.calibrators.out_of_fold import Candidates, compare_out_of_fold, log_losses
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection_result import Candidate, Selection
+from calibrant.calibrators.stacking import stack
 from calibrant.deprecated import with_old_arguments
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
@@ -19,16 +20,15 @@ from calibrant.scoped_warnings import warn, without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.shapes import Index
 
-if TYPE_CHECKING:
-    pass
-
 # Proper scoring rules. Calibration errors are not proper: predicting the base rates minimises them.
 CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brier": metrics.brier}
 # Largest relative loss of score for which a simpler calibrator is chosen, if the difference is not
 # significant.
 TOLERANCE = 0.002
-# The same for a part of the blend.
-BLENDED = 0.01
+# The best so many by NLL, and the identity, can be parts of the blend.
+BLENDED = 12
+# Of a 95 % interval.
+NORMAL = 1.96
 
 
 @with_old_arguments
@@ -39,12 +39,13 @@ def select(
     criterion: str = "nll",
     candidates: Sequence[str] | None = None,
     preserve_class: bool = False,
+    budget: float | None = None,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> Selection:
-    """Select a calibrator by cross-validation.
+    """Select a calibrator by cross-validation, and weight all of them for a blend.
 
     Candidates are ranked by a proper score over held-out folds. The best one is selected, unless
     simpler ones (fewer parameters) are within 0.2 % of its score and the interval of the paired
@@ -52,8 +53,11 @@ def select(
     histogram), whose scores vary most, must be significantly better than every parametric one.
     One that did not converge (a parameter at its bound) is selected only if no converged one is
     within 0.2 % of its score, and then with a warning.
-    The selected one is fitted to all examples. `blend` of the result averages all, including
-    non-parametric ones, that are within 1 % of the score and not significantly worse.
+    The selected one is fitted to all examples.
+
+    `blend` of the result combines the best twelve and the identity, with weights from their
+    out-of-fold predictions (`calibrators.stacking`); it is the most accurate on most data, see
+    docs/arena.md. Candidates that are far behind after two folds are dropped there.
 
     Args:
         predictions: held-out examples, not the training data of the network.
@@ -61,6 +65,8 @@ def select(
         criterion: "nll" or "brier".
         candidates: names in `CALIBRATORS`; all if not given.
         preserve_class: consider only calibrators that preserve the predicted class.
+        budget: seconds for the comparison. When they are used up, candidates that were not
+            compared are skipped, and those that were only compared in part are treated as dropped.
         level: coverage of the intervals.
         resamples: bootstrap resamples for the intervals.
         seed: seed of the folds and of the bootstrap.
@@ -81,23 +87,16 @@ def select(
             f"criterion must be a proper score, got {criterion!r}; "
             f"{did_you_mean(criterion, CRITERIA)}"
         )
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget must be a positive number of seconds, got {budget}")
     fold = fold_of(predictions, folds=folds, seed=seed)
-    measured: dict[str, Predictions] = {}
-    sizes: dict[str, int] = {}
-    converged: dict[str, bool] = {}
-    skipped: dict[str, str] = {}
     with steps(progress, folds * len(names), "comparing calibrators") as step:
-        for name in names:
-            try:
-                # The fit to all examples warns.
-                with without_warnings():
-                    measured[name], sizes[name], converged[name] = _held_out(
-                        CALIBRATORS[name], predictions, fold, step
-                    )
-            except ValueError as error:
-                skipped[name] = str(error)
+        found = compare_out_of_fold(
+            names, predictions, fold, criterion=criterion, budget=budget, step=step
+        )
+    measured, sizes, converged = found.measured, found.sizes, found.converged
     if not measured:
-        raise ValueError(f"no calibrator could be fitted: {next(iter(skipped.values()))}")
+        raise ValueError(f"no calibrator could be fitted: {next(iter(found.skipped.values()))}")
     score = CRITERIA[criterion]
     scores = {name: score(found) for name, found in measured.items()}
     order = sorted(measured, key=lambda name: scores[name])
@@ -110,7 +109,7 @@ def select(
 
     gaps = differences(order[0], order[1:])
     while True:
-        chosen, ties = _choose(order, scores, sizes, converged, gaps, differences)
+        chosen = _choose(order, scores, sizes, converged, gaps, differences)
         best = CALIBRATORS[chosen].fit(predictions)
         # The fit to all examples may not converge where those to the folds do.
         if not converged[chosen] or not convergence_remark(best):
@@ -121,9 +120,7 @@ def select(
         remarks.append(
             f"{chosen} did not converge, but no converged calibrator has as good a {criterion}"
         )
-    if "identity" not in measured:
-        measured["identity"] = _held_out(CALIBRATORS["identity"], predictions, fold, None)[0]
-    without = score(measured["identity"])
+    without = score(predictions.map(CALIBRATORS["identity"].fit(predictions)))
     if scores[chosen] > without + TOLERANCE * abs(without):
         remarks.append(
             f"{criterion} of {chosen} on held-out folds is worse than without calibration: "
@@ -136,22 +133,64 @@ def select(
         best=best,
         criterion=criterion,
         folds=folds,
-        candidates=tuple(
-            Candidate(
-                name=name,
-                score=scores[name],
-                difference_to_best=gaps.get(name),
-                size=sizes[name],
-                keeps_argmax=CALIBRATORS[name].keeps_argmax,
-                converged=converged[name],
-            )
-            for name in order
-        ),
-        skipped=skipped,
-        ties=ties,
+        candidates=_candidates(order, scores, gaps, found),
+        skipped=found.skipped,
+        weights=_weights(measured, converged, predictions),
         remarks=tuple(remarks),
         examples=predictions,
     )
+
+
+def _candidates(
+    order: Sequence[str],
+    scores: Mapping[str, float],
+    gaps: Mapping[str, Difference],
+    found: Candidates,
+) -> tuple[Candidate, ...]:
+    """The candidates by score, with those that were dropped."""
+    gaps, estimated = dict(gaps), dict(scores)
+    for name, (difference, error) in found.dropped.items():
+        estimated[name] = scores[order[0]] + difference
+        ends = difference - NORMAL * error, difference + NORMAL * error
+        p_value = math.erfc(difference / error / math.sqrt(2)) if error else 1.0
+        gaps[name] = Difference(difference, *ends, p_value)
+    return tuple(
+        Candidate(
+            name=name,
+            score=estimated[name],
+            difference_to_best=gaps.get(name),
+            size=found.sizes[name],
+            keeps_argmax=CALIBRATORS[name].keeps_argmax,
+            converged=found.converged[name],
+            dropped=name in found.dropped,
+        )
+        for name in sorted(estimated, key=lambda name: estimated[name])
+    )
+
+
+def _weights(
+    measured: Mapping[str, Predictions], converged: Mapping[str, bool], predictions: Predictions
+) -> dict[str, tuple[float, float]]:
+    """Weight and exponent of each part of the blend, the largest first."""
+    labels, counts = predictions.labels.numpy(), predictions.example_weights
+    log_probs = {name: each.logits.double().numpy() for name, each in measured.items()}
+    share = counts / counts.sum()
+    losses = {name: float(share @ log_losses(each, labels)) for name, each in log_probs.items()}
+    order = sorted((n for n in losses if converged[n]), key=lambda name: losses[name])
+    names = order[:BLENDED] + [name for name in order[BLENDED:] if name == "identity"]
+    if not names:
+        return {}
+    units = counts.sum() if predictions.groups is None else int(predictions.groups.max()) + 1
+    found = stack(
+        [log_probs[name] for name in names],
+        [losses[name] for name in names],
+        labels,
+        counts,
+        units=float(units),
+    )
+    parts = zip(names, found.weights.tolist(), found.exponents.tolist(), strict=True)
+    used = {name: (weight, exponent) for name, weight, exponent in parts if weight or exponent}
+    return dict(sorted(used.items(), key=lambda item: -sum(item[1])))
 
 
 def _choose(
@@ -161,26 +200,24 @@ def _choose(
     converged: Mapping[str, bool],
     gaps: Mapping[str, Difference],
     differences: Callable[[str, Sequence[str]], Mapping[str, Difference]],
-) -> tuple[str, tuple[str, ...]]:
-    """Return the simplest candidate that ties with the best, and all parts of the blend."""
+) -> str:
+    """Return the simplest candidate that ties with the best."""
     best = order[0]
     parametric = [name for name in order if not CALIBRATORS[name].nonparametric]
     if best not in parametric and parametric and gaps[parametric[0]].low <= 0:
         best = parametric[0]
-
-    def tied(tolerance: float) -> list[str]:
-        limit = tolerance * abs(scores[best])
-        near = [n for n in order if n != best and abs(scores[n] - scores[best]) <= limit]
-        found = gaps if best == order[0] else differences(best, near)
-        return [n for n in order if n == best or (n in near and converged[n] and found[n].low <= 0)]
-
-    if not converged[best]:
-        near = scores[best] + TOLERANCE * abs(scores[best])
-        best = next((name for name in order if converged[name] and scores[name] <= near), best)
     limit = scores[best] + TOLERANCE * abs(scores[best])
-    ties = tied(BLENDED)
-    simple = [name for name in ties if name in parametric and scores[best] <= scores[name] <= limit]
-    return min([best, *simple], key=lambda name: (sizes[name], scores[name])), tuple(ties)
+    if not converged[best]:
+        best = next((name for name in order if converged[name] and scores[name] <= limit), best)
+        limit = scores[best] + TOLERANCE * abs(scores[best])
+    near = [
+        name
+        for name in parametric
+        if name != best and converged[name] and scores[best] <= scores[name] <= limit
+    ]
+    found = gaps if best == order[0] else differences(best, near)
+    ties = [name for name in near if found[name].low <= 0]
+    return min([best, *ties], key=lambda name: (sizes[name], scores[name]))
 
 
 def check_candidates(candidates: Sequence[str] | None, *, preserve_class: bool) -> list[str]:
@@ -225,23 +262,3 @@ def fold_of(predictions: Predictions, *, folds: int, seed: int) -> Index:
     if len(np.unique(part)) < folds:
         part[order] = np.arange(units) % folds
     return np.asarray(part[predictions.groups.numpy()])
-
-
-def _held_out(
-    kind: type[Calibrator],
-    predictions: Predictions,
-    fold: Index,
-    progress: Callable[[], None] | None,
-) -> tuple[Predictions, int, bool]:
-    """Return out-of-fold predictions in order, the largest size, and if all folds converged."""
-    mapped = torch.empty((len(predictions), predictions.classes), dtype=torch.float64)
-    size, converged = 0, True
-    for number in range(int(fold.max()) + 1):
-        out = fold == number
-        fitted = kind.fit(predictions.take(~out))
-        mapped[torch.from_numpy(out)] = predictions.take(out).map(fitted).logits.double()
-        size = max(size, fitted.size)
-        converged &= not convergence_remark(fitted)
-        if progress is not None:
-            progress()
-    return predictions.map(lambda _: mapped), size, converged

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.blend import blended
+from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.deprecated import Renamed
 from calibrant.extras import need
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 from calibrant.table_values import Table, plain_html
 
 if TYPE_CHECKING:
     import pandas
 
 # Marks rows of the table.
-UNCONVERGED = "  did not converge"
+UNCONVERGED, DROPPED = "  did not converge", "  dropped after two folds"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Candidate:
         size: number of fitted parameters.
         keeps_argmax: whether it preserves the predicted class.
         converged: whether the search converged in every fold, and on all examples if selected.
+        dropped: whether it was far behind after the first folds; score and difference are then
+            estimated from these.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Candidate:
     size: int
     keeps_argmax: bool
     converged: bool = True
+    dropped: bool = False
 
     behind = Renamed()
 
@@ -56,7 +61,7 @@ class Selection:
         folds: number of cross-validation folds.
         candidates: best score first.
         skipped: name to reason, for those that could not be fitted.
-        ties: names of the parts of `blend`, best score first, including the selected one.
+        weights: weight and exponent of each part of `blend`, the largest first.
         remarks: what is wrong with the selected calibrator; empty if nothing is.
         examples: the predictions used.
     """
@@ -67,20 +72,41 @@ class Selection:
     folds: int
     candidates: tuple[Candidate, ...]
     skipped: Mapping[str, str]
-    ties: tuple[str, ...]
+    weights: Mapping[str, tuple[float, float]]
     remarks: tuple[str, ...]
     examples: Predictions = field(compare=False)
 
     rows = Renamed()
+    ties = Renamed()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts of `blend`, the most important first."""
+        return tuple(self.weights) or (self.name,)
 
     @cached_property
     def blend(self) -> Calibrator:
-        """Mean of all tied calibrators, fitted to all examples at the first access.
+        """The combination of all candidates, fitted to all examples at the first access.
 
-        Without ties it is the selected calibrator.
+        Parts whose fit to all examples did not converge are left out.
         """
-        others = {m: CALIBRATORS[m].fit(self.examples) for m in self.ties if m != self.name}
-        return blended([others.get(name, self.best) for name in self.ties])
+        fits = {n: self._fit(n) for n in self.weights}
+        used = [name for name, part in fits.items() if not convergence_remark(part)]
+        if not used:
+            return self.best
+        weights, exponents = zip(*(self.weights[name] for name in used), strict=True)
+        total, whole = sum(weights), sum(e for _, e in self.weights.values())
+        return blended(
+            [fits[name] for name in used],
+            [weight / total for weight in weights],
+            [exponent * whole / sum(exponents) for exponent in exponents],
+        )
+
+    def _fit(self, name: str) -> Calibrator:
+        if name == self.name:
+            return self.best
+        with without_warnings():
+            return CALIBRATORS[name].fit(self.examples)
 
     def __repr__(self) -> str:
         return f"Selection({len(self.candidates)} calibrators, {self.verdict})"
@@ -90,7 +116,7 @@ class Selection:
         heads = f"{'calibrator':24} {self.criterion:>8}  {gaps:28} parameters"
         lines = [self._caption, heads]
         for each in self.candidates:
-            gap, mark = _shown(each.difference_to_best), "" if each.converged else UNCONVERGED
+            gap, mark = _shown(each.difference_to_best), _mark(each)
             lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}{mark}")
         lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, self.verdict, *(f"warning: {each}" for each in self.remarks)])
@@ -100,7 +126,14 @@ class Selection:
         return f"{self.folds} folds, ranked by {self.criterion} on held-out examples"
 
     def _repr_html_(self) -> str:
-        heads = ("calibrator", self.criterion, "difference to the best", "parameters", "converged")
+        heads = (
+            "calibrator",
+            self.criterion,
+            "difference to the best",
+            "parameters",
+            "converged",
+            "",
+        )
         rows = [
             (
                 each.name,
@@ -108,6 +141,7 @@ class Selection:
                 _shown(each.difference_to_best),
                 f"{each.size:,}",
                 "yes" if each.converged else "no",
+                "dropped" if each.dropped else "",
             )
             for each in self.candidates
         ]
@@ -152,10 +186,19 @@ class Selection:
             "folds": self.folds,
             "candidates": [asdict(each) for each in self.candidates],
             "skipped": dict(self.skipped),
-            "ties": list(self.ties),
+            "parts": [
+                {"name": name, "weight": weight, "exponent": exponent}
+                for name, (weight, exponent) in self.weights.items()
+            ],
             "remarks": list(self.remarks),
             "verdict": self.verdict,
         }
+
+
+def _mark(candidate: Candidate) -> str:
+    if candidate.dropped:
+        return DROPPED
+    return "" if candidate.converged else UNCONVERGED
 
 
 def _shown(gap: Difference | None) -> str:

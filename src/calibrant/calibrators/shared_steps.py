@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from calibrant.predictions import Predictions
@@ -27,4 +27,4 @@ def once(
         result: T = found[predictions]
         return result
 
-    return remembered
+    return cast(Callable[Concatenate[Predictions, Rest], T], remembered)

@@ -35,6 +35,8 @@ FORMAT, SCHEMA, UNSIGNED = "calibrant calibrator", 2, 1
 KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit")
 # A blend is not in CALIBRATORS; its parts are, and have these keys.
 BLEND, PART = "blend", ("method", "parameters", "fit")
+# Numbers for each part; files of earlier releases have none, which is a plain mean.
+POOLS = ("weights", "exponents")
 # Nor is a sliced calibrator; that of all its examples is. Labels are slices.
 SLICED, MULTI_LABEL = "sliced", "multi_label"
 BY_SLICE = (SLICED, MULTI_LABEL)
@@ -157,6 +159,7 @@ def calibrator_name(calibrator: Saved) -> str:
 def _record(calibrator: Calibrator | SlicedCalibrator, *, inline: bool) -> dict[str, Any]:
     if isinstance(calibrator, Blend):
         given: dict[str, Any] = {"parts": [_record(p, inline=inline) for p in calibrator.parts]}
+        given |= {name: list(getattr(calibrator, name)) for name in POOLS}
     elif isinstance(calibrator, SlicedCalibrator):
         given = sliced_records.encoded(calibrator, inline=inline)
         given[sliced_records.OVERALL] = _record(calibrator.overall, inline=inline)
@@ -211,7 +214,14 @@ def _plain(
     made = tuple(_part(at, part, classes, loaded) for at, part in parts.items())
     if record["method"] != BLEND:
         return made[0]
-    return Blend(classes=classes, parts=made, origin=fit_records.decoded(record["fit"], classes))
+    given = record["parameters"]
+    pools = {
+        name: tuple(float(typed(name, each, float)) for each in typed(name, given[name], list))
+        for name in POOLS
+        if name in given
+    }
+    origin = fit_records.decoded(record["fit"], classes)
+    return Blend(classes=classes, parts=made, origin=origin, **pools)
 
 
 def _prior_shift(
@@ -295,7 +305,7 @@ def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
         check_keys(overall, typed(overall, given[overall], dict), PART)
         _check_part(f"{overall}: ", given[overall], SUPPORTED)
         return {f"{overall}.": given[overall], "": {"parameters": {n: given[n] for n in tensors}}}
-    check_keys("parameters", given, ("parts",))
+    check_keys("parameters", given, ("parts",), optional=POOLS)
     parts = typed("parameters.parts", given["parts"], list)
     if not 1 <= len(parts) <= MOST_PARTS:
         raise ValueError(f"a blend has 1 to {MOST_PARTS} parts, got {len(parts)}")

@@ -195,15 +195,28 @@ def log_sigmoid(graph: Graph, odds: str) -> str:
     return graph("Sub", graph("Min", odds, 0.0), graph("Log", graph("Add", small, 1.0)))
 
 
-def blend(graph: Graph, logits: str, *, parts: Sequence[Calibrator]) -> str:
-    """Add the probabilities of the parts; normalisation divides by their number."""
+def blend(
+    graph: Graph,
+    logits: str,
+    *,
+    parts: Sequence[Calibrator],
+    weights: Sequence[float],
+    exponents: Sequence[float],
+) -> str:
+    """Half the weighted mean of the parts, half their logarithmic pool; or the mean alone."""
     built = []
     for part in parts:
         build = BUILDERS[calibrator_name(part)]
         log_probs = graph.normalised(build(graph, logits, **part.parameters))
         # Masked classes are masked again after the sum.
         built.append(graph.where_masked(-FARTHEST, log_probs))
-    return graph.log_sum(built)
+    mean = _log_mixture(graph, built, list(weights))
+    if not any(exponents):
+        return mean
+    pairs = [(part, each) for part, each in zip(built, exponents, strict=True) if each > 0]
+    raised = [graph("Mul", part, each) for part, each in pairs]
+    pool = graph.normalised(graph("Sum", *raised) if len(raised) > 1 else raised[0])
+    return graph.log_sum([mean, graph.where_masked(-FARTHEST, pool)])
 
 
 def prior_shift(

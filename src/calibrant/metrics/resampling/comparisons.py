@@ -111,8 +111,16 @@ def compare(
 
     Of more than 20,000 examples a subset or merged examples are resampled, as in `interval`.
     """
-    given = {"paired": paired, "level": level, "resamples": resamples, "seed": seed}
-    return _differences(metric, [first], second, **given, progress=progress)[0]
+    return _differences(
+        metric,
+        [first],
+        second,
+        paired=paired,
+        level=level,
+        resamples=resamples,
+        seed=seed,
+        progress=progress,
+    )[0]
 
 
 def _differences(
@@ -126,11 +134,8 @@ def _differences(
     seed: int,
     progress: Callable[[], None] | None,
 ) -> list[Difference]:
-    """Differences of several models to a baseline; paired ones share their resamples."""
+    """Differences to a baseline, all from the same resamples; unpaired of one model only."""
     check_options(level, resamples, "percentile")
-    if not paired and len(models) > 1:
-        given = {"paired": paired, "level": level, "resamples": resamples, "seed": seed}
-        return [_differences(metric, [m], baseline, **given, progress=progress)[0] for m in models]
     for model in models:
         check_units(model)
         if paired:
@@ -145,12 +150,13 @@ def _differences(
     drawn = np.empty((len(every), resamples))
     # Another stream of random numbers: equal ones would correlate the two sets.
     other = None if paired else samples[-1].draws(resamples, [seed, 1])
-    with steps(progress, resamples, "resampling") as step:
+    with steps(progress, resamples * len(models), "resampling") as step:
         for column, counts in enumerate(samples[0].draws(resamples, seed)):
             last = counts if other is None else next(other)
             drawn[:-1, column] = [of(counts) for of in statistics[:-1]]
             drawn[-1, column] = statistics[-1](last)
-            step()
+            for _ in models:
+                step()
     values = [metric(each) for each in every]
     moved = [
         sample.moved(row, value, sample.own_value(value, statistic))
@@ -183,16 +189,22 @@ def compare_many(
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Difference]:
     """Compare several models with one baseline; p-values are corrected for their number (Holm)."""
-    differences = _differences(
-        metric,
-        list(others.values()),
-        baseline,
-        paired=paired,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-        progress=progress,
-    )
+    # Unpaired models are each resampled on their own, with the same random numbers.
+    sets = [list(others.values())] if paired else [[each] for each in others.values()]
+    differences = [
+        difference
+        for models in sets
+        for difference in _differences(
+            metric,
+            models,
+            baseline,
+            paired=paired,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
+    ]
     found = dict(zip(others, differences, strict=True))
     corrected = holm([difference.p_value for difference in found.values()])
     smallest = min(1.0, 2 * len(others) / (resamples + 1))
