@@ -13,7 +13,9 @@ from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.data import SYNTHETIC
 
 # Families that contain the identity: fitting cannot increase the NLL of the fitted data.
-NESTED = {"temperature", "focal_temperature", "ensemble_temperature", "vector", "matrix"}
+NESTED = {"temperature", "focal_temperature", "ensemble_temperature", "vector", "matrix"} | {
+    "gap_temperature"
+}
 # For two classes these are binary problems, too.
 NESTED_BINARY = NESTED | {"platt", "beta", "quadratic"}
 # Not invariant to a constant added to all logits of an example.
@@ -240,6 +242,9 @@ INVALID = [
         for value in (0.0, -1.0, math.inf, math.nan)
     ),
     ("focal_temperature", {"temperature": 1.0, "gamma": -1.0}, "gamma must be above -1"),
+    ("gap_temperature", {"temperature": 0.0, "b": 0.0}, "temperature must be positive"),
+    ("gap_temperature", {"temperature": 1.0, "b": -1.1}, "b must lie between -1 and 3, got -1.1"),
+    ("gap_temperature", {"temperature": 1.0, "b": math.nan}, "b must lie between -1 and 3"),
     ("ensemble_temperature", {"temperature": 0.0, "weights": [1.0, 0, 0]}, "temperature must be"),
     ("ensemble_temperature", {"temperature": 1.0, "weights": [1.0, 0]}, r"float64 of shape \(3,\)"),
     ("ensemble_temperature", {"temperature": 1.0, "weights": [0.7, 0.7, -0.4]}, "sum to 1"),

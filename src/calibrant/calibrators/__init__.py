@@ -11,6 +11,7 @@ from calibrant.calibrators.focal_map import (
     raising_threshold,
 )
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, focal_landscape
+from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
@@ -45,6 +46,7 @@ __all__ = [
     "FocalStructuredMatrixScaling",
     "FocalStructuredVectorScaling",
     "FocalTemperatureScaling",
+    "GapTemperatureScaling",
     "HistogramBinning",
     "Identity",
     "IsotonicRegression",

@@ -3,6 +3,7 @@
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
@@ -19,6 +20,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": TemperatureScaling,
     "focal_temperature": FocalTemperatureScaling,
+    "gap_temperature": GapTemperatureScaling,
     "ensemble_temperature": EnsembleTemperature,
     "vector": VectorScaling,
     "matrix": MatrixScaling,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
+from calibrant.calibrators.gap_temperature import LARGEST_FACTOR
 from calibrant.calibrators.storage import BLEND, PRIOR_SHIFT, calibrator_name
 from calibrant.export.graph import Graph
 from calibrant.export.tables import interpolation, step
@@ -59,6 +60,19 @@ def _log_misses(graph: Graph, log_p: str) -> str:
     others = graph("Add", best, graph("Log", total))
     below = graph("Log", graph("Sub", 1.0, graph("Where", own, 0.5, graph("Exp", log_p))))
     return graph("Where", own, others, below)
+
+
+def gap_temperature(graph: Graph, logits: str, *, temperature: float, b: float) -> str:
+    """Divide by a temperature that depends on the gap of the two largest logits."""
+    top = graph.over_classes("ReduceMax", logits)
+    others = graph("Where", graph.is_top(logits), -math.inf, logits)
+    second = graph.over_classes("ReduceMax", others)
+    alone = graph("Less", second, -FARTHEST * FARTHEST)
+    gap = graph("Sub", top, graph("Where", alone, top, second))
+    slow = graph("Log", graph("Add", graph("Div", gap, temperature), 1.0))
+    log_factor = graph("Sub", graph("Mul", slow, b), math.log(temperature))
+    factor = graph("Exp", graph("Min", log_factor, LARGEST_FACTOR))
+    return graph("Max", graph("Mul", graph("Sub", logits, top), factor), -FARTHEST)
 
 
 def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weights: Tensor) -> str:
@@ -219,6 +233,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "identity": identity,
     "temperature": temperature,
     "focal_temperature": focal_temperature,
+    "gap_temperature": gap_temperature,
     "ensemble_temperature": ensemble_temperature,
     "vector": vector,
     "matrix": matrix,
