@@ -23,6 +23,7 @@ SEES_A_SHIFT = {"vector", "matrix"}
 WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic"} | {
     "isotonic",
     "histogram",
+    "spline",
 }
 
 EXAMPLES = 1500
@@ -234,6 +235,7 @@ def test_predicted_classes_of_real_logits_are_preserved(real_data):
 
 
 STEPS = {"knots": [0.0, 1.0], "values": [0.2, 0.6]}
+CURVE = {"knots": [[0.0, 1.0, 2.0]], "values": [[0.0, 1.0, 1.5]], "bound": 5.0}
 DIAGONAL = {"scale": [1.0] * 2, "bias": [1.0] * 2}
 # Parameters that a constructor refuses, with the problem; lists are float64 tensors.
 INVALID = [
@@ -258,6 +260,14 @@ INVALID = [
     ("beta", {"coefficients": [[math.inf] * 3]}, "must be finite"),
     ("beta", {"coefficients": [[-1.0] * 3]}, "must not be negative"),
     ("platt", {"classes": 1, "coefficients": [[1.0, 1.0]]}, "classes must be at least 2, got 1"),
+    ("spline", CURVE | {"bound": 0.0}, "bound must be positive and finite, got 0"),
+    ("spline", CURVE | {"knots": [[0.0, 1.0, 1.0]]}, "knots must increase within each function"),
+    ("spline", CURVE | {"knots": [[0.0, 1.0]]}, r"at least 3 knots, got \(1, 2\)"),
+    ("spline", CURVE | {"values": [[0.0, 1.0]]}, r"values must be float64 of shape \(1, 3\)"),
+    ("spline", CURVE | {"values": [[0.0, math.inf, 1.0]]}, "values must be finite"),
+    ("spline", CURVE | {"knots": [[0.0, 1e-320, 1.0]]}, "knots are too close"),
+    ("top_label_spline", CURVE | {"temperature": 1.0}, r"knots must be float64 of shape \(3,\)"),
+    ("top_label_spline", CURVE | {"temperature": 0.0}, "temperature must be positive"),
     ("histogram", {"edges": [[0.0]], "values": [[0.2, 1.0]]}, "strictly between 0 and 1"),
     ("histogram", {"edges": [[0.0, 1.0]], "values": [[0.2, 0.5]]}, r"edges must .* shape \(1, 1\)"),
     ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),

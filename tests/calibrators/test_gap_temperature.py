@@ -89,7 +89,7 @@ def test_the_fit_is_the_best_that_a_general_optimiser_finds(n, b):
     assert found.origin.converged
     assert found.origin.gradient_norm < 1e-6
     # Few examples determine b badly.
-    assert n < 100 or found.b == pytest.approx(b, abs=0.15)
+    assert n < 100 or found.b == pytest.approx(b, abs=0.25)
 
 
 def test_a_multiple_of_the_logits_gives_the_same_multiple_of_the_temperature(monkeypatch):

@@ -23,6 +23,7 @@ from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.slice_estimates import CrossValidation
 from calibrant.calibrators.sliced import SlicedCalibrator, SliceSummary
+from calibrant.calibrators.spline import SplineCalibration, TopLabelSpline
 from calibrant.calibrators.storage import load, save
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
@@ -60,9 +61,11 @@ __all__ = [
     "Selection",
     "SliceSummary",
     "SlicedCalibrator",
+    "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",
+    "TopLabelSpline",
     "VectorScaling",
     "estimate_prior",
     "fit_remarks",

@@ -91,7 +91,8 @@ def _gaps(logits: Logits) -> Float[Tensor, "n 1"]:
     """Difference of the two largest logits of each row; 0 if only one class is allowed."""
     if logits.shape[1] == 1:
         return torch.zeros_like(logits)
-    first, second = logits.topk(2, dim=1).values.split(1, dim=1)
+    highest = logits.topk(2, dim=1).values
+    first, second = highest[:, :1], highest[:, 1:]
     return first - torch.where(second.isneginf(), first, second)
 
 

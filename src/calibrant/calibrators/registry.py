@@ -7,6 +7,7 @@ from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.spline import SplineCalibration, TopLabelSpline
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
     FocalStructuredVectorScaling,
@@ -32,6 +33,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "platt": PlattScaling,
     "beta": BetaCalibration,
     "quadratic": QuadraticScaling,
+    "spline": SplineCalibration,
+    "top_label_spline": TopLabelSpline,
     "isotonic": IsotonicRegression,
     "irm": OrderPreservingIsotonic,
     "histogram": HistogramBinning,

@@ -15,7 +15,7 @@ from calibrant.calibrators.focal_map import NEAR_ONE
 from calibrant.calibrators.gap_temperature import LARGEST_FACTOR
 from calibrant.calibrators.storage import BLEND, PRIOR_SHIFT, calibrator_name
 from calibrant.export.graph import Graph
-from calibrant.export.tables import interpolation, step
+from calibrant.export.tables import cubic, interpolation, step
 
 # Log-odds and log-probabilities are clipped at this.
 FARTHEST = 1e30
@@ -138,6 +138,33 @@ def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
     return _one_versus_rest(graph, [None, odds, graph("Mul", odds, odds)], coefficients)
 
 
+def spline(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, bound: float) -> str:
+    """A natural cubic spline of the log-odds of each class."""
+    found = cubic(graph, _odds(graph, logits, knots), knots, values)
+    return _one_versus_rest(
+        graph, [graph("Clip", found, -bound, bound)], torch.ones(len(knots), 1).to(knots)
+    )
+
+
+def top_label_spline(
+    graph: Graph, logits: str, *, temperature: float, knots: Tensor, values: Tensor, bound: float
+) -> str:
+    """A natural cubic spline of the log-odds of the top class; the others keep their ratios."""
+    log_p = graph.log_softmax(graph("Div", logits, temperature))
+    own = graph.is_top(log_p)
+    rest = graph("Where", own, -math.inf, log_p)
+    # Finite for a row with a single allowed class, where all others are masked in the end.
+    others = graph.log_softmax(graph("Max", rest, -FARTHEST))
+    all_odds = graph("Sub", log_p, _log_misses(graph, log_p))
+    odds = graph.over_classes("ReduceMax", graph("Where", own, all_odds, -math.inf))
+    odds = graph("Clip", odds, -FARTHEST, FARTHEST)
+    found = graph("Clip", cubic(graph, odds, knots[None], values[None]), -bound, bound)
+    tie = graph.over_classes("ReduceMax", graph("Where", own, -math.inf, others))
+    found = graph("Max", found, tie)
+    missed = graph("Add", others, log_sigmoid(graph, graph("Neg", found)))
+    return graph("Where", own, log_sigmoid(graph, found), missed)
+
+
 def isotonic(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, offsets: Tensor) -> str:
     """A piecewise linear function of the log-odds of each class."""
     lengths = offsets.diff().tolist()
@@ -245,6 +272,8 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "platt": platt,
     "beta": beta,
     "quadratic": quadratic,
+    "spline": spline,
+    "top_label_spline": top_label_spline,
     "isotonic": isotonic,
     "irm": irm,
     "histogram": histogram,
