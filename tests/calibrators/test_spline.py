@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -185,7 +186,11 @@ def multiclass(n=3000, k=4, seed=0):
 
 def test_the_top_label_is_mapped_as_written_out():
     data = multiclass()
-    fitted = TopLabelSpline.fit(data)
+    found = TopLabelSpline.fit(data)
+    plain = TemperatureScaling.fit(data)
+    assert metrics.nll(data.map(found)) < metrics.nll(data.map(plain)) - 0.01
+    # Lower, so that some runners-up would overtake.
+    fitted = replace(found, values=found.values - 0.7)
     knots = fitted.knots.numpy()
     curve = CubicSpline(knots, fitted.values.numpy(), bc_type="natural")
     probs = (data.logits / fitted.temperature).softmax(1).numpy()[:300]
@@ -201,10 +206,8 @@ def test_the_top_label_is_mapped_as_written_out():
         clamped += top == tie
         row[:] = p * (1 - top) / (1 - p[order[-1]])
         row[order[-1]] = top
-    assert 0 < clamped < 100
+    assert 10 < clamped < 200
     np.testing.assert_allclose(fitted(data.logits[:300]).exp(), expected, atol=1e-9)
-    plain = TemperatureScaling.fit(data)
-    assert metrics.nll(data.map(fitted)) < metrics.nll(data.map(plain)) - 0.01
 
 
 def test_the_top_label_of_two_classes_is_symmetric_and_confidence_may_round_to_one():
