@@ -24,6 +24,7 @@ WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic
     "isotonic",
     "histogram",
     "spline",
+    "kernel",
 }
 
 EXAMPLES = 1500
@@ -236,6 +237,7 @@ def test_predicted_classes_of_real_logits_are_preserved(real_data):
 
 STEPS = {"knots": [0.0, 1.0], "values": [0.2, 0.6]}
 CURVE = {"knots": [[0.0, 1.0, 2.0]], "values": [[0.0, 1.0, 1.5]], "bound": 5.0}
+TABLE = {"knots": [[0.0, 1.0]], "values": [[-1.0, 1.0]], "bandwidth": 0.1}
 DIAGONAL = {"scale": [1.0] * 2, "bias": [1.0] * 2}
 # Parameters that a constructor refuses, with the problem; lists are float64 tensors.
 INVALID = [
@@ -268,6 +270,10 @@ INVALID = [
     ("spline", CURVE | {"knots": [[0.0, 1e-320, 1.0]]}, "knots are too close"),
     ("top_label_spline", CURVE | {"temperature": 1.0}, r"knots must be float64 of shape \(3,\)"),
     ("top_label_spline", CURVE | {"temperature": 0.0}, "temperature must be positive"),
+    ("kernel", TABLE | {"knots": [[1.0, 1.0]]}, "knots must increase within each function"),
+    ("kernel", TABLE | {"values": [[1.0]]}, r"values must be float64 of shape \(1, 2\)"),
+    ("kernel", TABLE | {"knots": [[]]}, r"knots must be \(m, b\), got \(1, 0\)"),
+    ("kernel", TABLE | {"bandwidth": math.inf}, "bandwidth must be positive and finite, got inf"),
     ("histogram", {"edges": [[0.0]], "values": [[0.2, 1.0]]}, "strictly between 0 and 1"),
     ("histogram", {"edges": [[0.0, 1.0]], "values": [[0.2, 0.5]]}, r"edges must .* shape \(1, 1\)"),
     ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),

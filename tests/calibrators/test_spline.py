@@ -188,7 +188,7 @@ def test_the_top_label_is_mapped_as_written_out():
     data = multiclass()
     found = TopLabelSpline.fit(data)
     plain = TemperatureScaling.fit(data)
-    assert metrics.nll(data.map(found)) < metrics.nll(data.map(plain)) - 0.01
+    assert metrics.nll(data.map(found)) < metrics.nll(data.map(plain)) - 0.002
     # Lower, so that some runners-up would overtake.
     fitted = replace(found, values=found.values - 0.7)
     knots = fitted.knots.numpy()

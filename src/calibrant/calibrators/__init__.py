@@ -14,6 +14,7 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, foc
 from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.kernel_regression import KernelCalibration
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
@@ -51,6 +52,7 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicRegression",
+    "KernelCalibration",
     "MatrixScaling",
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",

@@ -6,6 +6,7 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.kernel_regression import KernelCalibration
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.spline import SplineCalibration, TopLabelSpline
 from calibrant.calibrators.structured import (
@@ -37,5 +38,6 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "top_label_spline": TopLabelSpline,
     "isotonic": IsotonicRegression,
     "irm": OrderPreservingIsotonic,
+    "kernel": KernelCalibration,
     "histogram": HistogramBinning,
 }

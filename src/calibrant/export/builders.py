@@ -174,6 +174,12 @@ def isotonic(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, offset
     return _binary_probs(graph, found, len(lengths))
 
 
+def kernel(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, bandwidth: float) -> str:
+    """Piecewise linear log-odds of each class; the bandwidth was needed for the fit only."""
+    found = interpolation(graph, _odds(graph, logits, knots), list(knots), list(values))
+    return _one_versus_rest(graph, [found], torch.ones(len(knots), 1).to(knots))
+
+
 def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> str:
     """A step function of the log-odds of each class."""
     found = step(graph, _odds(graph, logits, values), list(edges), list(values))
@@ -276,6 +282,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "top_label_spline": top_label_spline,
     "isotonic": isotonic,
     "irm": irm,
+    "kernel": kernel,
     "histogram": histogram,
     BLEND: blend,
     PRIOR_SHIFT: prior_shift,
