@@ -13,7 +13,9 @@ from calibrant.calibrators import CALIBRATORS, Calibrator
 from calibrant.data import SYNTHETIC
 
 # Families that contain the identity: fitting cannot increase the NLL of the fitted data.
-NESTED = {"temperature", "focal_temperature", "ensemble_temperature", "vector", "matrix"}
+NESTED = {"temperature", "focal_temperature", "ensemble_temperature", "vector", "matrix"} | {
+    "gap_temperature"
+}
 # For two classes these are binary problems, too.
 NESTED_BINARY = NESTED | {"platt", "beta", "quadratic"}
 # Not invariant to a constant added to all logits of an example.
@@ -21,6 +23,8 @@ SEES_A_SHIFT = {"vector", "matrix"}
 WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic"} | {
     "isotonic",
     "histogram",
+    "spline",
+    "kernel",
 }
 
 EXAMPLES = 1500
@@ -232,6 +236,8 @@ def test_predicted_classes_of_real_logits_are_preserved(real_data):
 
 
 STEPS = {"knots": [0.0, 1.0], "values": [0.2, 0.6]}
+CURVE = {"knots": [[0.0, 1.0, 2.0]], "values": [[0.0, 1.0, 1.5]], "bound": 5.0}
+TABLE = {"knots": [[0.0, 1.0]], "values": [[-1.0, 1.0]], "bandwidth": 0.1}
 DIAGONAL = {"scale": [1.0] * 2, "bias": [1.0] * 2}
 # Parameters that a constructor refuses, with the problem; lists are float64 tensors.
 INVALID = [
@@ -240,6 +246,9 @@ INVALID = [
         for value in (0.0, -1.0, math.inf, math.nan)
     ),
     ("focal_temperature", {"temperature": 1.0, "gamma": -1.0}, "gamma must be above -1"),
+    ("gap_temperature", {"temperature": 0.0, "b": 0.0}, "temperature must be positive"),
+    ("gap_temperature", {"temperature": 1.0, "b": -1.1}, "b must lie between -1 and 3, got -1.1"),
+    ("gap_temperature", {"temperature": 1.0, "b": math.nan}, "b must lie between -1 and 3"),
     ("ensemble_temperature", {"temperature": 0.0, "weights": [1.0, 0, 0]}, "temperature must be"),
     ("ensemble_temperature", {"temperature": 1.0, "weights": [1.0, 0]}, r"float64 of shape \(3,\)"),
     ("ensemble_temperature", {"temperature": 1.0, "weights": [0.7, 0.7, -0.4]}, "sum to 1"),
@@ -253,6 +262,18 @@ INVALID = [
     ("beta", {"coefficients": [[math.inf] * 3]}, "must be finite"),
     ("beta", {"coefficients": [[-1.0] * 3]}, "must not be negative"),
     ("platt", {"classes": 1, "coefficients": [[1.0, 1.0]]}, "classes must be at least 2, got 1"),
+    ("spline", CURVE | {"bound": 0.0}, "bound must be positive and finite, got 0"),
+    ("spline", CURVE | {"knots": [[0.0, 1.0, 1.0]]}, "knots must increase within each function"),
+    ("spline", CURVE | {"knots": [[0.0, 1.0]]}, r"at least 3 knots, got \(1, 2\)"),
+    ("spline", CURVE | {"values": [[0.0, 1.0]]}, r"values must be float64 of shape \(1, 3\)"),
+    ("spline", CURVE | {"values": [[0.0, math.inf, 1.0]]}, "values must be finite"),
+    ("spline", CURVE | {"knots": [[0.0, 1e-320, 1.0]]}, "knots are too close"),
+    ("top_label_spline", CURVE | {"temperature": 1.0}, r"knots must be float64 of shape \(3,\)"),
+    ("top_label_spline", CURVE | {"temperature": 0.0}, "temperature must be positive"),
+    ("kernel", TABLE | {"knots": [[1.0, 1.0]]}, "knots must increase within each function"),
+    ("kernel", TABLE | {"values": [[1.0]]}, r"values must be float64 of shape \(1, 2\)"),
+    ("kernel", TABLE | {"knots": [[]]}, r"knots must be \(m, b\), got \(1, 0\)"),
+    ("kernel", TABLE | {"bandwidth": math.inf}, "bandwidth must be positive and finite, got inf"),
     ("histogram", {"edges": [[0.0]], "values": [[0.2, 1.0]]}, "strictly between 0 and 1"),
     ("histogram", {"edges": [[0.0, 1.0]], "values": [[0.2, 0.5]]}, r"edges must .* shape \(1, 1\)"),
     ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from calibrant import Predictions, metrics
-from calibrant.calibrators import CALIBRATORS, Blend, Calibrator, select
+from calibrant.calibrators import CALIBRATORS, Blend, Calibrator, TopLabelSpline, select
 from calibrant.calibrators.focal_map import focal_map, inverse_focal_map
 from calibrant.calibrators.masks import far_below
 
@@ -62,8 +62,8 @@ def restricted(calibrator: Calibrator, allowed: list[int]) -> Calibrator:
             given[key] = torch.cat([calibrator.parameters[key][part] for part in slices])
         sizes = [0, *(part.stop - part.start for part in slices)]
         given["offsets"] = torch.tensor(sizes).cumsum(0)
-    elif "slope" not in given:
-        for key in ("scale", "bias", "coefficients", "edges", "values", "weight"):
+    elif "slope" not in given and not isinstance(calibrator, TopLabelSpline):
+        for key in ("scale", "bias", "coefficients", "edges", "values", "weight", "knots"):
             if key in given:
                 given[key] = given[key][allowed]
         if "weight" in given:

@@ -11,8 +11,10 @@ from calibrant.calibrators.focal_map import (
     raising_threshold,
 )
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, focal_landscape
+from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.kernel_regression import KernelCalibration
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
@@ -22,6 +24,7 @@ from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.slice_estimates import CrossValidation
 from calibrant.calibrators.sliced import SlicedCalibrator, SliceSummary
+from calibrant.calibrators.spline import SplineCalibration, TopLabelSpline
 from calibrant.calibrators.storage import load, save
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
@@ -45,9 +48,11 @@ __all__ = [
     "FocalStructuredMatrixScaling",
     "FocalStructuredVectorScaling",
     "FocalTemperatureScaling",
+    "GapTemperatureScaling",
     "HistogramBinning",
     "Identity",
     "IsotonicRegression",
+    "KernelCalibration",
     "MatrixScaling",
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
@@ -58,9 +63,11 @@ __all__ = [
     "Selection",
     "SliceSummary",
     "SlicedCalibrator",
+    "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",
+    "TopLabelSpline",
     "VectorScaling",
     "estimate_prior",
     "fit_remarks",

@@ -3,9 +3,12 @@
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
+from calibrant.calibrators.gap_temperature import GapTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
+from calibrant.calibrators.kernel_regression import KernelCalibration
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.spline import SplineCalibration, TopLabelSpline
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
     FocalStructuredVectorScaling,
@@ -19,6 +22,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": TemperatureScaling,
     "focal_temperature": FocalTemperatureScaling,
+    "gap_temperature": GapTemperatureScaling,
     "ensemble_temperature": EnsembleTemperature,
     "vector": VectorScaling,
     "matrix": MatrixScaling,
@@ -30,7 +34,10 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "platt": PlattScaling,
     "beta": BetaCalibration,
     "quadratic": QuadraticScaling,
+    "spline": SplineCalibration,
+    "top_label_spline": TopLabelSpline,
     "isotonic": IsotonicRegression,
     "irm": OrderPreservingIsotonic,
+    "kernel": KernelCalibration,
     "histogram": HistogramBinning,
 }

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.focal_map import NEAR_ONE
+from calibrant.calibrators.gap_temperature import LARGEST_FACTOR
 from calibrant.calibrators.storage import BLEND, PRIOR_SHIFT, calibrator_name
 from calibrant.export.graph import Graph
-from calibrant.export.tables import interpolation, step
+from calibrant.export.tables import cubic, interpolation, step
 
 # Log-odds and log-probabilities are clipped at this.
 FARTHEST = 1e30
@@ -59,6 +60,19 @@ def _log_misses(graph: Graph, log_p: str) -> str:
     others = graph("Add", best, graph("Log", total))
     below = graph("Log", graph("Sub", 1.0, graph("Where", own, 0.5, graph("Exp", log_p))))
     return graph("Where", own, others, below)
+
+
+def gap_temperature(graph: Graph, logits: str, *, temperature: float, b: float) -> str:
+    """Divide by a temperature that depends on the gap of the two largest logits."""
+    top = graph.over_classes("ReduceMax", logits)
+    others = graph("Where", graph.is_top(logits), -math.inf, logits)
+    second = graph.over_classes("ReduceMax", others)
+    alone = graph("Less", second, -FARTHEST * FARTHEST)
+    gap = graph("Sub", top, graph("Where", alone, top, second))
+    slow = graph("Log", graph("Add", graph("Div", gap, temperature), 1.0))
+    log_factor = graph("Sub", graph("Mul", slow, b), math.log(temperature))
+    factor = graph("Exp", graph("Min", log_factor, LARGEST_FACTOR))
+    return graph("Max", graph("Mul", graph("Sub", logits, top), factor), -FARTHEST)
 
 
 def ensemble_temperature(graph: Graph, logits: str, *, temperature: float, weights: Tensor) -> str:
@@ -124,6 +138,33 @@ def quadratic(graph: Graph, logits: str, *, coefficients: Tensor) -> str:
     return _one_versus_rest(graph, [None, odds, graph("Mul", odds, odds)], coefficients)
 
 
+def spline(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, bound: float) -> str:
+    """A natural cubic spline of the log-odds of each class."""
+    found = cubic(graph, _odds(graph, logits, knots), knots, values)
+    return _one_versus_rest(
+        graph, [graph("Clip", found, -bound, bound)], torch.ones(len(knots), 1).to(knots)
+    )
+
+
+def top_label_spline(
+    graph: Graph, logits: str, *, temperature: float, knots: Tensor, values: Tensor, bound: float
+) -> str:
+    """A natural cubic spline of the log-odds of the top class; the others keep their ratios."""
+    log_p = graph.log_softmax(graph("Div", logits, temperature))
+    own = graph.is_top(log_p)
+    rest = graph("Where", own, -math.inf, log_p)
+    # Finite for a row with a single allowed class, where all others are masked in the end.
+    others = graph.log_softmax(graph("Max", rest, -FARTHEST))
+    all_odds = graph("Sub", log_p, _log_misses(graph, log_p))
+    odds = graph.over_classes("ReduceMax", graph("Where", own, all_odds, -math.inf))
+    odds = graph("Clip", odds, -FARTHEST, FARTHEST)
+    found = graph("Clip", cubic(graph, odds, knots[None], values[None]), -bound, bound)
+    tie = graph.over_classes("ReduceMax", graph("Where", own, -math.inf, others))
+    found = graph("Max", found, tie)
+    missed = graph("Add", others, log_sigmoid(graph, graph("Neg", found)))
+    return graph("Where", own, log_sigmoid(graph, found), missed)
+
+
 def isotonic(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, offsets: Tensor) -> str:
     """A piecewise linear function of the log-odds of each class."""
     lengths = offsets.diff().tolist()
@@ -131,6 +172,12 @@ def isotonic(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, offset
     tables = [list(torch.split(each, lengths)) for each in (knots, values)]
     found = interpolation(graph, odds, *tables)
     return _binary_probs(graph, found, len(lengths))
+
+
+def kernel(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, bandwidth: float) -> str:
+    """Piecewise linear log-odds of each class; the bandwidth was needed for the fit only."""
+    found = interpolation(graph, _odds(graph, logits, knots), list(knots), list(values))
+    return _one_versus_rest(graph, [found], torch.ones(len(knots), 1).to(knots))
 
 
 def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> str:
@@ -232,6 +279,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "identity": identity,
     "temperature": temperature,
     "focal_temperature": focal_temperature,
+    "gap_temperature": gap_temperature,
     "ensemble_temperature": ensemble_temperature,
     "vector": vector,
     "matrix": matrix,
@@ -243,8 +291,11 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "platt": platt,
     "beta": beta,
     "quadratic": quadratic,
+    "spline": spline,
+    "top_label_spline": top_label_spline,
     "isotonic": isotonic,
     "irm": irm,
+    "kernel": kernel,
     "histogram": histogram,
     BLEND: blend,
     PRIOR_SHIFT: prior_shift,

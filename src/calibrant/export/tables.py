@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.natural_spline import curvatures, end_slopes
 from calibrant.export.graph import Graph
 
 
@@ -74,3 +75,31 @@ def interpolation(graph: Graph, points: str, knots: list[Tensor], values: list[T
     share = graph("Div", graph("Sub", points, start), width)
     rise = graph("Mul", graph("Sub", high, low), graph("Where", inside, share, 0.0))
     return graph("Add", low, rise)
+
+
+def cubic(graph: Graph, points: str, knots: Tensor, values: Tensor) -> str:
+    """Values of natural cubic splines of as many knots each; see `calibrators.natural_spline`.
+
+    A slope below 0 at an end is 0 beyond it.
+    """
+    curvature = curvatures(knots, values)
+    slopes = [each.clamp(min=0).mT for each in end_slopes(knots, values, curvature)]
+    first, last = knots[:, :1].mT, knots[:, -1:].mT
+    tables = Tables(graph, list(knots))
+    height, bend = tables.column(list(values)), tables.column(list(curvature))
+    inside = graph("Min", graph("Max", points, first), last)
+    position = graph("Sub", tables.count_below(inside, "GreaterOrEqual"), np.array(1))
+    left = graph("Min", position, np.array(knots.shape[1] - 2))
+    right = graph("Add", left, np.array(1))
+    start = tables.at(left)
+    gap = graph("Sub", tables.at(right), start)
+    share = graph("Div", graph("Sub", inside, start), gap)
+    parts = []
+    for weight, end in ((graph("Sub", 1.0, share), left), (share, right)):
+        cube = graph("Mul", weight, graph("Mul", weight, weight))
+        bent = graph("Mul", graph("Sub", cube, weight), tables.at(end, bend))
+        bent = graph("Mul", graph("Div", graph("Mul", gap, gap), 6.0), bent)
+        parts += [graph("Mul", weight, tables.at(end, height)), bent]
+    below = graph("Mul", graph("Min", graph("Sub", points, first), 0.0), slopes[0])
+    above = graph("Mul", graph("Max", graph("Sub", points, last), 0.0), slopes[1])
+    return graph("Sum", *parts, below, above)

@@ -39,8 +39,11 @@ CALIBRATORS = {
     "identity": "identity",
     "irm": "order-preserving isotonic regression",
     "isotonic": "isotonic regression",
+    "kernel": "kernel calibration",
     "none": "none",
     "platt": "Platt scaling",
+    "spline": "spline calibration",
+    "top_label_spline": "top-label spline calibration",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
 MADE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<settings>( [a-z][a-z0-9_]*=\S+)*)")
