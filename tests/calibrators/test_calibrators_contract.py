@@ -20,6 +20,7 @@ NESTED_BINARY = NESTED | {"platt", "beta", "quadratic"}
 SEES_A_SHIFT = {"vector", "matrix"}
 WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic"} | {
     "isotonic",
+    "centered_isotonic",
     "histogram",
 }
 

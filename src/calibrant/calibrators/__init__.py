@@ -2,6 +2,7 @@
 
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import Blend
+from calibrant.calibrators.centered_isotonic import CenteredIsotonic
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.fit_checks import fit_remarks
 from calibrant.calibrators.focal_map import (
@@ -38,6 +39,7 @@ __all__ = [
     "Blend",
     "Calibrator",
     "Candidate",
+    "CenteredIsotonic",
     "CrossValidation",
     "DirichletCalibration",
     "EnsembleTemperature",

@@ -1,6 +1,7 @@
 """All calibrators by name, the simplest of a kind first."""
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.centered_isotonic import CenteredIsotonic
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
@@ -31,6 +32,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "beta": BetaCalibration,
     "quadratic": QuadraticScaling,
     "isotonic": IsotonicRegression,
+    "centered_isotonic": CenteredIsotonic,
     "irm": OrderPreservingIsotonic,
     "histogram": HistogramBinning,
 }

@@ -231,6 +231,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "beta": beta,
     "quadratic": quadratic,
     "isotonic": isotonic,
+    "centered_isotonic": isotonic,
     "irm": irm,
     "histogram": histogram,
     BLEND: blend,

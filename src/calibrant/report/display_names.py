@@ -34,6 +34,7 @@ NAMES = {
 }
 CALIBRATORS = {
     "beta": "beta calibration",
+    "centered_isotonic": "centered isotonic regression",
     "dirichlet": "Dirichlet calibration",
     "histogram": "histogram binning",
     "identity": "identity",
