@@ -32,6 +32,7 @@ from calibrant.calibrators.structured import (
 )
 from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
+from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
     "CALIBRATORS",
@@ -64,6 +65,7 @@ __all__ = [
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbers",
     "estimate_prior",
     "fit_remarks",
     "focal_landscape",

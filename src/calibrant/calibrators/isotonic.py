@@ -98,12 +98,7 @@ class IsotonicRegression(OneVersusRest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
-            raise ValueError("offsets must be a 1-D tensor of int64")
-        lengths = self.offsets.diff()
-        expected = functions(self.classes)
-        if len(lengths) != expected or self.offsets[0] != 0 or bool((lengths < 1).any()):
-            raise ValueError(f"offsets must increase from 0 and delimit {expected} functions")
+        check_offsets(self.offsets, self.classes)
         _check_steps(self.knots, self.values, self.offsets)
 
     @classmethod
@@ -320,6 +315,15 @@ def _padded(flat: Tensor, offsets: Tensor, filling: float | None) -> Knots:
     index = offsets[:-1, None].to(flat.device) + torch.minimum(column, lengths[:, None] - 1)
     table = flat[index]
     return table if filling is None else table.masked_fill(column >= lengths[:, None], filling)
+
+
+def check_offsets(offsets: Tensor, classes: int) -> None:
+    """Refuse offsets that do not delimit the functions of these classes."""
+    if offsets.dtype != torch.int64 or offsets.ndim != 1:
+        raise ValueError("offsets must be a 1-D tensor of int64")
+    lengths, expected = offsets.diff(), functions(classes)
+    if len(lengths) != expected or offsets[0] != 0 or bool((lengths < 1).any()):
+        raise ValueError(f"offsets must increase from 0 and delimit {expected} functions")
 
 
 def _check_steps(knots: Tensor, values: Tensor, offsets: Tensor) -> None:

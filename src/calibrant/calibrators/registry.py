@@ -15,6 +15,7 @@ from calibrant.calibrators.structured import (
 )
 from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
+from calibrant.calibrators.venn_abers import VennAbers
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
@@ -34,5 +35,6 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "isotonic": IsotonicRegression,
     "centered_isotonic": CenteredIsotonic,
     "irm": OrderPreservingIsotonic,
+    "venn_abers": VennAbers,
     "histogram": HistogramBinning,
 }

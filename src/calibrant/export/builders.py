@@ -139,6 +139,17 @@ def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> st
     return _binary_probs(graph, found, len(values))
 
 
+def venn_abers(
+    graph: Graph, logits: str, *, edges: Tensor, low: Tensor, high: Tensor, offsets: Tensor
+) -> str:
+    """A step function of the log-odds of each class."""
+    lengths = offsets.diff()
+    merged = torch.split(high / (1 - low + high), lengths.tolist())
+    tables = torch.split(edges, (lengths - 1).tolist())
+    found = step(graph, _odds(graph, logits, offsets[1:]), list(tables), list(merged))
+    return _binary_probs(graph, found, len(lengths))
+
+
 def irm(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, slope: float) -> str:
     """One piecewise linear function of all log-odds, and a term in the probability."""
     odds = _all_odds(graph, logits)
@@ -233,6 +244,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "isotonic": isotonic,
     "centered_isotonic": isotonic,
     "irm": irm,
+    "venn_abers": venn_abers,
     "histogram": histogram,
     BLEND: blend,
     PRIOR_SHIFT: prior_shift,

@@ -42,6 +42,7 @@ CALIBRATORS = {
     "isotonic": "isotonic regression",
     "none": "none",
     "platt": "Platt scaling",
+    "venn_abers": "Venn-Abers calibration",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
 MADE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<settings>( [a-z][a-z0-9_]*=\S+)*)")
