@@ -23,6 +23,7 @@ WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic
     "centered_isotonic",
     "venn_abers",
     "histogram",
+    "scaling_binning",
 }
 
 EXAMPLES = 1500
@@ -261,6 +262,11 @@ INVALID = [
     ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),
     ("histogram", {"edges": [[]], "values": [[]]}, r"values must be \(m, bins\)"),
     ("histogram", {"edges": [[math.inf]], "values": [[0.2, 0.5]]}, "edges must be finite"),
+    (
+        "scaling_binning",
+        {"edges": [[0.0]], "values": [[0.2, 0.5]], "coefficients": [[1.0]]},
+        r"coefficients must be float64 of shape \(1, 2\)",
+    ),
     ("isotonic", STEPS | {"offsets": torch.tensor([0, 1, 2])}, "delimit 1 functions"),
     ("isotonic", STEPS | {"offsets": torch.tensor([1, 2])}, "increase from 0"),
     ("isotonic", STEPS | {"offsets": [0.0, 2.0]}, "1-D tensor of int64"),

@@ -19,6 +19,7 @@ from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.scaling_binning import CalibrationErrorEstimate, ScalingBinning
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.slice_estimates import CrossValidation
@@ -38,6 +39,7 @@ __all__ = [
     "CALIBRATORS",
     "BetaCalibration",
     "Blend",
+    "CalibrationErrorEstimate",
     "Calibrator",
     "Candidate",
     "CenteredIsotonic",
@@ -58,6 +60,7 @@ __all__ = [
     "PriorEstimate",
     "PriorShift",
     "QuadraticScaling",
+    "ScalingBinning",
     "Selection",
     "SliceSummary",
     "SlicedCalibrator",

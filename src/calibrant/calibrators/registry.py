@@ -7,6 +7,7 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.scaling_binning import ScalingBinning
 from calibrant.calibrators.structured import (
     FocalStructuredMatrixScaling,
     FocalStructuredVectorScaling,
@@ -37,4 +38,5 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "irm": OrderPreservingIsotonic,
     "venn_abers": VennAbers,
     "histogram": HistogramBinning,
+    "scaling_binning": ScalingBinning,
 }

@@ -139,6 +139,15 @@ def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> st
     return _binary_probs(graph, found, len(values))
 
 
+def scaling_binning(
+    graph: Graph, logits: str, *, coefficients: Tensor, edges: Tensor, values: Tensor
+) -> str:
+    """A step function of a linear function of the log-odds of each class."""
+    slope, shift = coefficients.T[:, None]
+    scores = graph("Add", graph("Mul", _odds(graph, logits, values), slope), shift)
+    return _binary_probs(graph, step(graph, scores, list(edges), list(values)), len(values))
+
+
 def venn_abers(
     graph: Graph, logits: str, *, edges: Tensor, low: Tensor, high: Tensor, offsets: Tensor
 ) -> str:
@@ -246,6 +255,7 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "irm": irm,
     "venn_abers": venn_abers,
     "histogram": histogram,
+    "scaling_binning": scaling_binning,
     BLEND: blend,
     PRIOR_SHIFT: prior_shift,
 }

@@ -42,6 +42,7 @@ CALIBRATORS = {
     "isotonic": "isotonic regression",
     "none": "none",
     "platt": "Platt scaling",
+    "scaling_binning": "scaling-binning",
     "venn_abers": "Venn-Abers calibration",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
