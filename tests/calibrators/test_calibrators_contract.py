@@ -22,9 +22,12 @@ NESTED_BINARY = NESTED | {"platt", "beta", "quadratic"}
 SEES_A_SHIFT = {"vector", "matrix"}
 WITH_EVERY_CLASS = {"vector", "matrix", "dirichlet", "platt", "beta", "quadratic"} | {
     "isotonic",
+    "centered_isotonic",
+    "venn_abers",
     "histogram",
     "spline",
     "kernel",
+    "scaling_binning",
 }
 
 EXAMPLES = 1500
@@ -238,6 +241,7 @@ def test_predicted_classes_of_real_logits_are_preserved(real_data):
 STEPS = {"knots": [0.0, 1.0], "values": [0.2, 0.6]}
 CURVE = {"knots": [[0.0, 1.0, 2.0]], "values": [[0.0, 1.0, 1.5]], "bound": 5.0}
 TABLE = {"knots": [[0.0, 1.0]], "values": [[-1.0, 1.0]], "bandwidth": 0.1}
+CELLS = {"edges": [0.0], "low": [0.0, 0.5], "high": [0.4, 1.0], "offsets": torch.tensor([0, 2])}
 DIAGONAL = {"scale": [1.0] * 2, "bias": [1.0] * 2}
 # Parameters that a constructor refuses, with the problem; lists are float64 tensors.
 INVALID = [
@@ -279,6 +283,11 @@ INVALID = [
     ("histogram", {"edges": [[1.0, 0.0]], "values": [[0.2, 0.5, 0.6]]}, "edges must not decrease"),
     ("histogram", {"edges": [[]], "values": [[]]}, r"values must be \(m, bins\)"),
     ("histogram", {"edges": [[math.inf]], "values": [[0.2, 0.5]]}, "edges must be finite"),
+    (
+        "scaling_binning",
+        {"edges": [[0.0]], "values": [[0.2, 0.5]], "coefficients": [[1.0]]},
+        r"coefficients must be float64 of shape \(1, 2\)",
+    ),
     ("isotonic", STEPS | {"offsets": torch.tensor([0, 1, 2])}, "delimit 1 functions"),
     ("isotonic", STEPS | {"offsets": torch.tensor([1, 2])}, "increase from 0"),
     ("isotonic", STEPS | {"offsets": [0.0, 2.0]}, "1-D tensor of int64"),
@@ -287,6 +296,16 @@ INVALID = [
     ("isotonic", STEPS | {"values": [0.6, 0.2]}, "values must not decrease"),
     ("isotonic", STEPS | {"values": [0.0, 0.2]}, "strictly between 0 and 1"),
     ("isotonic", STEPS | {"values": [0.1, math.nan]}, "values must be finite"),
+    ("venn_abers", CELLS | {"offsets": torch.tensor([0, 1, 2])}, "delimit 1 functions"),
+    ("venn_abers", CELLS | {"edges": []}, r"edges must .* shape \(1,\)"),
+    ("venn_abers", CELLS | {"low": [0.0, 1.0]}, r"low must lie in \[0, 1\), high in \(0, 1\]"),
+    ("venn_abers", CELLS | {"high": [0.0, 1.0]}, r"low must lie in \[0, 1\), high in \(0, 1\]"),
+    ("venn_abers", CELLS | {"high": [0.4, 0.3]}, "high must not decrease"),
+    (
+        "venn_abers",
+        {"edges": [1.0, 0.0], "low": [0.0] * 3, "high": [1.0] * 3, "offsets": torch.tensor([0, 3])},
+        "edges must not decrease",
+    ),
     ("irm", STEPS | {"slope": 0.0}, "slope must lie between 0 and 1"),
     ("irm", STEPS | {"slope": 0.1, "knots": []}, r"knots must be \(b,\)"),
     ("irm", STEPS | {"slope": 0.1, "knots": [0.0, 0.0]}, "knots must increase"),

@@ -2,6 +2,7 @@
 
 from calibrant.calibrators.base import Calibrator, Fit
 from calibrant.calibrators.blend import Blend
+from calibrant.calibrators.centered_isotonic import CenteredIsotonic
 from calibrant.calibrators.ensemble import EnsembleTemperature
 from calibrant.calibrators.fit_checks import fit_remarks
 from calibrant.calibrators.focal_map import (
@@ -20,6 +21,7 @@ from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.scaling_binning import CalibrationErrorEstimate, ScalingBinning
 from calibrant.calibrators.selection import select
 from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.slice_estimates import CrossValidation
@@ -34,13 +36,16 @@ from calibrant.calibrators.structured import (
 )
 from calibrant.calibrators.temperature import Identity, TemperatureScaling
 from calibrant.calibrators.vector_matrix import DirichletCalibration, MatrixScaling, VectorScaling
+from calibrant.calibrators.venn_abers import VennAbers
 
 __all__ = [
     "CALIBRATORS",
     "BetaCalibration",
     "Blend",
+    "CalibrationErrorEstimate",
     "Calibrator",
     "Candidate",
+    "CenteredIsotonic",
     "CrossValidation",
     "DirichletCalibration",
     "EnsembleTemperature",
@@ -60,6 +65,7 @@ __all__ = [
     "PriorEstimate",
     "PriorShift",
     "QuadraticScaling",
+    "ScalingBinning",
     "Selection",
     "SliceSummary",
     "SlicedCalibrator",
@@ -69,6 +75,7 @@ __all__ = [
     "TemperatureScaling",
     "TopLabelSpline",
     "VectorScaling",
+    "VennAbers",
     "estimate_prior",
     "fit_remarks",
     "focal_landscape",

@@ -110,6 +110,13 @@ class Calibrator(ABC):
             positions = given.movedim(1, -1)
             flat = self(positions.reshape(-1, self.classes))
             return flat.reshape(positions.shape).movedim(-1, 1)
+        scores = self.checked(given)
+        mapped = self.log_probs(scores)
+        return restore_top_class(scores, mapped) if self.keeps_argmax else mapped
+
+    def checked(self, logits: Any) -> Logits:
+        """Return logits, (n, k), as float32 or float64; refuse invalid ones."""
+        given = torch.as_tensor(logits if isinstance(logits, Tensor) else np.asarray(logits))
         if given.ndim != 2 or given.shape[1] != self.classes:
             came = f"{given.shape[1]} classes" if given.ndim == 2 else f"shape {tuple(given.shape)}"
             raise ValueError(
@@ -122,8 +129,7 @@ class Calibrator(ABC):
         if masked is not None and bool(masked.all(1).any()):
             row = int(masked.all(1).nonzero()[0])
             raise ValueError(f"logits: row {row} is -inf for every class; allow at least one")
-        mapped = self.log_probs(scores)
-        return restore_top_class(scores, mapped) if self.keeps_argmax else mapped
+        return scores
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from calibrant.shapes import Values
 
 Edges = Float64[Tensor, "m b"]
 Frequencies = Float64[Tensor, "m b+1"]
+Scores = Float64[Tensor, "m n"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -82,8 +83,7 @@ class HistogramBinning(OneVersusRest):
             equal_mass: the same number of examples in each bin (ties stay in one bin); if False,
                 bins of equal width in probability.
         """
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
+        check_bins(bins)
         logits = fitting_logits(predictions, every_class=True)
         problems, classes = binary_problems(predictions, logits), predictions.classes
         # The part of the pseudo-example that belongs to one class.
@@ -93,21 +93,9 @@ class HistogramBinning(OneVersusRest):
         def of_classes(part: slice) -> tuple[Edges, Frequencies]:
             scores = torch.from_numpy(problems.odds[part])
             own, counts = problems.of(part)
-            if not equal_mass:
-                edges = _equal_width(len(scores), bins)
-            elif counts.ndim == 1:
-                edges = _equal_mass(scores, counts, bins)
-            else:
-                each = zip(scores, counts, strict=True)
-                edges = torch.cat([_equal_mass(one[None], count, bins) for one, count in each])
-            # A unique index for each bin of each class, so that one bincount is enough.
-            bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(len(own))[:, None]
-            size, hits = (
-                np.bincount(bin_of.ravel(), each.ravel(), len(own) * bins).reshape(-1, bins)
-                for each in (np.broadcast_to(counts, own.shape), own * counts)
-            )
-            ends = np.pad(edges.sigmoid().numpy(), ((0, 0), (1, 1)), constant_values=(0, 1))
-            centre = np.clip((ends[:, 1:] + ends[:, :-1]) / 2, least, 1 - least)
+            edges = edges_between(scores, counts, bins, equal_mass=equal_mass)
+            size, hits = bin_sums(edges, scores, np.broadcast_to(counts, own.shape), own * counts)
+            centre = np.clip(centres(edges), least, 1 - least)
             means = (hits + share) / (size + 1)
             return edges, torch.from_numpy(np.where(size > 0, means, centre))
 
@@ -127,7 +115,38 @@ def _equal_width(functions: int, bins: int) -> Edges:
     return torch.tensor(inner, dtype=torch.float64).repeat(functions, 1)
 
 
-def _equal_mass(odds: Float64[Tensor, "m n"], weights: Values, bins: int) -> Edges:
+def check_bins(bins: int) -> None:
+    """Refuse a number of bins that is not a positive integer."""
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"bins must be an integer of at least 1, got {bins!r}")
+
+
+def edges_between(scores: Scores, weights: np.ndarray, bins: int, *, equal_mass: bool) -> Edges:
+    """Edges between bins; weights are (n,), or (m, n) if they differ by class."""
+    if not equal_mass:
+        return _equal_width(len(scores), bins)
+    if weights.ndim == 1:
+        return _equal_mass(scores, weights, bins)
+    each = zip(scores, weights, strict=True)
+    return torch.cat([_equal_mass(one[None], weight, bins) for one, weight in each])
+
+
+def bin_sums(edges: Edges, scores: Scores, *summed: np.ndarray) -> list[np.ndarray]:
+    """Sums of arrays, (m, n) each, over the bins of each class, (m, bins)."""
+    rows, bins = len(scores), edges.shape[1] + 1
+    # A unique index for each bin of each class, so that one bincount is enough.
+    bin_of = torch.searchsorted(edges, scores).numpy() + bins * np.arange(rows)[:, None]
+    flat = bin_of.ravel()
+    return [np.bincount(flat, each.ravel(), rows * bins).reshape(-1, bins) for each in summed]
+
+
+def centres(edges: Edges) -> np.ndarray:
+    """Probability halfway between the ends of each bin, (m, bins)."""
+    ends = np.pad(edges.sigmoid().numpy(), ((0, 0), (1, 1)), constant_values=(0, 1))
+    return np.asarray((ends[:, 1:] + ends[:, :-1]) / 2)
+
+
+def _equal_mass(odds: Scores, weights: Values, bins: int) -> Edges:
     """Cut halfway between the two distinct scores around each quantile of the weight."""
     used = torch.from_numpy(np.flatnonzero(weights > 0))
     if not len(used):

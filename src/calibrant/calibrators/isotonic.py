@@ -40,10 +40,24 @@ Knots = Float[Tensor, "m b"]
 
 
 class Steps(NamedTuple):
-    """An increasing function: ends of its constant blocks, and its values there."""
+    """An increasing function: knots, such as ends of constant blocks, and its values there."""
 
     knots: Values
     values: Values
+
+
+class Blocks(NamedTuple):
+    """Pooled examples: sorted scores and weights, and the start and value of each block."""
+
+    scores: Values
+    weights: Values
+    starts: np.ndarray
+    values: Values
+
+    @property
+    def ends(self) -> tuple[Values, Values]:
+        """Lowest and highest score of each block."""
+        return self.scores[self.starts], self.scores[np.append(self.starts[1:], 0) - 1]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -84,12 +98,7 @@ class IsotonicRegression(OneVersusRest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offsets.dtype != torch.int64 or self.offsets.ndim != 1:
-            raise ValueError("offsets must be a 1-D tensor of int64")
-        lengths = self.offsets.diff()
-        expected = functions(self.classes)
-        if len(lengths) != expected or self.offsets[0] != 0 or bool((lengths < 1).any()):
-            raise ValueError(f"offsets must increase from 0 and delimit {expected} functions")
+        check_offsets(self.offsets, self.classes)
         _check_steps(self.knots, self.values, self.offsets)
 
     @classmethod
@@ -111,7 +120,7 @@ class IsotonicRegression(OneVersusRest):
         def of_classes(part: slice) -> list[Steps]:
             own, weights = problems.of(part)
             each = zip(problems.odds[part], own, np.broadcast_to(weights, own.shape), strict=True)
-            return [_fitted(*one, share) for one in each]
+            return [cls._fitted(*one, share) for one in each]
 
         parts = map_chunks(of_classes, torch.from_numpy(problems.odds))
         fitted = [each for part in parts for each in part]
@@ -126,6 +135,20 @@ class IsotonicRegression(OneVersusRest):
             offsets=offsets,
             origin=made_from(predictions),
         )
+
+    @staticmethod
+    def steps(scores: Values, own: np.ndarray, weights: Values) -> Steps:
+        """Fit the function of one class, before the pseudo-example."""
+        return pooled(scores, own, weights)
+
+    @classmethod
+    def _fitted(cls, scores: Values, own: np.ndarray, weights: Values, share: float) -> Steps:
+        """Add a pseudo-example of which `share` is the class."""
+        total = weights.sum()
+        if total == 0:
+            return Steps(np.log(GRID / (1 - GRID)), GRID)
+        steps = cls.steps(scores, own, weights)
+        return Steps(steps.knots, (total * steps.values + share) / (total + 1))
 
     def map_odds(self, odds: Odds) -> Odds:
         """Log-odds of the interpolated probability."""
@@ -221,34 +244,40 @@ class OrderPreservingIsotonic(Calibrator):
         return map_blocks(of_block, logits)
 
 
-def _fitted(scores: Values, own: np.ndarray, weights: Values, share: float) -> Steps:
-    """Fit the function of one class, with a pseudo-example of which `share` is the class."""
-    total = weights.sum()
-    if total == 0:
-        return Steps(np.log(GRID / (1 - GRID)), GRID)
-    steps = pooled(scores, own, weights)
-    return Steps(steps.knots, (total * steps.values + share) / (total + 1))
-
-
 def pooled(scores: Values, own: np.ndarray, weights: Values) -> Steps:
+    """The best increasing function, with a knot at either end of each block."""
+    blocks = pooled_blocks(scores, own, weights)
+    first, last = blocks.ends
+    knots = np.stack([first, last], 1)
+    # A block of one point needs one knot.
+    needed = np.stack([np.ones(len(first), dtype=bool), first != last], 1)
+    return Steps(knots[needed], np.repeat(blocks.values, needed.sum(1)))
+
+
+def pooled_blocks(scores: Values, own: np.ndarray, weights: Values) -> Blocks:
     """Pool adjacent violators; scores that differ by rounding are tied and one point."""
+    scores, weights, own, starts = sorted_ties(scores, own, weights)
+    size = np.add.reduceat(weights, starts)
+    mean = np.add.reduceat(np.where(own, weights, 0.0), starts) / size
+    fitted = isotonic_regression(mean, weights=size)
+    at = fitted.blocks[:-1]
+    return Blocks(scores, weights, starts[at], np.clip(fitted.x[at], 0, 1))
+
+
+def sorted_ties(
+    scores: Values, own: np.ndarray, weights: Values
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sort the examples that have weight by score.
+
+    Returns:
+        Scores, weights, labels, and where groups of tied scores start.
+    """
     if not weights.all():
         used = weights > 0
         scores, own, weights = scores[used], own[used], weights[used]
     order = scores.argsort()
-    scores, weights = scores[order], weights[order]
-    starts = _starts_of_ties(scores)
-    points, size = scores[starts], np.add.reduceat(weights, starts)
-    mean = np.add.reduceat(np.where(own[order], weights, 0.0), starts) / size
-    fitted = isotonic_regression(mean, weights=size)
-    blocks = fitted.blocks
-    values = np.clip(fitted.x[blocks[:-1]], 0, 1)
-    ends = scores[np.append(starts[1:], len(scores)) - 1]
-    first, last = points[blocks[:-1]], ends[blocks[1:] - 1]
-    knots = np.stack([first, last], 1)
-    # A block of one point needs one knot.
-    needed = np.stack([np.ones(len(first), dtype=bool), first != last], 1)
-    return Steps(knots[needed], np.repeat(values, needed.sum(1)))
+    scores = scores[order]
+    return scores, weights[order], own[order], _starts_of_ties(scores)
 
 
 def _starts_of_ties(scores: Values) -> np.ndarray:
@@ -286,6 +315,15 @@ def _padded(flat: Tensor, offsets: Tensor, filling: float | None) -> Knots:
     index = offsets[:-1, None].to(flat.device) + torch.minimum(column, lengths[:, None] - 1)
     table = flat[index]
     return table if filling is None else table.masked_fill(column >= lengths[:, None], filling)
+
+
+def check_offsets(offsets: Tensor, classes: int) -> None:
+    """Refuse offsets that do not delimit the functions of these classes."""
+    if offsets.dtype != torch.int64 or offsets.ndim != 1:
+        raise ValueError("offsets must be a 1-D tensor of int64")
+    lengths, expected = offsets.diff(), functions(classes)
+    if len(lengths) != expected or offsets[0] != 0 or bool((lengths < 1).any()):
+        raise ValueError(f"offsets must increase from 0 and delimit {expected} functions")
 
 
 def _check_steps(knots: Tensor, values: Tensor, offsets: Tensor) -> None:

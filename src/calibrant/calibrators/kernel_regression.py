@@ -102,7 +102,7 @@ class KernelCalibration(OneVersusRest):
         inverse = plain.inverse if plain.converged else min(plain.inverse, 1.0)
         counts = _binned(problems)
         guide = expit(counts.knots * inverse)
-        limit = 0.5 / (float(predictions.example_weights.sum()) + 1)
+        limit = 0.5 / (counts.weights.sum(1, keepdims=True) + 1)
         scores = [
             leave_one_out(counts, guide, _kernel(counts.grid, bandwidth), limit)
             for bandwidth in BANDWIDTHS.tolist()
@@ -204,7 +204,7 @@ def _smoothed(counts: Counts, guide: Table, kernel: np.ndarray) -> tuple[Table, 
     return counts.weights @ kernel, (counts.hits - counts.weights * guide) @ kernel
 
 
-def leave_one_out(counts: Counts, guide: Table, kernel: np.ndarray, limit: float) -> float:
+def leave_one_out(counts: Counts, guide: Table, kernel: np.ndarray, limit: Column | float) -> float:
     """NLL of each example under the function without it; a weight counts as copies."""
     mass, residual = _smoothed(counts, guide, kernel)
     others = np.maximum(mass - 1, 0) + PSEUDO

@@ -52,7 +52,7 @@ class OneVersusRest(Calibrator):
         return map_blocks(self._map_block, logits)
 
     def _map_block(self, logits: Logits) -> Logits:
-        masked, odds = mask_of(logits), _odds(logits)
+        masked, odds = mask_of(logits), odds_of(logits)
         if masked is None:
             return _normalise(self.map_odds(odds))
         finite = odds.masked_fill(_unused(masked), 0.0)
@@ -109,7 +109,7 @@ def binary_problems(predictions: Predictions, logits: Logits) -> BinaryProblems:
         weights = np.tile(weights, (len(odds), 1))
 
     def fill(part: slice) -> None:
-        found, masked = _odds(logits[part].double()), mask_of(logits[part])
+        found, masked = odds_of(logits[part].double()), mask_of(logits[part])
         if masked is not None:
             unused = _unused(masked)
             found = found.masked_fill(unused, 0.0)
@@ -126,7 +126,8 @@ def _unused(masked: Mask) -> Bool[Tensor, "n m"]:
     return infinite_odds(masked)[:, 1:] if masked.shape[1] == 2 else infinite_odds(masked)
 
 
-def _odds(logits: Logits) -> Odds:
+def odds_of(logits: Logits) -> Odds:
+    """Log-odds of each function: of class 1 of two, else of every class against all others."""
     return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else log_odds(logits)
 
 

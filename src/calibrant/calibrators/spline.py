@@ -92,7 +92,7 @@ class SplineCalibration(OneVersusRest):
             classes=predictions.classes,
             knots=torch.from_numpy(fitted.knots),
             values=torch.from_numpy(fitted.values),
-            bound=_bound(predictions),
+            bound=_bound(float(np.broadcast_to(weights, own.shape).sum(1).max())),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -163,7 +163,7 @@ class TopLabelSpline(Calibrator):
             temperature=1 / inverse,
             knots=torch.from_numpy(fitted.knots[0]),
             values=torch.from_numpy(fitted.values[0]),
-            bound=_bound(predictions),
+            bound=_bound(float(weights.sum())),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -214,8 +214,8 @@ def _prior(predictions: Predictions, logits: Logits) -> float:
     return plain.inverse if plain.converged else min(plain.inverse, 1.0)
 
 
-def _bound(predictions: Predictions) -> float:
-    return math.log(2 * float(predictions.example_weights.sum()) + 2)
+def _bound(examples: float) -> float:
+    return math.log(2 * examples + 2)
 
 
 def _check_bound(bound: float) -> None:

@@ -186,6 +186,26 @@ def histogram(graph: Graph, logits: str, *, edges: Tensor, values: Tensor) -> st
     return _binary_probs(graph, found, len(values))
 
 
+def scaling_binning(
+    graph: Graph, logits: str, *, coefficients: Tensor, edges: Tensor, values: Tensor
+) -> str:
+    """A step function of a linear function of the log-odds of each class."""
+    slope, shift = coefficients.T[:, None]
+    scores = graph("Add", graph("Mul", _odds(graph, logits, values), slope), shift)
+    return _binary_probs(graph, step(graph, scores, list(edges), list(values)), len(values))
+
+
+def venn_abers(
+    graph: Graph, logits: str, *, edges: Tensor, low: Tensor, high: Tensor, offsets: Tensor
+) -> str:
+    """A step function of the log-odds of each class."""
+    lengths = offsets.diff()
+    merged = torch.split(high / (1 - low + high), lengths.tolist())
+    tables = torch.split(edges, (lengths - 1).tolist())
+    found = step(graph, _odds(graph, logits, offsets[1:]), list(tables), list(merged))
+    return _binary_probs(graph, found, len(lengths))
+
+
 def irm(graph: Graph, logits: str, *, knots: Tensor, values: Tensor, slope: float) -> str:
     """One piecewise linear function of all log-odds, and a term in the probability."""
     odds = _all_odds(graph, logits)
@@ -294,9 +314,12 @@ BUILDERS: dict[str, Callable[..., str]] = {
     "spline": spline,
     "top_label_spline": top_label_spline,
     "isotonic": isotonic,
+    "centered_isotonic": isotonic,
     "irm": irm,
     "kernel": kernel,
+    "venn_abers": venn_abers,
     "histogram": histogram,
+    "scaling_binning": scaling_binning,
     BLEND: blend,
     PRIOR_SHIFT: prior_shift,
 }

@@ -34,6 +34,7 @@ NAMES = {
 }
 CALIBRATORS = {
     "beta": "beta calibration",
+    "centered_isotonic": "centered isotonic regression",
     "dirichlet": "Dirichlet calibration",
     "histogram": "histogram binning",
     "identity": "identity",
@@ -44,6 +45,8 @@ CALIBRATORS = {
     "platt": "Platt scaling",
     "spline": "spline calibration",
     "top_label_spline": "top-label spline calibration",
+    "scaling_binning": "scaling-binning",
+    "venn_abers": "Venn-Abers calibration",
 }
 # A label that a study makes of a name and settings: "cals_alm margin=4".
 MADE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)(?P<settings>( [a-z][a-z0-9_]*=\S+)*)")
