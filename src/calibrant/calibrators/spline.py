@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.focal_map import log_misses
-from calibrant.calibrators.masks import infinite_odds, log_softmax, mask_of
+from calibrant.calibrators.masks import ever_allowed, infinite_odds, log_softmax, mask_of
 from calibrant.calibrators.natural_spline import (
     check_splines,
     curvatures,
@@ -48,8 +48,8 @@ class SplineCalibration(OneVersusRest):
     REML), which overfits few examples less than cross-validation does. It needs no folds, so the
     fit does not depend on the order of the examples. Normal priors keep few or separable examples
     near temperature scaling: one on the level at the median (variance 1/2), one on the slope
-    relative to 1/T (variance 1/5). Calibrated log-odds are bounded by those of half an example
-    among n, $\pm \log(2 n + 2)$, so the loss of a far example is finite.
+    relative to 1/T (variance 1/5). Calibrated log-odds are bounded by those of one example, spread
+    over the k classes, among n, $\pm \log(k (n + 1))$, so the loss of a far example is small.
 
     Above 512 examples, neighbours are merged into 512 points of each function.
 
@@ -92,7 +92,7 @@ class SplineCalibration(OneVersusRest):
             classes=predictions.classes,
             knots=torch.from_numpy(fitted.knots),
             values=torch.from_numpy(fitted.values),
-            bound=_bound(predictions),
+            bound=_bound(predictions, int(ever_allowed(logits).sum())),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -163,7 +163,7 @@ class TopLabelSpline(Calibrator):
             temperature=1 / inverse,
             knots=torch.from_numpy(fitted.knots[0]),
             values=torch.from_numpy(fitted.values[0]),
-            bound=_bound(predictions),
+            bound=_bound(predictions, 2),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -214,8 +214,9 @@ def _prior(predictions: Predictions, logits: Logits) -> float:
     return plain.inverse if plain.converged else min(plain.inverse, 1.0)
 
 
-def _bound(predictions: Predictions) -> float:
-    return math.log(2 * float(predictions.example_weights.sum()) + 2)
+def _bound(predictions: Predictions, outcomes: int) -> float:
+    """Log-odds of one example, spread over the outcomes, among all examples and this one."""
+    return math.log(outcomes * (float(predictions.example_weights.sum()) + 1))
 
 
 def _check_bound(bound: float) -> None:
