@@ -80,7 +80,7 @@ def test_a_real_difference_is_not_a_tie():
 
 def test_a_nonparametric_one_is_selected_only_if_significantly_better():
     names = [name for name, kind in CALIBRATORS.items() if kind.nonparametric]
-    assert names == ["isotonic", "irm", "histogram"]
+    assert names == ["isotonic", "irm", "kernel", "histogram"]
     # Few examples of a model that needs a temperature only.
     for seed in range(3):
         found = select(tempered(400, seed), candidates=["temperature", "irm"], folds=2)
