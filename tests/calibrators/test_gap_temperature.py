@@ -60,7 +60,8 @@ def test_the_written_out_derivatives_are_those_of_the_loss(point):
     def exact(at):
         scale = (at[0] + at[1] * torch.log1p(torch.from_numpy(gaps) * at[0].exp())).exp()
         log_probs = (data.logits * scale[:, None]).log_softmax(1)[torch.arange(60), data.labels]
-        return -(log_probs * torch.from_numpy(weights / weights.sum())).sum()
+        prior = 5 * at[1] ** 2 / weights.sum()
+        return prior - (log_probs * torch.from_numpy(weights / weights.sum())).sum()
 
     at = torch.tensor(point, dtype=torch.float64)
     assert loss == pytest.approx(float(exact(at)), rel=1e-12)
@@ -75,7 +76,7 @@ def test_the_fit_is_the_best_that_a_general_optimiser_finds(n, b):
 
     def loss(at):
         fitted = GapTemperatureScaling(classes=5, temperature=math.exp(at[0]), b=float(at[1]))
-        return metrics.nll(data.map(fitted))
+        return metrics.nll(data.map(fitted)) + 5 * at[1] ** 2 / n
 
     found = GapTemperatureScaling.fit(data)
     starts = [[math.log(1.3), start] for start in (-0.8, 1.0)]
@@ -84,7 +85,7 @@ def test_the_fit_is_the_best_that_a_general_optimiser_finds(n, b):
     best = min(
         minimize(loss, s, method="Nelder-Mead", bounds=bounds, options=options).fun for s in starts
     )
-    assert metrics.nll(data.map(found)) <= best + 1e-9
+    assert loss([math.log(found.temperature), found.b]) <= best + 1e-9
     assert metrics.nll(data.map(found)) <= metrics.nll(data.map(TemperatureScaling.fit(data)))
     assert found.origin.converged
     assert found.origin.gradient_norm < 1e-6
@@ -111,6 +112,7 @@ def test_bounds_without_an_optimum_are_remarked():
     # Wrong at small gaps only: the steeper the better.
     wrong = np.abs(odds) < 1.5
     labels = np.where(wrong & (np.arange(60) % 2 > 0), odds < 0, odds > 0).astype(int)
+    many = Predictions.from_binary(odds, labels, kind="logits").reweighted(np.full(60, 1e3))
     with pytest.warns(UserWarning, match="b hit its bound"):
-        found = GapTemperatureScaling.fit(Predictions.from_binary(odds, labels, kind="logits"))
+        found = GapTemperatureScaling.fit(many)
     assert (found.b, found.origin.converged) == (3.0, False)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import check_tensor, fitting_logits, made_from
 from calibrant.calibrators.isotonic import interpolated
+from calibrant.calibrators.masks import ever_allowed
 from calibrant.calibrators.one_versus_rest import (
     BinaryProblems,
     Odds,
@@ -54,8 +55,8 @@ class KernelCalibration(OneVersusRest):
     distance of the 10 % and 90 % quantiles, is logarithmic in the tails, so the kernel is wider
     there. One bandwidth h for all classes has the lowest leave-one-out NLL. Examples are shared
     between the two nearest of 256 points, where the function is kept; it is linear in the log-odds
-    between them, constant beyond the ends, and bounded by the log-odds of half an example among n,
-    $\pm \log(2 n + 1)$. It need not be monotone.
+    between them, and constant beyond the ends. Probabilities are at least those of one example,
+    spread over the k classes, among n: $1 / (k (n + 1))$. The function need not be monotone.
 
     Attributes:
         knots: (m, 256) log-odds, with m = 1 for two classes, else k.
@@ -102,7 +103,7 @@ class KernelCalibration(OneVersusRest):
         inverse = plain.inverse if plain.converged else min(plain.inverse, 1.0)
         counts = _binned(problems)
         guide = expit(counts.knots * inverse)
-        limit = 0.5 / (counts.weights.sum(1, keepdims=True) + 1)
+        limit = 1 / (counts.weights.sum(1, keepdims=True) + 1) / int(ever_allowed(logits).sum())
         scores = [
             leave_one_out(counts, guide, _kernel(counts.grid, bandwidth), limit)
             for bandwidth in BANDWIDTHS.tolist()

@@ -26,7 +26,7 @@ CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brie
 # significant.
 TOLERANCE = 0.002
 # The best so many by NLL, and the identity, can be parts of the blend.
-BLENDED = 12
+BLENDED = 16
 # Of a 95 % interval.
 NORMAL = 1.96
 
@@ -55,7 +55,7 @@ def select(
     within 0.2 % of its score, and then with a warning.
     The selected one is fitted to all examples.
 
-    `blend` of the result combines the best twelve and the identity, with weights from their
+    `blend` of the result combines the best sixteen and the identity, with weights from their
     out-of-fold predictions (`calibrators.stacking`); it is the most accurate on most data, see
     docs/arena.md. Candidates that are far behind after two folds are dropped there.
 
@@ -187,6 +187,7 @@ def _weights(
         labels,
         counts,
         units=float(units),
+        favoured=[name == "identity" for name in names],
     )
     parts = zip(names, found.weights.tolist(), found.exponents.tolist(), strict=True)
     used = {name: (weight, exponent) for name, weight, exponent in parts if weight or exponent}

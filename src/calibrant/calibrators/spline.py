@@ -11,7 +11,12 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.focal_map import log_misses
-from calibrant.calibrators.masks import infinite_odds, log_softmax, mask_of
+from calibrant.calibrators.masks import (
+    ever_allowed,
+    infinite_odds,
+    log_softmax,
+    mask_of,
+)
 from calibrant.calibrators.natural_spline import (
     check_splines,
     curvatures,
@@ -48,8 +53,8 @@ class SplineCalibration(OneVersusRest):
     REML), which overfits few examples less than cross-validation does. It needs no folds, so the
     fit does not depend on the order of the examples. Normal priors keep few or separable examples
     near temperature scaling: one on the level at the median (variance 1/2), one on the slope
-    relative to 1/T (variance 1/5). Calibrated log-odds are bounded by those of half an example
-    among n, $\pm \log(2 n + 2)$, so the loss of a far example is finite.
+    relative to 1/T (variance 1/5). Calibrated log-odds are bounded by those of one example, spread
+    over the k classes, among n, $\pm \log(k (n + 1))$, so the loss of a far example is small.
 
     Above 512 examples, neighbours are merged into 512 points of each function.
 
@@ -87,12 +92,13 @@ class SplineCalibration(OneVersusRest):
         logits = fitting_logits(predictions, every_class=True)
         problems = binary_problems(predictions, logits)
         own, weights = problems.of(slice(None))
+        possible = int(ever_allowed(logits).sum())
         fitted = fit_splines(merged(problems.odds, own, weights), _prior(predictions, logits))
         return cls(
             classes=predictions.classes,
             knots=torch.from_numpy(fitted.knots),
             values=torch.from_numpy(fitted.values),
-            bound=_bound(float(np.broadcast_to(weights, own.shape).sum(1).max())),
+            bound=_bound(float(np.broadcast_to(weights, own.shape).sum(1).max()), possible),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -163,7 +169,7 @@ class TopLabelSpline(Calibrator):
             temperature=1 / inverse,
             knots=torch.from_numpy(fitted.knots[0]),
             values=torch.from_numpy(fitted.values[0]),
-            bound=_bound(float(weights.sum())),
+            bound=_bound(float(weights.sum()), 2),
             origin=made_from(predictions, fitted.gradient, _remark(fitted)),
         )
 
@@ -214,8 +220,9 @@ def _prior(predictions: Predictions, logits: Logits) -> float:
     return plain.inverse if plain.converged else min(plain.inverse, 1.0)
 
 
-def _bound(examples: float) -> float:
-    return math.log(2 * examples + 2)
+def _bound(examples: float, outcomes: int) -> float:
+    """Log-odds of one example, spread over the outcomes, among all examples and this one."""
+    return math.log(outcomes * (examples + 1))
 
 
 def _check_bound(bound: float) -> None:

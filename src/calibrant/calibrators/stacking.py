@@ -2,17 +2,18 @@ r"""Weights of a blend, from the out-of-fold predictions of its parts.
 
 With $\bar\ell_j$ the mean out-of-fold log loss of part j and n examples, the mean has the weights
 
-$$a_j \propto \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
+$$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 
 the likelihood of the parts, tempered because it was cross-validated rather than predicted and
-because all parts saw the same examples. The exponents of the logarithmic pool minimise the
+because all parts saw the same examples. The prior weight $\pi$ is e for the identity, towards
+which this shrinks few examples, and 1 for the others. The exponents of the logarithmic pool minimise the
 out-of-fold log loss, shrunk towards a:
 
 $$b = \arg\min_{b \ge 0}\ \frac{1}{n} \sum_i -\log q_b(y_i \mid x_i) + \frac{\rho}{n} \|b - a\|^2,
 \qquad \rho = 30.$$
 
 Their sum is free: it corrects what is common to all parts, such as the noise of fits to a fraction
-of the examples. Both settings were chosen on half of the tables and files of the arena
+of the examples. All settings were chosen on half of the tables and files of the arena
 (docs/arena.md), on calibration sets of 100 to 5,000 examples.
 
 References:
@@ -29,7 +30,7 @@ from jaxtyping import Float64
 from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.shapes import Index, Values
 
-TEMPERING, SHRINKAGE = 0.1, 30.0
+TEMPERING, SHRINKAGE, FAVOUR = 0.1, 30.0, 1.0
 # Parts whose weight and exponent are both below this are left out.
 LEAST = 0.01
 # Scores (n times k times parts) from which the exponents are estimated.
@@ -48,8 +49,10 @@ class Stack(NamedTuple):
     exponents: PerPart
 
 
-def mean_weights(losses: Sequence[float], examples: float) -> PerPart:
-    """Weights of the mean from mean out-of-fold losses.
+def mean_weights(
+    losses: Sequence[float], examples: float, *, favoured: Sequence[bool] = ()
+) -> PerPart:
+    """Weights of the mean from mean out-of-fold losses; `favoured` parts have a larger prior.
 
     Examples:
         >>> mean_weights([0.50, 0.51], 1000).round(2).tolist()
@@ -57,6 +60,8 @@ def mean_weights(losses: Sequence[float], examples: float) -> PerPart:
     """
     behind = np.asarray(losses) - min(losses)
     weights = np.exp(-TEMPERING * examples * behind)
+    if favoured:
+        weights[np.asarray(favoured)] *= np.exp(FAVOUR)
     return np.asarray(weights / weights.sum())
 
 
@@ -112,6 +117,7 @@ def stack(
     counts: Values,
     *,
     units: float,
+    favoured: Sequence[bool] = (),
 ) -> Stack:
     """Fit weights and exponents; those of parts that hardly matter are 0.
 
@@ -122,8 +128,9 @@ def stack(
         counts: how many examples each row stands for, (n,).
         units: number of independent examples, for the weights of the mean: of groups, if the
             examples of a group depend on each other.
+        favoured: which parts have a larger prior weight.
     """
-    weights = mean_weights(losses, units)
+    weights = mean_weights(losses, units, favoured=favoured)
     some = slice(None, None, 1 + len(labels) * members[0].shape[1] * len(members) // SCORES)
     scores = np.stack([each[some] for each in members], -1)
     exponents = pool_exponents(scores, labels[some], counts[some], weights)
