@@ -101,7 +101,7 @@ def main() -> int:
         except FileNotFoundError as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
             continue
-        found = _trained(name, plan, splits).record
+        found = trained(name, plan, splits).record
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
         test, sizes = found["metrics"]["test"], found["examples"]
         shape = "x".join(map(str, splits.shape))
@@ -120,7 +120,8 @@ def main() -> int:
     return 0
 
 
-def _trained(name: str, plan: Plan, splits: data.Splits):
+def trained(name: str, plan: Plan, splits: data.Splits):
+    """Train on one dataset; a finished run is read back."""
     model = models.build(
         plan.model,
         classes=splits.classes,

@@ -6,8 +6,8 @@ $$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 
 the likelihood of the parts, tempered because it was cross-validated rather than predicted and
 because all parts saw the same examples. The prior weight $\pi$ is e for the identity, towards
-which this shrinks few examples, and 1 for the others. The exponents of the logarithmic pool minimise the
-out-of-fold log loss, shrunk towards a:
+which this shrinks few examples, and 1 for the others. The exponents of the logarithmic pool
+minimise the out-of-fold log loss, shrunk towards a:
 
 $$b = \arg\min_{b \ge 0}\ \frac{1}{n} \sum_i -\log q_b(y_i \mid x_i) + \frac{\rho}{n} \|b - a\|^2,
 \qquad \rho = 30.$$
