@@ -27,7 +27,7 @@ def check_splines(knots: Tensor, values: Tensor, functions: int) -> None:
 def roughness(knots: Knots) -> tuple[Float[Tensor, "m c b"], Float[Tensor, "m c c"]]:
     r"""Return Q and R: curvatures at inner knots are $R^{-1} Q v$ for values v at the knots.
 
-    The penalty $\int f''^2$ is $v^T Q^T R^{-1} Q v$.
+    The penalty $\int (f'')^2$ is $v^T Q^T R^{-1} Q v$.
     """
     gap = knots.diff(dim=1)
     before, after = torch.diag_embed(1 / gap[:, :-1]), torch.diag_embed(1 / gap[:, 1:])

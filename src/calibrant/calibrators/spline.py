@@ -42,7 +42,7 @@ class SplineCalibration(OneVersusRest):
     r"""A smooth function of the log-odds of each class, with a penalty on its curvature.
 
     $$q_j \propto \sigma(f_j(x_j)), \qquad f = \arg\min_f \sum_i \ell(y_i, f(x_i))
-    + \frac{\lambda}{2} \int f''^2$$
+    + \frac{\lambda}{2} \int (f'')^2$$
 
     $\ell$ is the logistic loss and f a natural cubic spline with eight knots at quantiles of the
     log-odds, between 3 % and 97 %. It is linear beyond the knots, where a slope below 0 is set
