@@ -62,7 +62,7 @@ check: lint types docs test test-slow  ## everything a change must pass
 $(RIVALS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install -q -c constraints.txt torch
-	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration venn-abers probmetrics numba
+	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration probmetrics numba venn-abers betacal mcgrad calibre cir-model ml-insights
 	@# without what it asks for: torchvision does not work beside every torch, and is not needed
 	$(RIVALS)/bin/python -m pip install -q --no-deps curvlinops-for-pytorch==3.0.1 backpack-for-pytorch einops einconv unfoldNd linear_operator opt-einsum
 	@touch $@

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.posthoc_rivals import Fit, Map, RIVALS, _netcal, _probmetrics, positive, softmax
+from benchmarks.posthoc_rivals import RIVALS, Fit, Map, _netcal, _probmetrics, positive, softmax
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import betacal
+    import ml_insights
     import pandas as pd
     from calibre import ISplineCalibrator
     from mcgrad.methods import MCGrad
@@ -58,6 +59,12 @@ def _beta(parameters: str) -> Fit:
 
 def _ispline(probs: np.ndarray, labels: np.ndarray) -> Map:
     return ISplineCalibrator().fit(probs, labels.astype(float)).transform
+
+
+def _spline(probs: np.ndarray, labels: np.ndarray) -> Map:
+    found = ml_insights.SplineCalib()
+    found.fit(probs, labels)
+    return found.calibrate
 
 
 def _mcgrad(probs: np.ndarray, labels: np.ndarray) -> Map:
@@ -137,5 +144,6 @@ ARENA: dict[str, Rival] = {
     "venn-abers inductive": Rival(_venn_abers(inductive=True), classes=MANY, scores=60_000),
     "venn-abers cross": Rival(_venn_abers(inductive=False), classes=2),
     "MCGrad": Rival(_binary(_mcgrad), classes=2),
+    "ml-insights spline": Rival(_binary(_spline), classes=2),
     "calibre i-spline": Rival(_binary(_ispline), classes=2),
 }

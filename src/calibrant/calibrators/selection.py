@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -22,13 +23,11 @@ from calibrant.shapes import Index
 
 # Proper scoring rules. Calibration errors are not proper: predicting the base rates minimises them.
 CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brier": metrics.brier}
-# Largest relative loss of score for which a simpler calibrator is chosen, if the difference is not
-# significant.
-TOLERANCE = 0.002
+# Largest relative loss of score for which a simpler calibrator is chosen, if it is within one
+# standard error; and for which a converged one is chosen instead of one that did not converge.
+TOLERANCE, UNCONVERGED = 0.02, 0.002
 # The best so many by NLL, and the identity, can be parts of the blend.
 BLENDED = 16
-# Of a 95 % interval.
-NORMAL = 1.96
 
 
 @with_old_arguments
@@ -47,12 +46,12 @@ def select(
 ) -> Selection:
     """Select a calibrator by cross-validation, and weight all of them for a blend.
 
-    Candidates are ranked by a proper score over held-out folds. The best one is selected, unless
-    simpler ones (fewer parameters) are within 0.2 % of its score and the interval of the paired
-    difference contains zero: then the simplest of those. Non-parametric calibrators (isotonic,
-    histogram), whose scores vary most, must be significantly better than every parametric one.
-    One that did not converge (a parameter at its bound) is selected only if no converged one is
-    within 0.2 % of its score, and then with a warning.
+    Candidates are ranked by a proper score over held-out folds. The simplest (fewest parameters)
+    is selected that is within one standard error of the best, by the paired difference, and within
+    2 % of its score: with few examples this stays close to the identity. Non-parametric calibrators
+    (isotonic, histogram), whose scores vary most, must be significantly better than every
+    parametric one. One that did not converge (a parameter at its bound) is selected only if no
+    converged one is within 0.2 % of its score, and then with a warning.
     The selected one is fitted to all examples.
 
     `blend` of the result combines the best sixteen and the identity, with weights from their
@@ -121,7 +120,7 @@ def select(
             f"{chosen} did not converge, but no converged calibrator has as good a {criterion}"
         )
     without = score(predictions.map(CALIBRATORS["identity"].fit(predictions)))
-    if scores[chosen] > without + TOLERANCE * abs(without):
+    if scores[chosen] > without + UNCONVERGED * abs(without):
         remarks.append(
             f"{criterion} of {chosen} on held-out folds is worse than without calibration: "
             f"{scores[chosen]:.4f} against {without:.4f}"
@@ -133,7 +132,7 @@ def select(
         best=best,
         criterion=criterion,
         folds=folds,
-        candidates=_candidates(order, scores, gaps, found),
+        candidates=_candidates(order, scores, gaps, found, level),
         skipped=found.skipped,
         weights=_weights(measured, converged, predictions),
         remarks=tuple(remarks),
@@ -146,14 +145,15 @@ def _candidates(
     scores: Mapping[str, float],
     gaps: Mapping[str, Difference],
     found: Candidates,
+    level: float,
 ) -> tuple[Candidate, ...]:
     """The candidates by score, with those that were dropped."""
     gaps, estimated = dict(gaps), dict(scores)
     for name, (difference, error) in found.dropped.items():
         estimated[name] = scores[order[0]] + difference
-        ends = difference - NORMAL * error, difference + NORMAL * error
+        reach = NormalDist().inv_cdf((1 + level) / 2) * error
         p_value = math.erfc(difference / error / math.sqrt(2)) if error else 1.0
-        gaps[name] = Difference(difference, *ends, p_value)
+        gaps[name] = Difference(difference, difference - reach, difference + reach, p_value, level)
     return tuple(
         Candidate(
             name=name,
@@ -207,18 +207,23 @@ def _choose(
     parametric = [name for name in order if not CALIBRATORS[name].nonparametric]
     if best not in parametric and parametric and gaps[parametric[0]].low <= 0:
         best = parametric[0]
-    limit = scores[best] + TOLERANCE * abs(scores[best])
     if not converged[best]:
+        limit = scores[best] + UNCONVERGED * abs(scores[best])
         best = next((name for name in order if converged[name] and scores[name] <= limit), best)
-        limit = scores[best] + TOLERANCE * abs(scores[best])
+    limit = scores[best] + TOLERANCE * abs(scores[best])
     near = [
         name
         for name in parametric
         if name != best and converged[name] and scores[best] <= scores[name] <= limit
     ]
     found = gaps if best == order[0] else differences(best, near)
-    ties = [name for name in near if found[name].low <= 0]
+    ties = [name for name in near if found[name].value <= _standard_error(found[name])]
     return min([best, *ties], key=lambda name: (sizes[name], scores[name]))
+
+
+def _standard_error(difference: Difference) -> float:
+    width = NormalDist().inv_cdf((1 + difference.level) / 2)
+    return (difference.high - difference.low) / (2 * width)
 
 
 def check_candidates(candidates: Sequence[str] | None, *, preserve_class: bool) -> list[str]:

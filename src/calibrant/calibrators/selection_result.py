@@ -169,12 +169,13 @@ class Selection:
         if own.difference_to_best is None:
             doubt = "" if own.converged else ", although it did not converge"
             return f"selected: {self.name}, the best {self.criterion}{doubt}"
-        why = "simpler" if own.size < first.size else "parametric"
-        why = why if first.converged else "converged"
-        return (
-            f"selected: {self.name}, which is {why} and not significantly worse than {first.name} "
-            f"({_shown(own.difference_to_best)})"
-        )
+        if not first.converged:
+            why = f"which is converged and as good as {first.name}"
+        elif CALIBRATORS[first.name].nonparametric:
+            why = f"which is parametric; {first.name} is not significantly better"
+        else:
+            why = f"which is simpler and within one standard error of {first.name}"
+        return f"selected: {self.name}, {why} ({_shown(own.difference_to_best)})"
 
     as_dict = Renamed()
 
