@@ -29,7 +29,12 @@ from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.control_charts import ControlChart, cusum, cusum_threshold, fixed_window_z
 from calibrant.metrics.grouped import group_ece
-from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
+from calibrant.metrics.hypothesis_tests import (
+    TestResult,
+    consistency_test,
+    cumulative_test,
+    spiegelhalter,
+)
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.label_summary import LabelResult, LabelSummary, label_summary
 from calibrant.metrics.metric import Metric
@@ -44,6 +49,7 @@ from calibrant.metrics.scores import (
     aurc,
     brier,
     brier_split,
+    ecce,
     ks,
     nll,
     overconfidence,
@@ -91,12 +97,14 @@ __all__ = [
     "compare",
     "compare_many",
     "consistency_test",
+    "cumulative_test",
     "cusum",
     "cusum_threshold",
     "debiased_binary_ece",
     "debiased_ece",
     "debiased_rmsce",
     "drift_test",
+    "ecce",
     "ece",
     "fixed_window_z",
     "group_ece",
