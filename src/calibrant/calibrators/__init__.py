@@ -14,6 +14,7 @@ from calibrant.calibrators.focal_temperature import FocalTemperatureScaling, foc
 from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.loss_split import LossSplit, split_loss
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
 from calibrant.calibrators.prior_shift import PriorShift
@@ -48,6 +49,7 @@ __all__ = [
     "HistogramBinning",
     "Identity",
     "IsotonicRegression",
+    "LossSplit",
     "MatrixScaling",
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
@@ -72,4 +74,5 @@ __all__ = [
     "raising_threshold",
     "save",
     "select",
+    "split_loss",
 ]
