@@ -16,6 +16,7 @@ from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIs
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.loss_split import LossSplit, split_loss
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
+from calibrant.calibrators.multicalibration import MultiCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
@@ -51,6 +52,7 @@ __all__ = [
     "IsotonicRegression",
     "LossSplit",
     "MatrixScaling",
+    "MultiCalibrator",
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
     "PlattScaling",

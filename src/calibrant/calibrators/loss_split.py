@@ -121,7 +121,7 @@ def split_loss(
         raise ValueError(f"no calibrator {calibrator!r}; {did_you_mean(calibrator, CALIBRATORS)}")
     kind, fold = CALIBRATORS[calibrator], fold_of(predictions, folds=folds, seed=seed)
     mapped = torch.empty(len(predictions), predictions.classes, dtype=torch.float64)
-    remarks = []
+    remarks: list[str] = []
     with without_warnings():
         for number in range(folds):
             out = fold == number
