@@ -118,7 +118,8 @@ class PriorOptions:
         if self.given and isinstance(fitted, PriorShift):
             return fitted.calibrator, tuple(fitted.source.tolist())
         if self.saved is not None and isinstance(fitted, SlicedCalibrator | MultiCalibrator):
-            raise ValueError("a calibrator of slices or columns cannot be saved with new priors")
+            what = "slices" if isinstance(fitted, SlicedCalibrator) else "columns"
+            raise ValueError(f"a calibrator of {what} cannot be saved with new priors")
         return fitted, None if fitted.origin is None else fitted.origin.class_frequencies
 
     def change(

@@ -39,6 +39,11 @@ from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.label_summary import LabelResult, LabelSummary, label_summary
 from calibrant.metrics.metric import Metric
 from calibrant.metrics.multi_label import macro, micro, per_label
+from calibrant.metrics.multicalibration import (
+    MulticalibrationError,
+    SegmentError,
+    multicalibration_error,
+)
 from calibrant.metrics.recalibration import calibration_intercept, calibration_slope
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
@@ -74,6 +79,8 @@ __all__ = [
     "LabelResult",
     "LabelSummary",
     "Metric",
+    "MulticalibrationError",
+    "SegmentError",
     "Summary",
     "TestResult",
     "accuracy",
@@ -117,6 +124,7 @@ __all__ = [
     "mean_probability",
     "metrics_for",
     "micro",
+    "multicalibration_error",
     "nll",
     "overconfidence",
     "per_class_ece",
