@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from calibrant import Predictions, metrics
 from calibrant.metrics import multicalibration_error
@@ -87,6 +88,12 @@ def test_the_confidence_of_several_classes_and_certain_predictions():
     whole = next(each for each in found.segments if each.name == "all examples")
     assert whole.ecce == pytest.approx(metrics.ecce(p))
     assert {each.name for each in found.segments} == {"all examples", "a=True", "a=False"}
+    # Few events: a Poisson test of their number.
+    rare = Predictions.from_binary([0.001] * 500, [1, 1, 1] + [0] * 497, kind="probs")
+    found = multicalibration_error(rare, {"a": np.zeros(500)}, pairs=False)
+    own = 2 * stats.poisson.sf(2, 0.5)
+    # Two segments, "all examples" and its copy.
+    assert found.segments[0].p_value == pytest.approx(2 * own)
     sure = Predictions.from_probs([[1.0, 0.0]] * 200, [0] * 199 + [1])
     assert multicalibration_error(sure, {"a": np.zeros(200)}).largest == math.inf
     with pytest.raises(ValueError, match="at least 2"):

@@ -297,7 +297,7 @@ class _HeldOut:
                 if means[-1] == min(means):
                     best = self.scores.copy()
         rounds = int(np.argmin(means))
-        self.start_is_no_better = not self._is_better(after[0], self.identity)
+        self.start_is_no_better = means[0] >= self._mean(self.identity[self.rows])
         if not self._is_better(after[rounds], after[0]):
             rounds, best = 0, first
         one, own = self._predicted(first), self._predicted(best)
@@ -318,7 +318,7 @@ class _HeldOut:
     def _is_better(self, loss: Values, than: Values) -> bool:
         """Whether the mean loss is lower by more than its standard error, groups being whole."""
         weights = self.predictions.example_weights[self.rows]
-        gap = weights * (loss - (than if len(than) == len(loss) else than[self.rows]))
+        gap = weights * (loss - than)
         if self.predictions.groups is not None:
             _, at = np.unique(self.predictions.groups.numpy()[self.rows], return_inverse=True)
             gap = np.bincount(at, gap)

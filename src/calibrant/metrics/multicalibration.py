@@ -7,10 +7,12 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from calibrant.example_columns import ExampleColumn, example_columns
 from calibrant.metrics.binned import tie_starts
 from calibrant.metrics.brownian_motion import range_tail
+from calibrant.metrics.class_bias import FEW
 from calibrant.metrics.resampling.comparisons import holm
 from calibrant.metrics.resampling.samples import outcome_probs
 from calibrant.predictions import Predictions
@@ -33,7 +35,8 @@ class SegmentError:
         error: mean probability minus frequency; above zero, it is over-predicted.
         ecce: cumulative calibration error within it, see `metrics.ecce`.
         statistic: `ecce` divided by its standard error under calibration.
-        p_value: of the statistic, corrected for the number of segments (Holm); NaN with weights
+        p_value: of the statistic, corrected for the number of segments (Holm). With fewer than 5
+            expected or observed events, that of a Poisson test of their number. NaN with weights
             or groups, because the test needs independent examples.
     """
 
@@ -50,7 +53,7 @@ class MulticalibrationError:
     """Result of `multicalibration_error`; prints as a table.
 
     Attributes:
-        segments: the largest error in standard errors first.
+        segments: the smallest p-value first; without p-values, the largest statistic.
         least: examples of the smallest segment.
     """
 
@@ -60,7 +63,7 @@ class MulticalibrationError:
     @property
     def largest(self) -> float:
         """Largest cumulative error of a segment in standard errors; 1.6 is usual for one."""
-        return self.segments[0].statistic
+        return max(each.statistic for each in self.segments)
 
     @property
     def largest_ecce(self) -> float:
@@ -163,12 +166,14 @@ def multicalibration_error(
         both = _Levels(names, one.of_example * len(two.names) + two.of_example)
         found += _of_levels(predictions, both, least)
     independent = predictions.weights is None and predictions.groups is None
-    values = [range_tail(each.statistic) if independent else math.nan for each in found]
-    corrected = holm(values) if independent else values
+    values = [each.p_value for each in found]
+    corrected = holm(values) if independent else [math.nan] * len(values)
     segments = [
         SegmentError(*each[:-1], p_value) for each, p_value in zip(found, corrected, strict=True)
     ]
-    return MulticalibrationError(tuple(sorted(segments, key=lambda s: -s.statistic)), least)
+    # Without p-values the order is that of the statistics alone.
+    segments.sort(key=lambda s: (s.p_value if independent else 0, -s.statistic))
+    return MulticalibrationError(tuple(segments), least)
 
 
 class _Levels(NamedTuple):
@@ -184,7 +189,7 @@ class _Found(NamedTuple):
     error: float
     ecce: float
     statistic: float
-    p_value: float = math.nan
+    p_value: float
 
 
 def _levels(column: ExampleColumn, weights: Values, bins: int) -> _Levels:
@@ -225,6 +230,7 @@ def _of_levels(predictions: Predictions, levels: _Levels, least: int) -> Iterato
     low = np.minimum.reduceat(cumulative[ends], run) - before
     extent = high.clip(0) - low.clip(None, 0)
     mass = np.add.reduceat(own, starts)
+    events = np.add.reduceat(own * score, starts)
     gap = np.add.reduceat(own * (score - happened[order]), starts)
     spread = np.sqrt(np.add.reduceat(own * score * (1 - score), starts).clip(0))
     for each in np.flatnonzero(mass >= least):
@@ -235,4 +241,17 @@ def _of_levels(predictions: Predictions, levels: _Levels, least: int) -> Iterato
             # All probabilities are 0 or 1: a single error rejects calibration.
             statistic = 0.0 if wide < 1e-12 else math.inf
         name = levels.names[int(at[starts[each]])]
-        yield _Found(name, n, float(gap[each]) / n, wide / n, statistic)
+        expected = float(events[each])
+        p_value = _p_value(statistic, n, expected, expected - float(gap[each]))
+        yield _Found(name, n, float(gap[each]) / n, wide / n, statistic, p_value)
+
+
+def _p_value(statistic: float, n: float, expected: float, observed: float) -> float:
+    """Of the statistic; where events of either kind are few, of their number (Poisson)."""
+    if expected > n / 2:
+        expected, observed = n - expected, n - observed
+    if min(expected, observed) >= FEW:
+        return range_tail(statistic)
+    count = round(observed)
+    tails = stats.poisson.cdf(count, expected), stats.poisson.sf(count - 1, expected)
+    return float(min(1.0, 2 * min(tails)))
