@@ -100,6 +100,9 @@ def test_ecce_equals_a_loop_over_intervals_of_confidence():
     sums = [(c - r)[(low <= r) & (r <= high)].sum() for low in levels for high in levels]
     assert metrics.ecce(WAVY) == pytest.approx(np.abs(sums).max() / len(r), abs=1e-12)
     assert metrics.ks(WAVY) < metrics.ecce(WAVY) <= 2 * metrics.ks(WAVY)
+    # All sums are of one sign: the range starts at 0.
+    over = binary([0.8, 0.8, 0.9, 0.9], [1, 0, 1, 0])
+    assert metrics.ecce(over) == pytest.approx(metrics.overconfidence(over))
 
 
 def test_aurc_equals_a_loop():

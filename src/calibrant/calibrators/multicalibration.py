@@ -297,7 +297,7 @@ class _HeldOut:
                 if means[-1] == min(means):
                     best = self.scores.copy()
         rounds = int(np.argmin(means))
-        self.start_is_no_better = means[0] >= self._mean(self.identity[self.rows])
+        self.start_is_no_better = not self._is_better(after[0], self.identity[self.rows])
         if not self._is_better(after[rounds], after[0]):
             rounds, best = 0, first
         one, own = self._predicted(first), self._predicted(best)
