@@ -10,7 +10,6 @@ import numpy as np
 from scipy import stats
 
 from calibrant.example_columns import ExampleColumn, example_columns
-from calibrant.metrics.binned import tie_starts
 from calibrant.metrics.brownian_motion import range_tail
 from calibrant.metrics.class_bias import FEW
 from calibrant.metrics.resampling.comparisons import holm
@@ -158,13 +157,14 @@ def multicalibration_error(
     given = example_columns(columns, examples=len(predictions))
     weights = predictions.example_weights
     levels = [_levels(each, weights, bins) for each in given]
-    found = list(_of_levels(predictions, _Levels((ALL,), np.zeros(len(weights), np.int64)), 1))
+    rows = _sorted_rows(predictions)
+    found = list(_of_levels(rows, _Levels((ALL,), np.zeros(len(weights), np.int64)), 1))
     for one in levels:
-        found += _of_levels(predictions, one, least)
+        found += _of_levels(rows, one, least)
     for one, two in combinations(levels, 2) if pairs else ():
         names = [f"{a}, {b}" for a in one.names for b in two.names]
         both = _Levels(names, one.of_example * len(two.names) + two.of_example)
-        found += _of_levels(predictions, both, least)
+        found += _of_levels(rows, both, least)
     independent = predictions.weights is None and predictions.groups is None
     values = [each.p_value for each in found]
     corrected = holm(values) if independent else [math.nan] * len(values)
@@ -181,6 +181,15 @@ class _Levels(NamedTuple):
 
     names: Sequence[str]
     of_example: Index
+
+
+class _Rows(NamedTuple):
+    """Rows in the order of their probabilities."""
+
+    order: Index
+    probs: Values
+    happened: Values
+    weights: Values
 
 
 class _Found(NamedTuple):
@@ -212,17 +221,25 @@ def _levels(column: ExampleColumn, weights: Values, bins: int) -> _Levels:
     return _Levels([f"{column.name}={text}" for text in known_texts], place)
 
 
-def _of_levels(predictions: Predictions, levels: _Levels, least: int) -> Iterator[_Found]:
-    """Errors of all segments of a column, or of a pair, that are large enough."""
+def _sorted_rows(predictions: Predictions) -> _Rows:
     probs, happened = outcome_probs(predictions)
-    weights = predictions.example_weights
     order = probs.argsort(kind="stable")
-    order = order[levels.of_example[order].argsort(kind="stable")]
-    own, score, at = weights[order], probs[order], levels.of_example[order]
-    cumulative = np.cumsum(own * (happened[order] - score))
+    return _Rows(order, probs[order], happened[order], predictions.example_weights[order])
+
+
+def _of_levels(rows: _Rows, levels: _Levels, least: int) -> Iterator[_Found]:
+    """Errors of all segments of a column, or of a pair, that are large enough."""
+    at = levels.of_example[rows.order]
+    # Integers of two bytes are sorted by radix.
+    small = at.astype(np.int16) if len(levels.names) < 2**15 else at
+    order = small.argsort(kind="stable")
+    score, happened, own = (part[order] for part in rows[1:])
+    at = at[order]
+    cumulative = np.cumsum(own * (happened - score))
     # Sums are read where a run of equal scores of one segment ends.
-    starts = tie_starts(at.astype(np.float64))
-    both = np.union1d(starts, tie_starts(score))
+    changes = at[1:] != at[:-1]
+    starts = np.flatnonzero(np.append(True, changes))
+    both = np.flatnonzero(np.append(True, changes | (score[1:] != score[:-1])))
     ends = np.append(both[1:], len(at)) - 1
     before = np.where(starts > 0, cumulative[starts - 1], 0.0)
     run = np.searchsorted(both, starts)
@@ -231,7 +248,7 @@ def _of_levels(predictions: Predictions, levels: _Levels, least: int) -> Iterato
     extent = high.clip(0) - low.clip(None, 0)
     mass = np.add.reduceat(own, starts)
     events = np.add.reduceat(own * score, starts)
-    gap = np.add.reduceat(own * (score - happened[order]), starts)
+    gap = np.add.reduceat(own * (score - happened), starts)
     spread = np.sqrt(np.add.reduceat(own * score * (1 - score), starts).clip(0))
     for each in np.flatnonzero(mass >= least):
         n, wide = float(mass[each]), float(extent[each])
