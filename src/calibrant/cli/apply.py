@@ -173,9 +173,12 @@ def _read(
     reads: options.Reading, fitted: "Calibrator | OfColumns", source: str
 ) -> "tuple[AnswerLog | None, PredictionArrays]":
     """The arrays of a file, and the log of a language model that it may be."""
+    from calibrant.calibrators import MultiCalibrator
+
     columns = getattr(fitted, "columns", ())
     if reads.format is None:
-        return None, reads.arrays(source, by=columns)
+        missing = isinstance(fitted, MultiCalibrator)
+        return None, reads.arrays(source, by=columns, missing=missing)
     # Other tasks may have fewer options than those of the fit.
     log = replace(reads.log([source]), width=fitted.classes)
     return log, log.arrays(columns)

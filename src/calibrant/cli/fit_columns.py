@@ -31,7 +31,7 @@ def fit_columns(
     from calibrant.predictions import from_arrays, slices_from_arrays
 
     with screen.working(f"reading {file}"):
-        arrays = reads.arrays(file, by=columns_of(by), need_labels=True)
+        arrays = reads.arrays(file, by=columns_of(by), missing=True, need_labels=True)
         predictions = from_arrays(
             arrays, normalize=reads.normalize, ignore_index=reads.ignore_index
         )
