@@ -20,7 +20,8 @@ LAYERS = [
     {"score_array", "array_names", "binary_labels", "choices"},
     {"example_stats", "checks", "files"},
     {"shapes", "extras", "model_modes", "amx_workaround", "scoped_warnings", "child_processes"}
-    | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"},
+    | {"table_values", "deprecated", "setting_errors", "data_folder", "advice", "progress"}
+    | {"example_columns"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 RANK["integrations"] = 0.5

@@ -39,7 +39,7 @@ Given = str | Sequence[str] | None
 class Requested:
     """What to read, as the user named it: arrays, columns, or patterns of columns.
 
-    `by` are columns of slices.
+    `by` are columns of slices, whose values may be `missing` or not.
     """
 
     logits: Given = None
@@ -50,6 +50,7 @@ class Requested:
     ignore: Sequence[str] = ()
     need_labels: bool = True
     by: Sequence[str] = ()
+    missing: bool = False
 
     @property
     def kind(self) -> Kind | None:

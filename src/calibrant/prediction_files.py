@@ -84,7 +84,7 @@ def read_arrays(
     labels = arrays[names.labels] if labelled else None
     classes = names.classes if class_names is None else tuple(class_names)
     extras = {name: arrays[name] for name in names.optional}
-    slices = files.read_strings(parts, requested.by)
+    slices = files.read_strings(parts, requested.by, missing=requested.missing)
     return PredictionArrays(
         path, tuple(parts), names, scores, labels, extras, classes, positive, slices
     )

@@ -150,7 +150,7 @@ def test_descriptors_say_what_is_known_of_each_metric():
     binned = {"ece", "debiased_ece", "adaptive_ece", "classwise_ece"}
     binned |= {"mce", "rmsce", "debiased_rmsce"}
     assert names(lambda metric: metric.takes_bins) == binned | POSITIVE_ECE
-    errors = binned | POSITIVE_ECE | {"sece", "smece", "ks", "simplex_ece"}
+    errors = binned | POSITIVE_ECE | {"sece", "smece", "ks", "ecce", "simplex_ece"}
     assert names(lambda metric: metric.calibration_error) == errors
     assert names(lambda metric: metric.proper) == {"nll", "brier", "binary_brier"}
     ranking = {"roc_auc", "average_precision"}

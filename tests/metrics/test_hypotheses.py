@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from calibrant import Predictions, metrics
 from calibrant.data import SYNTHETIC
+from calibrant.metrics import brownian_motion
+from calibrant.metrics.brownian_motion import maximum_tail, range_tail
 from calibrant.metrics.resampling.consistency import redrawn
 
 REPEATS = 1000
@@ -21,6 +24,8 @@ TESTS = {
     "spiegelhalter": lambda p, _: metrics.spiegelhalter(p),
     "spiegelhalter_every_class": lambda p, _: metrics.spiegelhalter(p, every_class=True),
     "consistency": lambda p, seed: metrics.consistency_test(p, resamples=199, seed=seed),
+    "cumulative": lambda p, _: metrics.cumulative_test(p),
+    "cumulative_maximum": lambda p, _: metrics.cumulative_test(p, statistic="maximum"),
 }
 
 
@@ -38,9 +43,53 @@ def test_miscalibrated_predictions_are_rejected(test, name):
     assert test(p, 0).p_value < 0.01
 
 
-def test_consistency_detects_errors_that_cancel_on_average():
+def test_errors_that_cancel_on_average_are_detected():
     p = SYNTHETIC["wavy"].sample(10_000, seed=0).predictions
     assert metrics.consistency_test(p, resamples=199).p_value < 0.01
+    assert metrics.cumulative_test(p).p_value < 0.05
+
+
+def test_tails_of_brownian_motion_are_those_of_random_walks():
+    steps = np.random.default_rng(0).standard_normal((4000, 2000), dtype=np.float32)
+    walks = np.cumsum(steps, 1, dtype=np.float64) / 2000**0.5
+    high, low = walks.max(1).clip(0), walks.min(1).clip(None, 0)
+    # A walk of 2,000 steps misses about 0.58 / sqrt(2000) of each extreme.
+    missed = 0.5826 / 2000**0.5
+    for x in (0.8, 1.2, 1.6, 2.2, 3.0):
+        of_range = np.mean(high - low + 2 * missed > x)
+        of_maximum = np.mean(np.maximum(high, -low) + missed > x)
+        assert range_tail(x) == pytest.approx(of_range, abs=0.03), x
+        assert maximum_tail(x) == pytest.approx(of_maximum, abs=0.03), x
+
+
+def test_both_series_of_each_tail_agree_and_reach_their_limits(monkeypatch):
+    for tail, split in ((range_tail, "RANGE_SPLIT"), (maximum_tail, "MAXIMUM_SPLIT")):
+        for x in (1.0, 1.5, 2.0, 3.0):
+            values = []
+            for at in (0.0, 10.0):
+                monkeypatch.setattr(brownian_motion, split, at)
+                values.append(tail(x))
+            assert values[0] == pytest.approx(values[1], abs=1e-13), (split, x)
+        monkeypatch.undo()
+        assert (tail(0.0), tail(1e-3), tail(0.05)) == (1, 1, 1)
+    # The leading terms: 8 and 4 normal tails.
+    assert range_tail(9.0) == pytest.approx(8 * stats.norm.sf(9.0), rel=1e-12)
+    assert maximum_tail(9.0) == pytest.approx(4 * stats.norm.sf(9.0), rel=1e-12)
+    # The mean of the range is the integral of its tail, 2 sqrt(2 / pi).
+    grid = np.linspace(0, 12, 1201)
+    mean = np.trapezoid([range_tail(x) for x in grid], grid)
+    assert mean == pytest.approx((8 / np.pi) ** 0.5, rel=1e-6)
+
+
+def test_the_cumulative_test_is_ecce_over_its_standard_error():
+    p = SYNTHETIC["tempered"].sample(500, seed=0).predictions
+    r = p.confidence.numpy()
+    error = (r * (1 - r)).sum() ** 0.5 / len(r)
+    found = metrics.cumulative_test(p)
+    assert found.statistic == pytest.approx(metrics.ecce(p) / error)
+    assert found.p_value == pytest.approx(range_tail(found.statistic))
+    largest = metrics.cumulative_test(p, statistic="maximum").statistic
+    assert largest == pytest.approx(metrics.ks(p) / error)
 
 
 def test_spiegelhalter_by_hand():
@@ -74,6 +123,8 @@ def test_certain_predictions():
     wrong = Predictions.from_probs([[1.0, 0.0]] * 20, [0] * 19 + [1])
     assert metrics.spiegelhalter(right).p_value == 1
     assert metrics.spiegelhalter(wrong).p_value == 0
+    assert metrics.cumulative_test(right).p_value == 1
+    assert metrics.cumulative_test(wrong).p_value == 0
     assert metrics.consistency_test(right, resamples=99).p_value == 1
     assert metrics.consistency_test(wrong, resamples=99).p_value == 0.01
 

@@ -94,6 +94,17 @@ def test_ks_sums_ties_first():
     assert metrics.ks(binary([0.8] * 5, [1, 1, 1, 1, 0])) == pytest.approx(0)
 
 
+def test_ecce_equals_a_loop_over_intervals_of_confidence():
+    r, c = WAVY.confidence.numpy(), WAVY.correct.numpy()
+    levels = np.unique(r)
+    sums = [(c - r)[(low <= r) & (r <= high)].sum() for low in levels for high in levels]
+    assert metrics.ecce(WAVY) == pytest.approx(np.abs(sums).max() / len(r), abs=1e-12)
+    assert metrics.ks(WAVY) < metrics.ecce(WAVY) <= 2 * metrics.ks(WAVY)
+    # All sums are of one sign: the range starts at 0.
+    over = binary([0.8, 0.8, 0.9, 0.9], [1, 0, 1, 0])
+    assert metrics.ecce(over) == pytest.approx(metrics.overconfidence(over))
+
+
 def test_aurc_equals_a_loop():
     order = np.argsort(-WAVY.confidence.numpy())
     wrong = 1 - WAVY.correct.numpy()[order]

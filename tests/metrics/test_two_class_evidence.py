@@ -25,9 +25,12 @@ def test_errors_that_cancel_in_the_confidence_are_found(cancelling):
     assert metrics.ece(cancelling) < 0.02
     assert metrics.consistency_test(cancelling).p_value > 0.05
     assert metrics.consistency_test(cancelling, positive=True).p_value < 0.01
+    assert metrics.cumulative_test(cancelling).p_value > 0.05
+    assert metrics.cumulative_test(cancelling, positive=True).p_value < 0.01
     found = calibrant.audit(cancelling, resamples=200)
     assert found.state == "miscalibrated"
     assert "not at every probability (consistency p <=" in found.verdict
+    assert "cumulative p =" in found.verdict
     assert found.next_step.calibrator
 
 

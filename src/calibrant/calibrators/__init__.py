@@ -17,7 +17,9 @@ from calibrant.calibrators.histogram import HistogramBinning
 from calibrant.calibrators.isotonic import IsotonicRegression, OrderPreservingIsotonic
 from calibrant.calibrators.kernel_regression import KernelCalibration
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.loss_split import LossSplit, split_loss
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
+from calibrant.calibrators.multicalibration import MultiCalibrator
 from calibrant.calibrators.prior_estimation import PriorEstimate, estimate_prior
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.registry import CALIBRATORS
@@ -58,7 +60,9 @@ __all__ = [
     "Identity",
     "IsotonicRegression",
     "KernelCalibration",
+    "LossSplit",
     "MatrixScaling",
+    "MultiCalibrator",
     "MultiLabelCalibrator",
     "OrderPreservingIsotonic",
     "PlattScaling",
@@ -86,4 +90,5 @@ __all__ = [
     "raising_threshold",
     "save",
     "select",
+    "split_loss",
 ]

@@ -11,11 +11,12 @@ from calibrant.calibrators import records
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.records import check_keys, typed
 from calibrant.calibrators.slice_estimates import CrossValidation
-from calibrant.calibrators.sliced import SlicedCalibrator
+from calibrant.calibrators.sliced import SUPPORTED, SlicedCalibrator
 
 TENSORS = ("examples", "own", "precisions", "tau")
-OVERALL = "overall"
 PLAIN = ("columns", "slices", "cross_validation")
+# Calibrators of all examples that are allowed.
+INSIDE = SUPPORTED
 
 
 def tensors_of(sliced: SlicedCalibrator) -> dict[str, Tensor]:
@@ -25,12 +26,10 @@ def tensors_of(sliced: SlicedCalibrator) -> dict[str, Tensor]:
 
 def encoded(sliced: SlicedCalibrator, *, inline: bool) -> dict[str, Any]:
     """Convert all but the calibrator of all examples to JSON."""
-    scores = sliced.cross_validation._asdict()
     return {
         "columns": list(sliced.columns),
         "slices": [list(key) for key in sliced.keys],
-        # JSON has neither NaN nor infinity.
-        "cross_validation": {k: v if math.isfinite(v) else None for k, v in scores.items()},
+        "cross_validation": encoded_scores(sliced.cross_validation),
         **{n: records.encoded(v, inline=inline) for n, v in tensors_of(sliced).items()},
     }
 
@@ -43,18 +42,28 @@ def decoded(
     def texts(where: str, value: Any) -> tuple[str, ...]:
         return tuple(typed(where, each, str) for each in typed(where, value, list))
 
-    scores = typed("cross_validation", given["cross_validation"], dict)
+    slices = typed("slices", given["slices"], list)
+    return SlicedCalibrator(
+        overall=overall,
+        columns=texts("columns", given["columns"]),
+        keys=tuple(texts("slices", key) for key in slices),
+        cross_validation=decoded_scores(given["cross_validation"]),
+        **{n: records.decoded(n, given[n], Tensor, loaded.get(n)) for n in TENSORS},
+    )
+
+
+def encoded_scores(given: CrossValidation) -> dict[str, Any]:
+    """Convert to JSON, which has neither NaN nor infinity."""
+    return {k: v if math.isfinite(v) else None for k, v in given._asdict().items()}
+
+
+def decoded_scores(given: Any) -> CrossValidation:
+    """Convert JSON to the result of a cross-validation."""
+    scores = typed("cross_validation", given, dict)
     hints = get_type_hints(CrossValidation)
     check_keys("cross_validation", scores, hints)
     values = {
         name: math.nan if scores[name] is None else typed(name, scores[name], kind)
         for name, kind in hints.items()
     }
-    slices = typed("slices", given["slices"], list)
-    return SlicedCalibrator(
-        overall=overall,
-        columns=texts("columns", given["columns"]),
-        keys=tuple(texts("slices", key) for key in slices),
-        cross_validation=CrossValidation(**{n: hints[n](values[n]) for n in hints}),
-        **{n: records.decoded(n, given[n], Tensor, loaded.get(n)) for n in TENSORS},
-    )
+    return CrossValidation(**{n: hints[n](values[n]) for n in hints})

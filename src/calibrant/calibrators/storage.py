@@ -16,14 +16,20 @@ from torch import Tensor
 
 from calibrant import __version__, files
 from calibrant.advice import InputError, located
-from calibrant.calibrators import fit_records, records, sliced_records
+from calibrant.calibrators import (
+    fit_records,
+    multicalibration_records,
+    records,
+    sliced_records,
+)
 from calibrant.calibrators.base import Calibrator, parameter_names
 from calibrant.calibrators.blend import MOST_PARTS, Blend
 from calibrant.calibrators.multi_label import MultiLabelCalibrator
+from calibrant.calibrators.multicalibration import MultiCalibrator
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.records import DIGEST, check_keys, digest_of, short, typed
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.sliced import SUPPORTED, SlicedCalibrator
+from calibrant.calibrators.sliced import SlicedCalibrator
 from calibrant.extras import need
 from calibrant.files.atomic import replacing
 from calibrant.files.checks import check_file, human, one_line
@@ -37,22 +43,29 @@ KEYS = ("format", "schema", "calibrant", "method", "classes", "parameters", "fit
 BLEND, PART = "blend", ("method", "parameters", "fit")
 # Numbers for each part; files of earlier releases have none, which is a plain mean.
 POOLS = ("weights", "exponents")
-# Nor is a sliced calibrator; that of all its examples is. Labels are slices.
-SLICED, MULTI_LABEL = "sliced", "multi_label"
-BY_SLICE = (SLICED, MULTI_LABEL)
+# Nor is one that needs columns; that of all its examples is. Labels are slices.
+SLICED, MULTI_LABEL, MULTICALIBRATION = "sliced", "multi_label", "multicalibration"
+BY_COLUMNS: dict[str, Any] = {
+    SLICED: sliced_records,
+    MULTI_LABEL: sliced_records,
+    MULTICALIBRATION: multicalibration_records,
+}
+OVERALL = "overall"
 # Nor is a change of priors; the calibrator inside is, or is a blend.
 PRIOR_SHIFT, INSIDE, PRIORS = "prior_shift", "calibrator", ("source", "target")
 COMPOSED: dict[str, type] = {
     BLEND: Blend,
     SLICED: SlicedCalibrator,
     MULTI_LABEL: MultiLabelCalibrator,
+    MULTICALIBRATION: MultiCalibrator,
     PRIOR_SHIFT: PriorShift,
 }
 # Parameters that take more than 1 MB as JSON, 20 bytes a number, go to a tensor file.
 INLINE_NUMBERS = 2**20 // 20
 # The rest of a file is a few lines.
 MAX_BYTES = 4 * 2**20
-Saved = Calibrator | SlicedCalibrator | MultiLabelCalibrator
+OfColumns = SlicedCalibrator | MultiCalibrator
+Saved = Calibrator | OfColumns | MultiLabelCalibrator
 # What a calibrator may raise that has invalid parameters.
 INVALID = (ValueError, TypeError, RuntimeError, IndexError, ArithmeticError)
 # Largest tensor file: a matrix for 10,000 classes.
@@ -97,24 +110,27 @@ def save(calibrator: Saved, path: str | Path) -> None:
     record[DIGEST] = digest_of(record)
     content = records.text_of(record).encode()
     if len(content) > MAX_BYTES:
-        raise ValueError(f"cannot write {path}: more than {human(MAX_BYTES)} of names of slices")
+        raise ValueError(f"cannot write {path}: more than {human(MAX_BYTES)} of names")
     with replacing(path) as handle:
         handle.write(content)
 
 
-def _distinct_parts(calibrator: Calibrator | SlicedCalibrator) -> tuple[Calibrator, ...]:
+def _distinct_parts(calibrator: Calibrator | OfColumns) -> tuple[Calibrator, ...]:
     """The calibrators to check: the parts of a blend, or those of slices, each once."""
+    if isinstance(calibrator, MultiCalibrator):
+        return (calibrator.overall,)
     if isinstance(calibrator, SlicedCalibrator):
         return tuple(dict.fromkeys((calibrator.overall, *calibrator.calibrators)))
     return calibrator.parts if isinstance(calibrator, Blend) else (calibrator,)
 
 
-def _tensors(calibrator: Calibrator | SlicedCalibrator) -> dict[str, Tensor]:
+def _tensors(calibrator: Calibrator | OfColumns) -> dict[str, Tensor]:
     """Tensors by their names in a tensor file."""
     parts: dict[str, Calibrator] = {}
-    if isinstance(calibrator, SlicedCalibrator):
-        own = sliced_records.tensors_of(calibrator)
-        parts[sliced_records.OVERALL] = calibrator.overall
+    own: dict[str, Tensor]
+    if isinstance(calibrator, OfColumns):
+        own = BY_COLUMNS[calibrator_name(calibrator)].tensors_of(calibrator)
+        parts[OVERALL] = calibrator.overall
     else:
         values = calibrator.parameters.items()
         own = {name: value for name, value in values if isinstance(value, Tensor)}
@@ -156,13 +172,13 @@ def calibrator_name(calibrator: Saved) -> str:
     )
 
 
-def _record(calibrator: Calibrator | SlicedCalibrator, *, inline: bool) -> dict[str, Any]:
+def _record(calibrator: Calibrator | OfColumns, *, inline: bool) -> dict[str, Any]:
     if isinstance(calibrator, Blend):
         given: dict[str, Any] = {"parts": [_record(p, inline=inline) for p in calibrator.parts]}
         given |= {name: list(getattr(calibrator, name)) for name in POOLS}
-    elif isinstance(calibrator, SlicedCalibrator):
-        given = sliced_records.encoded(calibrator, inline=inline)
-        given[sliced_records.OVERALL] = _record(calibrator.overall, inline=inline)
+    elif isinstance(calibrator, OfColumns):
+        given = BY_COLUMNS[calibrator_name(calibrator)].encoded(calibrator, inline=inline)
+        given[OVERALL] = _record(calibrator.overall, inline=inline)
     else:
         values = calibrator.parameters.items()
         given = {
@@ -195,10 +211,11 @@ def _calibrator(path: Path, record: Any) -> Saved:
         raise ValueError(f"classes must lie in [2, {MAX_CLASSES:,}], got {short(classes)}")
     parts = _parts(record)
     loaded = _read_tensors(path, record["tensors"], parts) if "tensors" in record else {}
-    if record["method"] in BY_SLICE:
-        given, at = record["parameters"], f"{sliced_records.OVERALL}."
-        sliced = _sliced(given, _part(at, parts[at], classes, loaded), loaded)
-        return MultiLabelCalibrator(sliced) if record["method"] == MULTI_LABEL else sliced
+    if record["method"] in BY_COLUMNS:
+        found = _of_columns(
+            record, _part(f"{OVERALL}.", parts[f"{OVERALL}."], classes, loaded), loaded
+        )
+        return MultiLabelCalibrator(found) if record["method"] == MULTI_LABEL else found
     if record["method"] == PRIOR_SHIFT:
         return _prior_shift(record, parts, classes, loaded)
     return _plain(record, parts, classes, loaded)
@@ -250,17 +267,17 @@ def _prior_shift(
     return shift
 
 
-def _sliced(
-    given: Mapping[str, Any], overall: Calibrator, loaded: Mapping[str, np.ndarray]
-) -> SlicedCalibrator:
-    """Make a sliced calibrator, and apply that of each slice once to check its parameters."""
+def _of_columns(
+    record: Mapping[str, Any], overall: Calibrator, loaded: Mapping[str, np.ndarray]
+) -> Any:
+    """Make a calibrator of columns, and apply that of each slice once to check its parameters."""
     try:
-        sliced = sliced_records.decoded(given, overall, loaded)
+        found = BY_COLUMNS[record["method"]].decoded(record["parameters"], overall, loaded)
     except INVALID as error:
         raise ValueError(f"invalid parameters: {one_line(error)}") from None
-    for part in _distinct_parts(sliced)[1:]:
+    for part in _distinct_parts(found)[1:]:
         check_probabilities(part)
-    return sliced
+    return found
 
 
 def _check_digest(path: Path, record: Mapping[str, Any]) -> None:
@@ -295,16 +312,17 @@ def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
         check_keys("parameters", given, (*PRIORS, INSIDE))
         inner = typed(INSIDE, given[INSIDE], dict)
         check_keys(INSIDE, inner, PART)
-        if inner["method"] in (*BY_SLICE, PRIOR_SHIFT):
+        if inner["method"] in (*BY_COLUMNS, PRIOR_SHIFT):
             raise ValueError(f"{INSIDE}: {inner['method']} cannot be inside {PRIOR_SHIFT}")
         parts = {f"{INSIDE}.{at}": part for at, part in _parts(inner).items()}
         return {"": {"parameters": {name: given[name] for name in PRIORS}}, **parts}
-    if record["method"] in BY_SLICE:
-        tensors, overall = sliced_records.TENSORS, sliced_records.OVERALL
-        check_keys("parameters", given, (*sliced_records.PLAIN, *tensors, overall))
-        check_keys(overall, typed(overall, given[overall], dict), PART)
-        _check_part(f"{overall}: ", given[overall], SUPPORTED)
-        return {f"{overall}.": given[overall], "": {"parameters": {n: given[n] for n in tensors}}}
+    if record["method"] in BY_COLUMNS:
+        kind = BY_COLUMNS[record["method"]]
+        check_keys("parameters", given, (*kind.PLAIN, *kind.TENSORS, OVERALL))
+        check_keys(OVERALL, typed(OVERALL, given[OVERALL], dict), PART)
+        _check_part(f"{OVERALL}: ", given[OVERALL], kind.INSIDE, only=True)
+        tensors = {name: given[name] for name in kind.TENSORS}
+        return {f"{OVERALL}.": given[OVERALL], "": {"parameters": tensors}}
     check_keys("parameters", given, ("parts",), optional=POOLS)
     parts = typed("parameters.parts", given["parts"], list)
     if not 1 <= len(parts) <= MOST_PARTS:
@@ -315,9 +333,11 @@ def _parts(record: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{at}.": part for at, part in enumerate(parts)}
 
 
-def _check_part(where: str, record: Mapping[str, Any], known: Iterable[str]) -> None:
+def _check_part(
+    where: str, record: Mapping[str, Any], known: Iterable[str], *, only: bool = False
+) -> None:
     name = typed(f"{where}method", record["method"], str)
-    if name not in CALIBRATORS or (known is SUPPORTED and name not in known):
+    if name not in CALIBRATORS or (only and name not in known):
         raise ValueError(f"{where}no calibrator {short(name)}; {did_you_mean(name, known)}")
     given = typed(f"{where}parameters", record["parameters"], dict)
     check_keys(f"{where}parameters", given, parameter_names(CALIBRATORS[name]))

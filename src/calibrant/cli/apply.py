@@ -15,9 +15,11 @@ from calibrant.cli.calibrate_output import measured, show_change, title_of
 from calibrant.cli.calibrated_files import write_calibrated
 
 if TYPE_CHECKING:
-    from calibrant.calibrators import Calibrator, SlicedCalibrator
+    from calibrant.calibrators import Calibrator
     from calibrant.calibrators.base import Fit
+    from calibrant.calibrators.multicalibration import ColumnMap
     from calibrant.calibrators.sliced import SliceMap
+    from calibrant.calibrators.storage import OfColumns
     from calibrant.language_models import AnswerLog
     from calibrant.prediction_files import PredictionArrays
     from calibrant.predictions import Predictions
@@ -73,10 +75,10 @@ def apply(
     labels, weights, groups and the arrays that --ignore names.
     """
     from calibrant import files
-    from calibrant.calibrators import MultiLabelCalibrator, SlicedCalibrator
+    from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.calibrators.base import zeros_note
     from calibrant.calibrators.sliced import SliceMap
-    from calibrant.calibrators.storage import calibrator_name, load
+    from calibrant.calibrators.storage import load
     from calibrant.predictions import from_arrays
 
     other = priors.PriorOptions(
@@ -99,7 +101,6 @@ def apply(
         )
         return
     fitted, frequencies = other.first_of(saved)
-    columns = fitted.columns if isinstance(fitted, SlicedCalibrator) else ()
     log, arrays = _read(reads, fitted, file)
     normalize = reads.normalize
     predictions = from_arrays(arrays, normalize=normalize, ignore_index=reads.ignore_index)
@@ -145,7 +146,7 @@ def apply(
     record = {
         "calibrator": str(calibrator),
         "source": file,
-        "calibrator_name": calibrator_name(getattr(fitted, "overall", fitted)),
+        "calibrator_name": _name_of(fitted),
         "examples": len(changed),
         "classes": changed.classes,
         "same": same if labelled else None,
@@ -153,8 +154,10 @@ def apply(
         "after": measured(changed) if labelled else None,
         "predictions": str(output),
     }
+    if columns := getattr(fitted, "columns", ()):
+        record["by"] = list(columns)
     if isinstance(mapping, SliceMap):
-        record |= {"by": list(columns), "unseen_examples": int((mapping.index < 0).sum())}
+        record["unseen_examples"] = int((mapping.index < 0).sum())
     if change is not None:
         record["priors"] = change.record
         if save_calibrator is not None:
@@ -167,12 +170,15 @@ def apply(
 
 
 def _read(
-    reads: options.Reading, fitted: "Calibrator | SlicedCalibrator", source: str
+    reads: options.Reading, fitted: "Calibrator | OfColumns", source: str
 ) -> "tuple[AnswerLog | None, PredictionArrays]":
     """The arrays of a file, and the log of a language model that it may be."""
+    from calibrant.calibrators import MultiCalibrator
+
     columns = getattr(fitted, "columns", ())
     if reads.format is None:
-        return None, reads.arrays(source, by=columns)
+        missing = isinstance(fitted, MultiCalibrator)
+        return None, reads.arrays(source, by=columns, missing=missing)
     # Other tasks may have fewer options than those of the fit.
     log = replace(reads.log([source]), width=fitted.classes)
     return log, log.arrays(columns)
@@ -201,23 +207,33 @@ def _check_as_fitted(
 
 
 def _for_rows(
-    fitted: "Calibrator | SlicedCalibrator",
+    fitted: "Calibrator | OfColumns",
     arrays: "PredictionArrays",
     examples: int,
     ignore_index: int | None = None,
-) -> "Calibrator | SliceMap":
-    """The calibrator of the examples of a file, which may depend on their slices."""
-    from calibrant.calibrators import SlicedCalibrator
+) -> "Calibrator | SliceMap | ColumnMap":
+    """The calibrator of the examples of a file, which may depend on their columns."""
+    from calibrant.calibrators import MultiCalibrator, SlicedCalibrator
     from calibrant.predictions import slices_from_arrays
 
-    if not isinstance(fitted, SlicedCalibrator):
+    if not isinstance(fitted, SlicedCalibrator | MultiCalibrator):
         return fitted
     slices = slices_from_arrays(arrays, ignore_index=ignore_index)
+    if isinstance(fitted, MultiCalibrator):
+        return fitted.at(slices, examples=examples)
     return fitted.at(fitted.index(slices, examples=examples))
 
 
+def _name_of(fitted: "Calibrator | OfColumns") -> str:
+    """Name of a calibrator; of slices, that of all examples."""
+    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.calibrators.storage import calibrator_name
+
+    return calibrator_name(fitted.overall if isinstance(fitted, SlicedCalibrator) else fitted)
+
+
 def _calibrated(
-    reads: options.Reading, fitted: "Calibrator | SlicedCalibrator", source: str, labels: bool
+    reads: options.Reading, fitted: "Calibrator | OfColumns", source: str, labels: bool
 ) -> "Predictions":
     """Calibrated predictions of another file of the same model, with its labels or without."""
     from calibrant.predictions import from_arrays

@@ -8,7 +8,7 @@ from calibrant.cli.screen import say, show_table
 if TYPE_CHECKING:
     import calibrant.calibrators
     import calibrant.predictions
-    from calibrant.calibrators import SlicedCalibrator
+    from calibrant.calibrators import MultiCalibrator, SlicedCalibrator
 
 MEASURED, MEASURED_OF_TWO = ("accuracy", "nll", "ece"), ("accuracy", "nll", "binary_ece")
 
@@ -36,11 +36,15 @@ def with_scores(
     return replace(calibrator, origin=replace(calibrator.origin, scores=scores))
 
 
-def title_of(calibrator: "calibrant.calibrators.Calibrator | SlicedCalibrator") -> str:
-    """Name of a calibrator, with the columns of its slices or its change of priors."""
-    from calibrant.calibrators import PriorShift, SlicedCalibrator
+def title_of(
+    calibrator: "calibrant.calibrators.Calibrator | SlicedCalibrator | MultiCalibrator",
+) -> str:
+    """Name of a calibrator, with its columns or its change of priors."""
+    from calibrant.calibrators import MultiCalibrator, PriorShift, SlicedCalibrator
     from calibrant.calibrators.storage import calibrator_name
 
+    if isinstance(calibrator, MultiCalibrator):
+        return f"{calibrator_name(calibrator)} by {', '.join(calibrator.columns)}"
     if isinstance(calibrator, SlicedCalibrator):
         return f"{calibrator_name(calibrator.overall)} by {', '.join(calibrator.columns)}"
     if isinstance(calibrator, PriorShift):

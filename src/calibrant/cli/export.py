@@ -20,7 +20,7 @@ def export(
     """Export a calibrator as an ONNX graph, after checking that both give equal outputs."""
     if output.suffix.lower() != ".onnx":
         raise ValueError(f"cannot export to {output}: expected a name that ends in .onnx")
-    from calibrant.calibrators import MultiLabelCalibrator, SlicedCalibrator
+    from calibrant.calibrators import MultiCalibrator, MultiLabelCalibrator, SlicedCalibrator
     from calibrant.calibrators.storage import load
     from calibrant.export import export_onnx
 
@@ -30,6 +30,8 @@ def export(
             f"{calibrator}: calibrators of several labels have no ONNX graph of their own; in "
             "Python, export `cal.sliced`: its input `slice` is the column of the label"
         )
+    if isinstance(fitted, MultiCalibrator):
+        raise ValueError(f"{calibrator}: a multicalibrator has no ONNX graph, as it needs columns")
     export_onnx(fitted, output, kind="probs" if probs else "logits")
     given = "given_probs" if probs else "logits"
     if isinstance(fitted, SlicedCalibrator):

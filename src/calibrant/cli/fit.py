@@ -9,6 +9,8 @@ import typer
 
 from calibrant.cli import options, screen
 from calibrant.cli.calibrate_output import measured, show_result, summary_of, with_scores
+from calibrant.cli.fit_columns import NAME as MULTICALIBRATION
+from calibrant.cli.fit_columns import fit_columns
 from calibrant.cli.fit_labels import fit_labels
 from calibrant.cli.fit_slices import fit_by
 
@@ -74,7 +76,7 @@ def fit(
         options.measuring(
             metavar="COLUMNS",
             help="Columns of slices, such as region,version: a calibrator for each, shrunk "
-            "towards the global one.",
+            f"towards the global one; with {MULTICALIBRATION}, boosted trees on the columns.",
         ),
     ] = None,
     as_json: options.Json = False,
@@ -85,9 +87,13 @@ def fit(
     from calibrant.calibrators.storage import calibrator_name, save
     from calibrant.setting_errors import did_you_mean
 
-    if name not in COMPARED and name not in CALIBRATORS:
-        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, [*COMPARED, *CALIBRATORS])}")
-    if preserve_class and name not in COMPARED and not CALIBRATORS[name].keeps_argmax:
+    known = [*COMPARED, *CALIBRATORS, MULTICALIBRATION]
+    if name not in known:
+        raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, known)}")
+    if name == MULTICALIBRATION and by is None:
+        raise ValueError(f"{name} needs the columns of the examples: add --by, such as --by region")
+    kept = name in COMPARED or (name in CALIBRATORS and CALIBRATORS[name].keeps_argmax)
+    if preserve_class and not kept:
         raise ValueError(f"{name} may change the predicted class: leave out --preserve-class")
     if criterion not in CRITERIA:
         raise ValueError(f"no criterion {criterion!r}; {did_you_mean(criterion, CRITERIA)}")
@@ -106,6 +112,20 @@ def fit(
             folds=folds,
             seed=seed,
             as_json=as_json,
+        )
+        return
+    if by is not None and name == MULTICALIBRATION:
+        if criterion != "nll":
+            raise ValueError(f"{name} compares by nll: leave out --criterion {criterion}")
+        fit_columns(
+            reads,
+            file,
+            output,
+            by=by,
+            zero_floor=zero_floor,
+            as_json=as_json,
+            folds=folds,
+            seed=seed,
         )
         return
     if by is not None:

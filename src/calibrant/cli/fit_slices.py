@@ -45,9 +45,7 @@ def fit_by(
         raise ValueError("blend cannot be fitted to slices; use auto or name a calibrator")
     if criterion != "nll":
         raise ValueError(f"--by compares by nll: leave out --criterion {criterion}")
-    columns = [each.strip() for each in by.split(",") if each.strip()]
-    if not columns or len(set(columns)) < len(columns):
-        raise ValueError(f"--by needs one or more different columns, got {by!r}")
+    columns = columns_of(by)
     with screen.working(f"reading {file}"):
         arrays = reads.arrays(file, by=columns, need_labels=True)
         predictions = from_arrays(
@@ -115,6 +113,14 @@ def fit_by(
     if len(found) > 1:
         show_compared(compared, folds, "by slice")
     _show(record, sliced)
+
+
+def columns_of(by: str) -> list[str]:
+    """The names that --by gives."""
+    columns = [each.strip() for each in by.split(",") if each.strip()]
+    if not columns or len(set(columns)) < len(columns):
+        raise ValueError(f"--by needs one or more different columns, got {by!r}")
+    return columns
 
 
 def show_compared(

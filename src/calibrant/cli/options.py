@@ -199,11 +199,16 @@ class Reading:
             raise ValueError(f"{', '.join(refused)} cannot be used with {what}")
 
     def arrays(
-        self, source: str, *, by: Sequence[str] = (), need_labels: bool = False
+        self,
+        source: str,
+        *,
+        by: Sequence[str] = (),
+        missing: bool = False,
+        need_labels: bool = False,
     ) -> "calibrant.prediction_files.PredictionArrays":
         """Read the arrays of a file, or of all files that match a pattern.
 
-        Labels are read if present, and the columns of slices that `by` names.
+        Labels are read if present, and the columns that `by` names, whose values may be `missing`.
         """
         from calibrant.array_names import Requested
         from calibrant.prediction_files import read_arrays
@@ -218,6 +223,7 @@ class Reading:
             ignore=tuple(self.ignore or ()),
             need_labels=need_labels,
             by=tuple(by),
+            missing=missing,
         )
         return read_arrays(
             source,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from calibrant.cli import options, screen
 
 if TYPE_CHECKING:
-    from calibrant.calibrators import Calibrator, PriorEstimate, PriorShift, SlicedCalibrator
+    from calibrant.calibrators import Calibrator, PriorEstimate, PriorShift
     from calibrant.calibrators.base import Fit
     from calibrant.calibrators.priors import Prior
+    from calibrant.calibrators.storage import OfColumns
     from calibrant.predictions import Predictions
 
 # Those of `calibrators.prior_estimation`, which is too heavy to load for --help.
@@ -106,18 +107,19 @@ class PriorOptions:
             raise ValueError(f"{what} takes no --prior and no --estimate-prior")
 
     def first_of(
-        self, fitted: "Calibrator | SlicedCalibrator"
-    ) -> "tuple[Calibrator | SlicedCalibrator, tuple[float, ...] | None]":
+        self, fitted: "Calibrator | OfColumns"
+    ) -> "tuple[Calibrator | OfColumns, tuple[float, ...] | None]":
         """The calibrator to apply first, and the class priors of its fit, if known.
 
         New priors replace those of a file that has some.
         """
-        from calibrant.calibrators import PriorShift, SlicedCalibrator
+        from calibrant.calibrators import MultiCalibrator, PriorShift, SlicedCalibrator
 
         if self.given and isinstance(fitted, PriorShift):
             return fitted.calibrator, tuple(fitted.source.tolist())
-        if self.saved is not None and isinstance(fitted, SlicedCalibrator):
-            raise ValueError("a calibrator of slices cannot be saved with new priors")
+        if self.saved is not None and isinstance(fitted, SlicedCalibrator | MultiCalibrator):
+            what = "slices" if isinstance(fitted, SlicedCalibrator) else "columns"
+            raise ValueError(f"a calibrator of {what} cannot be saved with new priors")
         return fitted, None if fitted.origin is None else fitted.origin.class_frequencies
 
     def change(

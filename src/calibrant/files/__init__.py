@@ -145,10 +145,13 @@ def read(
     return _format(path).read(path, requested, Limits(max_bytes, max_expansion), text)
 
 
-def read_strings(paths: Sequence[Path], requested: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_strings(
+    paths: Sequence[Path], requested: Sequence[str], *, missing: bool = False
+) -> dict[str, NDArray[Any]]:
     """Read columns that may hold strings from every part; those of csv files as written.
 
-    A csv file does not tell 7 and "07" apart, and `read` decides by the first row.
+    A csv file does not tell 7 and "07" apart, and `read` decides by the first row. With `missing`,
+    values of tables may be: they are an empty string, None or NaN.
     """
     if not requested:
         return {}
@@ -156,7 +159,9 @@ def read_strings(paths: Sequence[Path], requested: Sequence[str]) -> dict[str, N
     for path in paths:
         _check_file(path)
         if _format(path) in (csv_files, tsv_files):
-            parts.append(csv_files.read_strings(path, requested))
+            parts.append(csv_files.read_strings(path, requested, missing=missing))
+        elif missing and _format(path) is parquet:
+            parts.append(parquet.read_missing(path, requested, Limits(64 * 2**30, 100.0)))
         else:
             parts.append(read(path, requested, text=requested))
     return {name: np.concatenate([part[name] for part in parts]) for name in requested}

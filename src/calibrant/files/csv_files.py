@@ -137,17 +137,27 @@ def _blocks(path: Path, header: list[str]) -> Iterator[list[list[str]]]:
             raise ValueError(f"{path}: {one_line(error)}") from error
 
 
-def read_strings(path: Path, requested: Sequence[str]) -> dict[str, NDArray[Any]]:
+def read_strings(
+    path: Path, requested: Sequence[str], *, missing: bool = False
+) -> dict[str, NDArray[Any]]:
     """Read columns as they are written, also if they look like numbers."""
     with _opened(path) as handle:
         header, _ = _header(path, handle)
-    return _strings(path, header, requested, numbers=False)
+    return _strings(path, header, requested, numbers=False, missing=missing)
 
 
 def _strings(
-    path: Path, header: list[str], text: Sequence[str], *, numbers: bool = True
+    path: Path,
+    header: list[str],
+    text: Sequence[str],
+    *,
+    numbers: bool = True,
+    missing: bool = False,
 ) -> dict[str, NDArray[Any]]:
-    """Read columns as strings, without those whose first cell is a number if `numbers`."""
+    """Read columns as strings, without those whose first cell is a number if `numbers`.
+
+    Empty cells are refused unless values may be `missing`.
+    """
     places: dict[str, int] = {}
     found: dict[str, list[str]] = {}
     # Equal strings are one object.
@@ -165,7 +175,7 @@ def _strings(
             break
         for name, place in places.items():
             cells = [row[place].strip() for row in block]
-            if "" in cells:
+            if "" in cells and not missing:
                 where = f"row {len(found[name]) + cells.index('')}"
                 raise ValueError(
                     f"{path}: column {name!r} has an empty cell at {where}; fill it or drop its row"

@@ -83,6 +83,32 @@ def read_optional(path: Path, requested: Sequence[str], limits: Limits) -> dict[
     return arrays
 
 
+def read_missing(path: Path, requested: Sequence[str], limits: Limits) -> dict[str, NDArray[Any]]:
+    """Read columns of strings, booleans or numbers; a null is None, of numbers NaN."""
+    types = need("pyarrow.types", extra="audit", what="reading parquet files")
+    with _opened(path) as file:
+        schema = file.schema_arrow
+        check_present(path, requested, schema.names)
+    strings = [each for each in requested if _is_string(schema, each)]
+    objects = [*strings, *(e for e in requested if types.is_boolean(schema.field(e).type))]
+    arrays = read_optional(path, [each for each in requested if each not in objects], limits)
+    _check_dots(path, schema.names, objects)
+    with _opened(path, strings) as file:
+        _check_memory(path, file, objects, strings, limits)
+        table = _table(path, file, objects) if objects else None
+    for name in objects:
+        chunks = [] if table is None else table.column(name).chunks
+        parts = [
+            # The last entry stands for nulls. Equal strings are one object.
+            np.array([*c.dictionary.to_pylist(), None], object)[c.indices.fill_null(-1)]
+            if name in strings
+            else np.array(c.to_pylist(), object)
+            for c in chunks
+        ]
+        arrays[name] = np.concatenate([np.empty(0, object), *parts])
+    return arrays
+
+
 def rewrite(
     paths: Sequence[Path],
     handle: BinaryIO,

@@ -29,11 +29,21 @@ from calibrant.metrics.class_bias import ClassBias, class_biases
 from calibrant.metrics.classwise import class_sums, classwise_ece, per_class_ece
 from calibrant.metrics.control_charts import ControlChart, cusum, cusum_threshold, fixed_window_z
 from calibrant.metrics.grouped import group_ece
-from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
+from calibrant.metrics.hypothesis_tests import (
+    TestResult,
+    consistency_test,
+    cumulative_test,
+    spiegelhalter,
+)
 from calibrant.metrics.kernel import sece, smece
 from calibrant.metrics.label_summary import LabelResult, LabelSummary, label_summary
 from calibrant.metrics.metric import Metric
 from calibrant.metrics.multi_label import macro, micro, per_label
+from calibrant.metrics.multicalibration import (
+    MulticalibrationError,
+    SegmentError,
+    multicalibration_error,
+)
 from calibrant.metrics.recalibration import calibration_intercept, calibration_slope
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.comparisons import Difference, compare, compare_many, holm
@@ -44,6 +54,7 @@ from calibrant.metrics.scores import (
     aurc,
     brier,
     brier_split,
+    ecce,
     ks,
     nll,
     overconfidence,
@@ -68,6 +79,8 @@ __all__ = [
     "LabelResult",
     "LabelSummary",
     "Metric",
+    "MulticalibrationError",
+    "SegmentError",
     "Summary",
     "TestResult",
     "accuracy",
@@ -91,12 +104,14 @@ __all__ = [
     "compare",
     "compare_many",
     "consistency_test",
+    "cumulative_test",
     "cusum",
     "cusum_threshold",
     "debiased_binary_ece",
     "debiased_ece",
     "debiased_rmsce",
     "drift_test",
+    "ecce",
     "ece",
     "fixed_window_z",
     "group_ece",
@@ -109,6 +124,7 @@ __all__ = [
     "mean_probability",
     "metrics_for",
     "micro",
+    "multicalibration_error",
     "nll",
     "overconfidence",
     "per_class_ece",

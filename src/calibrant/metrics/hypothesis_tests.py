@@ -1,13 +1,16 @@
 """Tests of the hypothesis that predictions are calibrated."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
 from scipy import stats
 
 from calibrant.metrics.binary import positive_values
+from calibrant.metrics.binned import tie_starts
 from calibrant.metrics.bins import Bins, BinSums, bin_edges, bin_index
+from calibrant.metrics.brownian_motion import maximum_tail, range_tail
 from calibrant.metrics.resampling.samples import LARGE
 from calibrant.predictions import Predictions
 from calibrant.shapes import Index, Values
@@ -104,6 +107,62 @@ def consistency_test(
     gaps = draw(confidence, index, resamples, generator)
     extreme = int((np.abs(gaps).sum(1) / len(confidence) >= observed - 1e-12).sum())
     return TestResult(observed, (extreme + 1) / (resamples + 1), 1 / (resamples + 1))
+
+
+def cumulative_test(
+    predictions: Predictions,
+    *,
+    positive: bool = False,
+    statistic: Literal["range", "maximum"] = "range",
+) -> TestResult:
+    r"""Are cumulative errors larger than those of calibrated predictions? No bins, no resampling.
+
+    The statistic is `ecce` (or `ks`, the "maximum") divided by its standard error,
+
+    $$\sigma = \frac1n \Bigl(\sum_i r_i (1 - r_i)\Bigr)^{1/2}$$
+
+    Under calibration the cumulative errors are close to Brownian motion, whose range (or maximum)
+    gives the p-value. It finds errors of one sign over any interval of confidence; errors that
+    change sign within short intervals cancel. Ties make it conservative: between the levels of
+    confidence the sums are not seen. With `positive` the probability of class 1 of two is tested in
+    place of the confidence.
+
+    References:
+        Arrieta-Ibarra et al., Metrics of Calibration for Probabilistic Predictions, JMLR 2022,
+            arXiv:2205.09680.
+    """
+    _refuse_weights_and_groups(predictions)
+    tails = {"range": range_tail, "maximum": maximum_tail}
+    if statistic not in tails:
+        raise ValueError(f"statistic must be one of range, maximum, got {statistic!r}")
+    if positive:
+        confidence, happened = positive_values(predictions)
+    else:
+        confidence, happened = predictions.confidence.numpy(), predictions.correct.numpy()
+    found = standard_walk(confidence, happened - confidence, confidence * (1 - confidence))
+    value = found.range if statistic == "range" else found.maximum
+    return TestResult(value, tails[statistic](value))
+
+
+@dataclass(frozen=True)
+class StandardWalk:
+    """Range and largest absolute value of cumulative sums, in standard errors of the last one."""
+
+    range: float
+    maximum: float
+
+
+def standard_walk(score: Values, residual: Values, variance: Values) -> StandardWalk:
+    """Sum residuals in the order of a score, ties together, and divide by the standard error."""
+    order = score.argsort(kind="stable")
+    sums = np.cumsum(np.add.reduceat(residual[order], tie_starts(score[order])))
+    high, low = max(float(sums.max()), 0.0), min(float(sums.min()), 0.0)
+    spread = float(np.sqrt(variance.clip(0).sum()))
+    if spread == 0:
+        # All predictions have probability 1: a single error rejects calibration.
+        at = 0.0 if high - low < 1e-12 else float("inf")
+        return StandardWalk(at, at)
+    return StandardWalk((high - low) / spread, max(high, -low) / spread)
 
 
 def _bernoulli_gaps(

@@ -52,6 +52,8 @@ from calibrant.metrics.scores import (
     brier_values,
     confidence_error_values,
     correct_values,
+    ecce,
+    ecce_statistic,
     excess_values,
     ks,
     ks_statistic,
@@ -200,6 +202,14 @@ ALL = (
         definition="Kolmogorov-Smirnov calibration error: the largest difference between "
         "cumulative confidence and cumulative accuracy, over examples sorted by "
         "confidence.",
+    ),
+    error(
+        ecce,
+        ecce_statistic,
+        "ECCE",
+        "range of cumulative gap, no bins",
+        definition="Estimated cumulative calibration error: the range of the cumulative difference "
+        "between confidence and accuracy, over examples sorted by confidence.",
     ),
     error(
         simplex_ece,

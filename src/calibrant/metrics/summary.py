@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from calibrant.deprecated import Renamed, with_old_arguments
 from calibrant.extras import need
 from calibrant.metrics.class_bias import ClassBias, class_biases
-from calibrant.metrics.hypothesis_tests import TestResult, consistency_test, spiegelhalter
+from calibrant.metrics.hypothesis_tests import (
+    TestResult,
+    consistency_test,
+    cumulative_test,
+    spiegelhalter,
+)
 from calibrant.metrics.registry import METRICS, metrics_for
 from calibrant.metrics.resampling.intervals import Interval, IntervalType, intervals
 from calibrant.metrics.resampling.samples import Samples
@@ -29,7 +34,7 @@ class Summary:
         classes: number of classes; 1 if only the confidence is known.
         mean_confidence: mean probability of the predicted class.
         metrics: name to value and interval.
-        tests: name to result, of two tests of calibration; empty without resamples, and with
+        tests: name to result, of three tests of calibration; empty without resamples, and with
             weights or groups, because the tests need independent examples.
         class_biases: mean probability and frequency of each class; of two, the second is the
             positive class.
@@ -170,6 +175,7 @@ def summary(
                 resamples=resamples,
                 seed=seed,
             ),
+            "cumulative": cumulative_test(predictions, positive=predictions.classes == 2),
         }
     return Summary(
         len(predictions),

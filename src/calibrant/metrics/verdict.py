@@ -92,7 +92,8 @@ def _by_tests(examples: int, tests: Mapping[str, TestResult], classes: int) -> J
         text = f"calibrated on average, but not at every {level} ({said})"
         return Judgement("miscalibrated", text)
     if low:
-        text = f"weak evidence of miscalibration in one of {len(tests)} tests ({said})"
+        few = "one" if len(low) == 1 else len(low)
+        text = f"weak evidence of miscalibration in {few} of {len(tests)} tests ({said})"
         return Judgement("unclear", text)
     return Judgement("calibrated", f"no miscalibration detected with {examples:,} examples")
 

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 TESTS = {
     "spiegelhalter": "H0: calibrated, by the Brier score",
     "consistency": "H0: calibrated, by the ECE",
+    "cumulative": "H0: calibrated, by the ECCE",
 }
 # The same for two classes.
-TESTS_OF_TWO = TESTS | {"consistency": "H0: calibrated, by the ECE of P(positive)"}
+TESTS_OF_TWO = TESTS | {
+    "consistency": "H0: calibrated, by the ECE of P(positive)",
+    "cumulative": "H0: calibrated, by the ECCE of P(positive)",
+}
 
 # At or above which positives of two classes are counted.
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)

@@ -20,6 +20,8 @@ TERMS = {
     "calibrated predictions.",
     "consistency": "Consistency resampling: labels are drawn from the predictions themselves, and "
     "the p-value is how often their ECE is at least that of the data.",
+    "cumulative": "Cumulative test: the range of the cumulative difference between probabilities "
+    "and outcomes, against that of Brownian motion.",
     "null hypothesis": "What the test assumes; a small p-value is evidence against it.",
     "frequency": "The fraction of examples whose label is this class.",
     "mean probability": "The probability of this class, averaged over all examples.",
