@@ -8,10 +8,10 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q -n 2
 
 # Targets that use real data look for it in $CALIBRANT_DATA, by default next to the checkout.
-test test-slow test-portable mutation conformance bench posthoc datasets: \
+test test-slow test-portable mutation conformance bench posthoc arena datasets: \
   export CALIBRANT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc bias drift datasets results clean
+.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc arena bias drift datasets results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench: $(RIVALS)/.ready  ## speed and memory side by side with other libraries
 
 posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the page in docs; re-run to resume
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.posthoc
+
+arena: $(RIVALS)/.ready  ## every calibrator of ours and others on tables, images and text, and rewrite the page in docs; re-run to resume
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.arena
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias

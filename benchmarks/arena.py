@@ -1,7 +1,8 @@
 """Every calibrator of calibrant and of other libraries on tables, images and text; writes a page.
 
 `make arena`. Each experiment is a file in runs/arena: re-run the command to resume. After a change
-of code start with `rm -r runs/arena`. The rows are in benchmarks/results, the page is docs/arena.md.
+of calibrant start with `rm -r runs/arena/calibrant`: other libraries are not measured again. The
+rows are kept in benchmarks/results, the page is docs/arena.md.
 """
 
 import csv
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,23 +30,28 @@ PAGE = ROOT / "docs" / "arena.md"
 RESAMPLES = 200
 
 Map = Callable[[Predictions], Predictions]
+Named = tuple[str, Callable[[], Map]]
 
 
 def main() -> int:
     """Measure what has not been measured, and write rows and page."""
     if sys.argv[1:] != ["page"]:
-        KEPT.mkdir(parents=True, exist_ok=True)
-        jobs = [
-            (problem, size)
-            for problem in problems()
-            for size in SIZES
-            if (size or 0) < len(problem.fit) and not kept(problem, size).exists()
-        ]
-        if not jobs and not any(KEPT.iterdir()):
+        given = list(problems())
+        if not given:
             print(f"no data in {DATA}: put their folder in CALIBRANT_DATA; {PAGE} is unchanged")
             return 0
+        jobs = [
+            (library, problem, size)
+            for library in LIBRARIES
+            for problem in given
+            for size in SIZES
+            if (size or 0) < len(problem.fit) and not kept(library, problem, size).exists()
+        ]
+        for library in LIBRARIES:
+            (KEPT / library).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(2, initializer=_alone) as pool:
-            for done, (name, took) in enumerate(pool.map(measure, *zip(*jobs, strict=True)), 1):
+            results = pool.map(measure, *zip(*jobs, strict=True)) if jobs else ()
+            for done, (name, took) in enumerate(results, 1):
                 print(f"{done}/{len(jobs)} {name}: {took:.0f} s", file=sys.stderr, flush=True)
         write_rows()
     PAGE.write_text(page(read_rows()))
@@ -52,10 +59,10 @@ def main() -> int:
     return 0
 
 
-def kept(problem: Problem, size: int | None):
+def kept(library: str, problem: Problem, size: int | None) -> Path:
     """Where an experiment is kept."""
     name = f"{problem.group} {problem.name} {size or 'all'}".replace("/", "+")
-    return KEPT / f"{name}.json"
+    return KEPT / library / f"{name}.json"
 
 
 def _alone() -> None:
@@ -63,22 +70,22 @@ def _alone() -> None:
     warnings.simplefilter("ignore")
 
 
-def measure(problem: Problem, size: int | None) -> tuple[str, float]:
-    """One problem with so many examples for the fit."""
+def measure(library: str, problem: Problem, size: int | None) -> tuple[str, float]:
+    """The methods of calibrant or of others on one problem, with so many examples for the fit."""
     start, rows = time.perf_counter(), []
     order = np.random.default_rng(0).permutation(len(problem.fit))[:size]
     fit = problem.fit.take(order)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        for method, make in methods(fit):
+        for method, make in LIBRARIES[library](fit):
             rows += _rows(problem, size, method, make)
-    path = kept(problem, size)
+    path = kept(library, problem, size)
     path.with_suffix(".draft").write_text(json.dumps(rows))
     path.with_suffix(".draft").replace(path)
-    return path.stem, time.perf_counter() - start
+    return f"{library} {path.stem}", time.perf_counter() - start
 
 
-def methods(fit: Predictions) -> Iterator[tuple[str, Callable[[], Map]]]:
-    """Names, and what fits each of them and returns a map of predictions."""
+def calibrant_methods(fit: Predictions) -> Iterator[Named]:
+    """Names of our methods, and what fits each of them and returns a map of predictions."""
 
     def ours(made) -> Map:
         return lambda data: data.map(made)
@@ -90,6 +97,10 @@ def methods(fit: Predictions) -> Iterator[tuple[str, Callable[[], Map]]]:
             yield name, lambda kind=kind: ours(kind.fit(replaced(fit)))
     yield "select", lambda: ours(select(replaced(fit), resamples=RESAMPLES).best)
     yield "blend", lambda: ours(select(replaced(fit), resamples=RESAMPLES).blend)
+
+
+def other_methods(fit: Predictions) -> Iterator[Named]:
+    """The same of other libraries, where they can run."""
     from benchmarks.arena_rivals import ARENA  # other libraries, only in their environment
 
     logits = fit.map(CALIBRATORS["identity"].fit(fit)).logits.double().numpy()
@@ -97,6 +108,9 @@ def methods(fit: Predictions) -> Iterator[tuple[str, Callable[[], Map]]]:
     for name, rival in ARENA.items():
         if classes <= rival.classes and logits.size <= rival.scores:
             yield name, lambda rival=rival: _theirs(rival.fit(logits, labels), fit)
+
+
+LIBRARIES = {"calibrant": calibrant_methods, "others": other_methods}
 
 
 def replaced(predictions: Predictions) -> Predictions:
@@ -143,7 +157,7 @@ def _rows(
 def write_rows() -> None:
     """Collect the experiments into one file for each group."""
     RESULTS.mkdir(exist_ok=True)
-    found = [row for path in sorted(KEPT.glob("*.json")) for row in json.loads(path.read_text())]
+    found = [row for path in sorted(KEPT.glob("*/*.json")) for row in json.loads(path.read_text())]
     for group in GROUPS:
         with open(RESULTS / f"arena-{group}.csv", "w", newline="") as handle:
             writer = csv.DictWriter(handle, FIELDS, extrasaction="ignore", lineterminator="\n")

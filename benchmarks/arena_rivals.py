@@ -1,4 +1,4 @@
-"""Calibrators of other libraries in the arena, each as `make posthoc` calls it or as its docs say."""
+"""Calibrators of other libraries in the arena, each as its documentation says."""
 
 import logging
 import warnings

@@ -94,16 +94,19 @@ def test_auto_says_which_calibrators_were_left_out_and_why(run, file, monkeypatc
     assert "limit" in json.loads(out)["selection"]["skipped"]["matrix"]
 
 
-def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
-    given = ("--calibrator", "blend", *SELECTION)
-    code, out, _ = run("fit", file, "-o", "cal.json", *given)
+def test_the_default_saves_the_blend_with_its_weights(run, file, tmp_path):
+    code, out, _ = run("fit", file, "-o", "cal.json", *SELECTION)
     assert code == 0
     p, expected = selected(file)
     blend = expected.blend
-    assert len(expected.ties) > 1
-    said = f"blend, fitted to 400 examples of 10 classes\n  parts {', '.join(expected.ties)}\n\n"
-    assert out.startswith(f"{expected}\n\n{said}")
-    torch.testing.assert_close(load(tmp_path / "cal.json")(p.logits), blend(p.logits))
+    assert len(expected.parts) > 1
+    note = "saved: the blend; --calibrator auto saves the selected one alone"
+    said = f"blend, fitted to 400 examples of 10 classes\n  parts {expected.shown_weights}\n\n"
+    assert out.startswith(f"{expected}\n{note}\n\n{said}")
+    assert run("fit", file, "--calibrator", "blend", "-o", "same.json", *SELECTION)[0] == 0
+    saved = load(tmp_path / "cal.json"), load(tmp_path / "same.json")
+    for found in saved:
+        torch.testing.assert_close(found(p.logits), blend(p.logits))
     other = Predictions(p.logits + 1, p.labels)
     other.save(tmp_path / "other.npz")
     code, out, err = run("apply", "cal.json", "other.npz", "-o", "out.npz")
@@ -113,22 +116,21 @@ def test_blend_saves_the_mean_of_all_that_tie(run, file, tmp_path):
     assert metrics.nll(found) == pytest.approx(metrics.nll(other.map(blend)))
     code, _, err = run("apply", "cal.json", file, "-o", "out.npz")
     assert (code, "examples that cal.json was fitted to" in err) == (2, True)
-    _, out, _ = run("fit", file, "-o", "cal.json", "--json", *given)
+    _, out, _ = run("fit", file, "-o", "cal.json", "--json", *SELECTION)
     record = json.loads(out)
     assert (record["calibrator_name"], record["converged"]) == ("blend", blend.origin.converged)
-    assert record["parameters"] == {"parts": list(expected.ties)}
-    assert record["selection"]["ties"] == list(expected.ties)
+    assert record["parameters"]["parts"] == record["selection"]["parts"]
+    assert [each["name"] for each in record["selection"]["parts"]] == list(expected.parts)
+    assert sum(each["weight"] for each in record["selection"]["parts"]) == pytest.approx(1)
     assert record["selection"]["chosen"] == expected.name
 
 
-def test_a_blend_of_one_is_saved_as_that_one_and_says_so(run, file, tmp_path, monkeypatch):
-    alone = calibrators.select(Predictions.load(file), candidates=["temperature"], folds=2)
-    monkeypatch.setattr(calibrators, "select", lambda *_, **__: alone)
-    code, out, _ = run("fit", file, "--calibrator", "blend", "-o", "cal.json")
+def test_a_budget_limits_the_comparison_only(run, file):
+    code, out, _ = run("fit", file, "-o", "cal.json", "--budget", 1e-6, *SELECTION)
     assert code == 0
-    assert "worse than temperature: no blend, saved temperature\n\ntemperature, fitted to" in out
-    assert isinstance(load(tmp_path / "cal.json"), TemperatureScaling)
-    assert "no blend" not in run("fit", file, "--calibrator", "auto", "-o", "cal.json")[1]
+    assert "the budget of 1e-06 s was used up" in out
+    code, _, err = run("fit", file, "--calibrator", "temperature", "-o", "c.json", "--budget", 1)
+    assert (code, "--budget limits the comparison of auto and blend" in err) == (2, True)
 
 
 def test_criteria_and_the_name_of_a_blend_are_those_of_the_library():

@@ -84,6 +84,11 @@ class Selection:
         """Names of the parts of `blend`, the most important first."""
         return tuple(self.weights) or (self.name,)
 
+    @property
+    def shown_weights(self) -> str:
+        """The parts of `blend` with their weights in the mean, in percent."""
+        return ", ".join(f"{name} {weight:.0%}" for name, (weight, _) in self.weights.items())
+
     @cached_property
     def blend(self) -> Calibrator:
         """The combination of all candidates, fitted to all examples at the first access.

@@ -31,15 +31,16 @@ READ = options.Reading()
 def fit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Held-out predictions, with labels.")],
     output: Annotated[Path, options.output(metavar="PATH", help="File to write, .json.")],
-    name: Annotated[
-        str,
+    given: Annotated[
+        str | None,
         typer.Option(
             "--calibrator",
             metavar="NAME",
-            help=f"See `calibrant list calibrators`; {AUTO} selects the best by cross-validation, "
-            f"{BLEND} averages all that are not significantly worse.",
+            help=f"See `calibrant list calibrators`; {BLEND} combines all, weighted by "
+            f"cross-validation, {AUTO} selects one. Default: {BLEND}; {AUTO} with --by and "
+            "--multi-label.",
         ),
-    ] = AUTO,
+    ] = None,
     multi_label: options.MultiLabel = False,
     reads: options.Reading = READ,
     folds: Annotated[
@@ -57,6 +58,13 @@ def fit(
         ),
     ] = "nll",
     seed: options.Seed = 0,
+    budget: Annotated[
+        float | None,
+        options.measuring(
+            metavar="SECONDS",
+            help=f"Time for the comparison of {AUTO} and {BLEND}; without it all are compared.",
+        ),
+    ] = None,
     preserve_class: Annotated[
         bool,
         options.measuring(
@@ -87,6 +95,7 @@ def fit(
     from calibrant.calibrators.storage import calibrator_name, save
     from calibrant.setting_errors import did_you_mean
 
+    name = given or (BLEND if by is None and not multi_label else AUTO)
     known = [*COMPARED, *CALIBRATORS, MULTICALIBRATION]
     if name not in known:
         raise ValueError(f"no calibrator {name!r}; {did_you_mean(name, known)}")
@@ -99,9 +108,11 @@ def fit(
         raise ValueError(f"no criterion {criterion!r}; {did_you_mean(criterion, CRITERIA)}")
     if output.suffix.lower() != ".json":
         raise ValueError(f"cannot write {output}: calibrators are saved as .json")
+    if budget is not None and (by is not None or multi_label or name not in COMPARED):
+        raise ValueError(f"--budget limits the comparison of {AUTO} and {BLEND}: leave it out")
     if multi_label:
-        given = {"by": by, "preserve-class": preserve_class, "zero-floor": zero_floor is not None}
-        if refused := [f"--{option}" for option, value in given.items() if value]:
+        other = {"by": by, "preserve-class": preserve_class, "zero-floor": zero_floor is not None}
+        if refused := [f"--{option}" for option, value in other.items() if value]:
             raise ValueError(f"{', '.join(refused)} cannot be used with --multi-label")
         fit_labels(
             reads,
@@ -149,7 +160,12 @@ def fit(
     selection, requested = None, name
     if name in COMPARED:
         selection = _selected(
-            predictions, folds=folds, criterion=criterion, seed=seed, preserve_class=preserve_class
+            predictions,
+            folds=folds,
+            criterion=criterion,
+            seed=seed,
+            preserve_class=preserve_class,
+            budget=budget,
         )
         calibrator = selection.best if requested == AUTO else selection.blend
         name = calibrator_name(calibrator)
@@ -172,8 +188,8 @@ def fit(
     }
     shown = calibrator.shown_parameters
     if selection is not None and name == BLEND:
-        record["parameters"] = {"parts": list(selection.ties)}
-        shown = {"parts": ", ".join(selection.ties)}
+        record["parameters"] = {"parts": selection.to_dict()["parts"]}
+        shown = {"parts": selection.shown_weights}
     for remark in remarks:
         # The fit itself warns that it did not converge.
         if remark != convergence_remark(calibrator):
@@ -183,8 +199,8 @@ def fit(
         return
     if selection is not None:
         screen.say(str(selection))
-        if requested == BLEND and name != BLEND:
-            screen.say(f"all others are significantly worse than {name}: no blend, saved {name}")
+        if requested == BLEND:
+            screen.say(f"saved: the blend; --calibrator {AUTO} saves the selected one alone")
         screen.say("")
     _show(record, shown)
 

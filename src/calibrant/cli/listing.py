@@ -27,6 +27,7 @@ MADE_BY = {
     "blend": "fit --calibrator blend",
     "sliced": "fit --by",
     "multi_label": "fit --multi-label",
+    "multicalibration": "fit --by --calibrator multicalibration",
     "prior_shift": "apply --prior",
 }
 # A column after the meaning.

@@ -19,6 +19,8 @@ MANY = ("temperature", "structured_vector")
 # Examples and scores that are used at most; with more classes, only the first candidate is fitted.
 MOST, SCORES, CLASSES = 20_000, 1 << 22, 200
 FOLDS, RESAMPLES = 5, 400
+# Smallest relative gain in NLL for which a calibrator is recommended.
+LEAST = 0.002
 # File of the calibrator, and how errors of fits begin.
 OUTPUT, CANNOT = "cal.json", "cannot fit: "
 
@@ -155,10 +157,8 @@ def _held_out(name: str, predictions: Predictions, seed: int) -> Predictions | s
 
 
 def _is_better(held: Predictions, best: Predictions, seed: int) -> bool:
-    """Whether the NLL is significantly lower, and by more than the tolerance of `select`."""
-    from calibrant.calibrators.selection import TOLERANCE
-
-    if metrics.nll(held) >= (1 - TOLERANCE) * metrics.nll(best):
+    """Whether the NLL is significantly lower, and by more than the least gain."""
+    if metrics.nll(held) >= (1 - LEAST) * metrics.nll(best):
         return False
     return metrics.compare(metrics.nll, held, best, resamples=RESAMPLES, seed=seed).high < 0
 

@@ -54,8 +54,8 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
 
     Args:
         estimator: the classifier; logistic regression if not given.
-        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "auto" selects
-            the best by cross-validation, "blend" averages all that are not significantly worse.
+        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "blend"
+            combines all, weighted by cross-validation, "auto" selects one.
             With fewer than 100 examples these two are temperature scaling, with a warning.
         cv: number of folds, any `cv` of scikit-learn that tests each example once, or "prefit". A
             number is reduced to the count of the rarest class, or of its groups if `fit` gets
@@ -75,7 +75,7 @@ class CalibratedClassifier(MetaEstimatorMixin, CalibratedPredictions):  # type: 
         self,
         estimator: Any = None,
         *,
-        calibrator: str = "auto",
+        calibrator: str = "blend",
         cv: Any = 5,
         response: Literal["auto", "margin", "decision_function", "predict_proba"] = "auto",
         method: str = DEPRECATED,

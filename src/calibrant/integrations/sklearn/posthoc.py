@@ -22,8 +22,8 @@ class PosthocCalibrator(CalibratedPredictions):
     """A calibrator of the scores X of any classifier, one row for each example.
 
     Args:
-        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "auto" selects
-            the best by cross-validation, "blend" averages all that are not significantly worse.
+        calibrator: name of a calibrator, one of `calibrant.calibrators.CALIBRATORS`; "blend"
+            combines all, weighted by cross-validation, "auto" selects one.
         kind: what the columns of X are.
             "logits": one for each class, -inf for masked ones; a single column, or (n,), is the
             log-odds of the second of two classes.
