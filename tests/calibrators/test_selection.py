@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.base import Fit
 from calibrant.calibrators.blend import MOST_PARTS, blended
 from calibrant.calibrators.selection import fold_of
-from calibrant.metrics import Difference
+from calibrant.calibrators.stacking import log_weights
 
 QUICK = ["identity", "temperature", "vector", "structured_vector"]
 MORE = ["identity", "temperature", "focal_temperature", "structured_vector", "vector", "irm"]
@@ -56,14 +56,34 @@ def test_scores_are_those_of_fits_that_did_not_see_the_examples():
     assert found.candidates[0].score == pytest.approx(by_hand.mean(), rel=1e-12)
 
 
-def test_the_simplest_of_tied_candidates_is_selected_and_fitted_to_all_examples():
+def test_the_candidate_of_the_largest_weight_is_selected_and_fitted_to_all_examples():
     found, data = quick_selection(), tempered()
-    assert found.name == "temperature"
-    if found.candidates[0].name != "temperature":
-        assert "temperature, which is simpler and within one standard error of" in found.verdict
+    assert found.name == "structured_vector"
+    first = found.candidates[0]
+    if first.name != found.name:
+        why = f"selected: structured_vector, which is more reliable on other data than {first.name}"
+        assert found.verdict.startswith(why)
+    weights = log_weights({e.name: e.score for e in found.candidates}, classes=4, examples=1500)
+    assert found.name == max(weights, key=weights.get)
     assert (found.best.origin.examples, found.best.origin.sha256) == (len(data), data.sha256)
     probe = torch.randn(5, 4)
     torch.testing.assert_close(found.best(probe), CALIBRATORS[found.name].fit(data)(probe))
+
+
+def test_a_calibrator_needs_no_prior_weight_where_others_cannot_correct_the_errors():
+    # Half of the most confident predictions are wrong: no temperature can correct this.
+    data = tempered(4000)
+    sure = data.confidence > 0.99
+    labels = torch.where(
+        sure & (torch.arange(4000) % 2 == 0), (data.predicted + 1) % 4, data.labels
+    )
+    few = [
+        select(tempered(400, seed), candidates=["temperature", "irm"], folds=2).name
+        for seed in range(3)
+    ]
+    assert few == ["temperature"] * 3
+    found = select(Predictions(data.logits, labels), candidates=["temperature", "irm"], folds=2)
+    assert found.name == "irm"
 
 
 def test_a_real_difference_is_not_a_tie():
@@ -79,31 +99,6 @@ def test_a_real_difference_is_not_a_tie():
     }  # fmt: skip
     assert alone.parts == ("vector",)
     assert "dropped after two folds" in str(alone)
-
-
-def test_a_nonparametric_one_is_selected_only_if_significantly_better():
-    names = [name for name, kind in CALIBRATORS.items() if kind.nonparametric]
-    assert names == [
-        "isotonic",
-        "centered_isotonic",
-        "irm",
-        "kernel",
-        "venn_abers",
-        "histogram",
-        "scaling_binning",
-    ]
-    # Few examples of a model that needs a temperature only.
-    for seed in range(3):
-        found = select(tempered(400, seed), candidates=["temperature", "irm"], folds=2)
-        assert found.name == "temperature"
-    # No temperature can correct this: half of the most confident predictions are wrong.
-    data = tempered(4000)
-    sure = data.confidence > 0.99
-    labels = torch.where(
-        sure & (torch.arange(4000) % 2 == 0), (data.predicted + 1) % 4, data.labels
-    )
-    found = select(Predictions(data.logits, labels), candidates=["temperature", "irm"], folds=2)
-    assert found.name == "irm"
 
 
 def test_candidates_that_cannot_be_fitted_are_skipped_with_the_reason():
@@ -296,100 +291,32 @@ def test_fitting_a_blend_gives_that_of_a_selection(names, monkeypatch):
     assert blend.origin == found.blend.origin
 
 
-def choose(scores: dict, apart: set, sizes: dict, unconverged: str = "") -> str:
-    """Selected name; differences are large compared with their errors for pairs in `apart`."""
-    order = sorted(scores, key=lambda name: scores[name])
-
-    def gap(name, best):
-        value = scores[name] - scores[best]
-        reach = 0.001 if (name, best) in apart else 1
-        return Difference(value, value - reach, value + reach, 0.5)
-
-    def gaps(best, others):
-        return {name: gap(name, best) for name in others}
-
-    sizes = dict.fromkeys(scores, 1) | sizes
-    converged = {name: name not in unconverged.split() for name in scores}
-    return selection._choose(order, scores, sizes, converged, gaps(order[0], order[1:]), gaps)
-
-
-IRM_FIRST = {"irm": 0.995, "temperature": 1.0, "vector": 1.004}
-# Scores, pairs with large differences, sizes; the selected one.
+SCORES = {"vector": 1.0, "temperature": 1.0019, "platt": 1.005}
 CHOICES = {
-    "the best of equal size": ({"temperature": 1.0, "platt": 1.0019}, set(), {}, "temperature"),
-    "a nonparametric one that leads by chance is not selected": (
-        IRM_FIRST,
-        set(),
-        {},
-        "temperature",
-    ),
-    "a significantly better nonparametric one is selected": (
-        {"irm": 0.995, "isotonic": 0.996, "temperature": 1.0},
-        {("temperature", "irm")},
-        {},
-        "irm",
-    ),
-    "the simplest within two percent": (
-        {"vector": 1.0, "structured_vector": 1.019, "temperature": 1.021},
-        set(),
-        {"vector": 8, "structured_vector": 7},
-        "structured_vector",
-    ),
-    "not one that is more than a standard error behind": (
-        {"vector": 1.0, "structured_vector": 1.018, "temperature": 1.019},
-        {("temperature", "vector")},
-        {"vector": 8, "structured_vector": 7},
-        "structured_vector",
-    ),
-    "errors are those of differences to the best parametric one": (
-        {"irm": 0.999, "vector": 1.0, "temperature": 1.019},
-        {("temperature", "vector")},
-        {"vector": 8},
+    "the largest weight": (SCORES, {"platt": 1.0}, "", "platt"),
+    "not one that did not converge": (SCORES, {"vector": 1.0}, "vector", "temperature"),
+    "of the converged ones the largest weight": (
+        SCORES,
+        {"vector": 2.0, "platt": 1.0},
         "vector",
+        "platt",
     ),
-}
-
-
-@pytest.mark.parametrize(("scores", "apart", "sizes", "expected"), CHOICES.values(), ids=CHOICES)
-def test_selection_rules_for_ties_and_nonparametric_calibrators(scores, apart, sizes, expected):
-    assert choose(scores, apart, sizes) == expected
-
-
-UNCONVERGED = {
-    "a converged one within 0.2 percent is selected instead": (
-        {"vector": 1.0, "temperature": 1.0019, "platt": 1.005},
-        set(),
+    "one that did not converge if no other is within 0.2 percent": (
+        {"vector": 1.0, "temperature": 1.0021},
+        {"vector": 1.0},
         "vector",
-        "temperature",
-    ),
-    "also if it is significantly worse": (
-        {"vector": 1.0, "temperature": 1.0019, "platt": 1.5},
-        {("temperature", "vector")},
-        "vector",
-        "temperature",
-    ),
-    "it is selected if no other is near": (
-        {"vector": 1.0, "temperature": 1.021},
-        set(),
-        "vector",
-        "vector",
-    ),
-    "a simpler one is not selected": (
-        {"vector": 1.0, "temperature": 1.0001, "platt": 1.001},
-        set(),
-        "temperature",
         "vector",
     ),
 }
 
 
 @pytest.mark.parametrize(
-    ("scores", "apart", "unconverged", "expected"), UNCONVERGED.values(), ids=UNCONVERGED
+    ("scores", "weights", "unconverged", "expected"), CHOICES.values(), ids=CHOICES
 )
-def test_an_unconverged_calibrator_is_selected_only_without_a_converged_tie(
-    scores, apart, unconverged, expected
-):
-    assert choose(scores, apart, {"vector": 8, "platt": 9}, unconverged) == expected
+def test_selection_by_weight_and_convergence(scores, weights, unconverged, expected):
+    weights = {name: weights.get(name, -score) for name, score in scores.items()}
+    converged = {name: name not in unconverged.split() for name in scores}
+    assert selection._choose(scores, weights, converged) == expected
 
 
 def test_a_winner_at_its_bound_is_marked_everywhere():
@@ -413,18 +340,21 @@ def test_a_winner_at_its_bound_is_marked_everywhere():
 
 
 def test_a_fit_to_all_examples_that_does_not_converge_is_replaced(monkeypatch):
-    original = TemperatureScaling.fit.__func__
+    names = ["temperature", "focal_temperature"]
+    first = select(tempered(), candidates=names, folds=2).name
+    (other,) = set(names) - {first}
+    original = CALIBRATORS[first].fit.__func__
 
     def fit(cls, predictions):
         made = original(cls, predictions)
         failed = Fit(len(predictions), predictions.sha256, False, 0.0, "stopped")
         return replace(made, origin=failed) if len(predictions) == 1500 else made
 
-    monkeypatch.setattr(TemperatureScaling, "fit", classmethod(fit))
-    found = select(tempered(), candidates=["temperature", "focal_temperature"], folds=2)
-    assert found.name == "focal_temperature"
-    assert found.verdict.startswith("selected: focal_temperature, ")
-    assert {each.name: each.converged for each in found.candidates}["temperature"] is False
+    monkeypatch.setattr(CALIBRATORS[first], "fit", classmethod(fit))
+    found = select(tempered(), candidates=names, folds=2)
+    assert found.name == other
+    assert found.verdict.startswith(f"selected: {other}, ")
+    assert {each.name: each.converged for each in found.candidates}[first] is False
     assert found.remarks == ()
 
 

@@ -11,9 +11,11 @@ from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.calibrators.out_of_fold import LOSSES, compare_out_of_fold
 from calibrant.calibrators.selection import fold_of
 from calibrant.calibrators.stacking import (
+    PRIOR_OF_MORE,
+    PRIOR_OF_TWO,
     SHRINKAGE,
     TEMPERING,
-    mean_weights,
+    log_weights,
     pool_exponents,
     stack,
 )
@@ -39,13 +41,15 @@ def members(n=300, k=3, seed=0):
     return np.stack([log_softmax(each) for each in parts], -1), labels
 
 
-def test_weights_of_the_mean_are_tempered_likelihoods_with_a_larger_prior_for_favoured_parts():
-    losses = [0.5, 0.52, 0.9]
-    by_hand = np.exp(-TEMPERING * 200 * np.array(losses))
-    np.testing.assert_allclose(mean_weights(losses, 200), by_hand / by_hand.sum())
-    by_hand[1] *= np.e
-    found = mean_weights(losses, 200, favoured=[False, True, False])
-    np.testing.assert_allclose(found, by_hand / by_hand.sum())
+def test_weights_are_tempered_likelihoods_times_a_prior():
+    losses = {"identity": 0.9, "spline": 0.52, "structured_matrix": 0.5}
+    for classes, prior in ((2, PRIOR_OF_TWO), (3, PRIOR_OF_MORE), (100, PRIOR_OF_MORE)):
+        found = log_weights(losses, classes=classes, examples=200)
+        for name, loss in losses.items():
+            assert found[name] == pytest.approx(
+                prior.get(name, 0.0) - TEMPERING * 200 * (loss - 0.5)
+            )
+    assert PRIOR_OF_TWO.keys() | PRIOR_OF_MORE.keys() <= CALIBRATORS.keys()
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -83,10 +87,13 @@ def test_parts_that_hardly_matter_get_nothing():
     scores, labels = members(2000)
     parts = [scores[:, :, at] for at in range(3)]
     losses = [float(-part[np.arange(len(labels)), labels].mean()) for part in parts]
-    found = stack(parts, losses, labels, np.ones(len(labels)), units=2000.0)
+    logs = [-TEMPERING * 2000 * loss for loss in losses]
+    found = stack(parts, logs, labels, np.ones(len(labels)))
     assert found.weights.sum() == pytest.approx(1)
     assert found.weights[2] == found.exponents[2] == 0
     assert found.exponents.min() >= 0
+    even = stack(parts[:2], [0.0, np.log(2)], labels, np.ones(len(labels)))
+    np.testing.assert_allclose(even.weights, [1 / 3, 2 / 3])
 
 
 def test_a_quadratic_function_over_positive_numbers():

@@ -68,8 +68,7 @@ class Calibrator(ABC):
         classes: k.
         origin: how it was fitted; None if it was constructed from parameters.
         keeps_argmax: whether it preserves the predicted class.
-        nonparametric: whether it is a step or piecewise function of the data; `select` prefers
-            parametric calibrators unless it is significantly better.
+        nonparametric: whether it is a step or piecewise function of the data.
     """
 
     classes: int

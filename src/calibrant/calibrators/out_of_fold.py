@@ -128,9 +128,7 @@ def compare_out_of_fold(
                 measure(name, first)
         losses = _losses(parts, rows[: len(first)], predictions, criterion)
         differences = _differences(losses, predictions.take(np.concatenate(rows[: len(first)])))
-        units = float(predictions.example_weights.sum())
-        if predictions.groups is not None:
-            units = float(predictions.groups.max()) + 1
+        units = independent_examples(predictions)
         for name in sorted(differences, key=lambda name: differences[name][0]):
             late = differences[name][0] > 0 and time.monotonic() > end
             drop = name != REFERENCE and (late or _far(*differences[name], units))
@@ -146,6 +144,13 @@ def compare_out_of_fold(
         if name not in found.dropped:
             found.measured[name] = _joined(each, rows, predictions)
     return found
+
+
+def independent_examples(predictions: Predictions) -> float:
+    """Number of examples, or of groups if there are any."""
+    if predictions.groups is None:
+        return float(predictions.example_weights.sum())
+    return float(predictions.groups.max()) + 1
 
 
 def _far(difference: float, error: float, units: float) -> bool:

@@ -9,10 +9,14 @@ import numpy as np
 from calibrant import metrics
 from calibrant.calibrators.base import fitting_logits
 from calibrant.calibrators.fit_checks import convergence_remark
-from calibrant.calibrators.out_of_fold import Candidates, compare_out_of_fold, log_losses
+from calibrant.calibrators.out_of_fold import (
+    Candidates,
+    compare_out_of_fold,
+    independent_examples,
+)
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection_result import Candidate, Selection
-from calibrant.calibrators.stacking import stack
+from calibrant.calibrators.stacking import log_weights, stack
 from calibrant.deprecated import with_old_arguments
 from calibrant.metrics import Difference
 from calibrant.predictions import Predictions
@@ -23,10 +27,10 @@ from calibrant.shapes import Index
 
 # Proper scoring rules. Calibration errors are not proper: predicting the base rates minimises them.
 CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brier": metrics.brier}
-# Largest relative loss of score for which a simpler calibrator is chosen, if it is within one
-# standard error; and for which a converged one is chosen instead of one that did not converge.
-TOLERANCE, UNCONVERGED = 0.02, 0.002
-# The best so many by NLL, and the identity, can be parts of the blend.
+# Largest relative loss of score for which a converged calibrator is chosen instead of one that did
+# not converge.
+UNCONVERGED = 0.002
+# The so many of the largest weight, and the identity, can be parts of the blend.
 BLENDED = 16
 
 
@@ -46,17 +50,17 @@ def select(
 ) -> Selection:
     """Select a calibrator by cross-validation, and weight all of them for a blend.
 
-    Candidates are ranked by a proper score over held-out folds. The simplest (fewest parameters)
-    is selected that is within one standard error of the best, by the paired difference, and within
-    2 % of its score: with few examples this stays close to the identity. Non-parametric calibrators
-    (isotonic, histogram), whose scores vary most, must be significantly better than every
-    parametric one. One that did not converge (a parameter at its bound) is selected only if no
-    converged one is within 0.2 % of its score, and then with a warning.
-    The selected one is fitted to all examples.
+    Candidates are ranked by a proper score over held-out folds. The one with the largest weight is
+    selected and fitted to all examples: weights rise with the likelihood of the out-of-fold
+    predictions, and calibrators that are reliable on other data have a larger prior weight
+    (`calibrators.stacking`). So with few examples, where scores are mostly noise, a regularised
+    calibrator is selected, and with many the one with the best score. One that did not converge (a
+    parameter at its bound) is selected only if no converged one is within 0.2 % of its score, and
+    then with a warning.
 
-    `blend` of the result combines the best sixteen and the identity, with weights from their
-    out-of-fold predictions (`calibrators.stacking`); it is the most accurate on most data, see
-    docs/arena.md. Candidates that are far behind after two folds are dropped there.
+    `blend` of the result combines the sixteen of the largest weight and the identity; it is more
+    accurate than any single calibrator on most data, see docs/arena.md. Candidates that are far
+    behind after two folds are dropped before.
 
     Args:
         predictions: held-out examples, not the training data of the network.
@@ -93,22 +97,21 @@ def select(
         found = compare_out_of_fold(
             names, predictions, fold, criterion=criterion, budget=budget, step=step
         )
-    measured, sizes, converged = found.measured, found.sizes, found.converged
+    measured, converged = found.measured, found.converged
     if not measured:
         raise ValueError(f"no calibrator could be fitted: {next(iter(found.skipped.values()))}")
     score = CRITERIA[criterion]
     scores = {name: score(found) for name, found in measured.items()}
     order = sorted(measured, key=lambda name: scores[name])
-
-    def differences(best: str, others: Sequence[str]) -> dict[str, Difference]:
-        rivals = {name: measured[name] for name in others}
-        return metrics.compare_many(
-            score, measured[best], rivals, level=level, resamples=resamples, seed=seed
-        )
-
-    gaps = differences(order[0], order[1:])
+    rivals = {name: measured[name] for name in order[1:]}
+    gaps = metrics.compare_many(
+        score, measured[order[0]], rivals, level=level, resamples=resamples, seed=seed
+    )
+    weights = log_weights(
+        scores, classes=predictions.classes, examples=independent_examples(predictions)
+    )
     while True:
-        chosen = _choose(order, scores, sizes, converged, gaps, differences)
+        chosen = _choose(scores, weights, converged)
         best = CALIBRATORS[chosen].fit(predictions)
         # The fit to all examples may not converge where those to the folds do.
         if not converged[chosen] or not convergence_remark(best):
@@ -172,22 +175,19 @@ def _weights(
     measured: Mapping[str, Predictions], converged: Mapping[str, bool], predictions: Predictions
 ) -> dict[str, tuple[float, float]]:
     """Weight and exponent of each part of the blend, the largest first."""
-    labels, counts = predictions.labels.numpy(), predictions.example_weights
-    log_probs = {name: each.logits.double().numpy() for name, each in measured.items()}
-    share = counts / counts.sum()
-    losses = {name: float(share @ log_losses(each, labels)) for name, each in log_probs.items()}
-    order = sorted((n for n in losses if converged[n]), key=lambda name: losses[name])
-    names = order[:BLENDED] + [name for name in order[BLENDED:] if name == "identity"]
-    if not names:
+    losses = {name: metrics.nll(each) for name, each in measured.items() if converged[name]}
+    if not losses:
         return {}
-    units = counts.sum() if predictions.groups is None else int(predictions.groups.max()) + 1
+    given = log_weights(
+        losses, classes=predictions.classes, examples=independent_examples(predictions)
+    )
+    order = sorted(given, key=lambda name: -given[name])
+    names = order[:BLENDED] + [name for name in order[BLENDED:] if name == "identity"]
     found = stack(
-        [log_probs[name] for name in names],
-        [losses[name] for name in names],
-        labels,
-        counts,
-        units=float(units),
-        favoured=[name == "identity" for name in names],
+        [measured[name].logits.double().numpy() for name in names],
+        [given[name] for name in names],
+        predictions.labels.numpy(),
+        predictions.example_weights,
     )
     parts = zip(names, found.weights.tolist(), found.exponents.tolist(), strict=True)
     used = {name: (weight, exponent) for name, weight, exponent in parts if weight or exponent}
@@ -195,35 +195,15 @@ def _weights(
 
 
 def _choose(
-    order: Sequence[str],
-    scores: Mapping[str, float],
-    sizes: Mapping[str, int],
-    converged: Mapping[str, bool],
-    gaps: Mapping[str, Difference],
-    differences: Callable[[str, Sequence[str]], Mapping[str, Difference]],
+    scores: Mapping[str, float], weights: Mapping[str, float], converged: Mapping[str, bool]
 ) -> str:
-    """Return the simplest candidate that ties with the best."""
-    best = order[0]
-    parametric = [name for name in order if not CALIBRATORS[name].nonparametric]
-    if best not in parametric and parametric and gaps[parametric[0]].low <= 0:
-        best = parametric[0]
-    if not converged[best]:
-        limit = scores[best] + UNCONVERGED * abs(scores[best])
-        best = next((name for name in order if converged[name] and scores[name] <= limit), best)
-    limit = scores[best] + TOLERANCE * abs(scores[best])
-    near = [
-        name
-        for name in parametric
-        if name != best and converged[name] and scores[best] <= scores[name] <= limit
-    ]
-    found = gaps if best == order[0] else differences(best, near)
-    ties = [name for name in near if found[name].value <= _standard_error(found[name])]
-    return min([best, *ties], key=lambda name: (sizes[name], scores[name]))
-
-
-def _standard_error(difference: Difference) -> float:
-    width = NormalDist().inv_cdf((1 + difference.level) / 2)
-    return (difference.high - difference.low) / (2 * width)
+    """Return the candidate of the largest weight; one that converged, unless it is far behind."""
+    limit = min(scores.values())
+    limit += UNCONVERGED * abs(limit)
+    ended = [name for name in scores if converged[name]]
+    if any(scores[name] <= limit for name in ended):
+        return max(ended, key=lambda name: weights[name])
+    return max(scores, key=lambda name: weights[name])
 
 
 def check_candidates(candidates: Sequence[str] | None, *, preserve_class: bool) -> list[str]:

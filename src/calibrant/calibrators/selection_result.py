@@ -176,10 +176,8 @@ class Selection:
             return f"selected: {self.name}, the best {self.criterion}{doubt}"
         if not first.converged:
             why = f"which is converged and as good as {first.name}"
-        elif CALIBRATORS[first.name].nonparametric:
-            why = f"which is parametric; {first.name} is not significantly better"
         else:
-            why = f"which is simpler and within one standard error of {first.name}"
+            why = f"which is more reliable on other data than {first.name}"
         return f"selected: {self.name}, {why} ({_shown(own.difference_to_best)})"
 
     as_dict = Renamed()

@@ -1,19 +1,22 @@
-r"""Weights of a blend, from the out-of-fold predictions of its parts.
+r"""Weights of calibrators, from their out-of-fold predictions: for a blend and for a selection.
 
-With $\bar\ell_j$ the mean out-of-fold log loss of part j and n examples, the mean has the weights
+With $\bar\ell_j$ the mean out-of-fold loss of calibrator j and n examples, its weight is
 
 $$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 
-the likelihood of the parts, tempered because it was cross-validated rather than predicted and
-because all parts saw the same examples. The prior weight $\pi$ is e for the identity, towards
-which this shrinks few examples, and 1 for the others. The exponents of the logarithmic pool
-minimise the out-of-fold log loss, shrunk towards a:
+a prior times the likelihood, tempered because it was cross-validated rather than predicted and
+because all calibrators saw the same examples. The prior $\pi$ says which calibrators are reliable
+on other data: regularised ones more than the others, and no kind of map much more than another
+because it comes in several forms. Few examples hardly change it.
+
+`select` takes the calibrator with the largest weight. A blend has the weights a in its mean. The
+exponents of its logarithmic pool minimise the out-of-fold log loss, shrunk towards a:
 
 $$b = \arg\min_{b \ge 0}\ \frac{1}{n} \sum_i -\log q_b(y_i \mid x_i) + \frac{\rho}{n} \|b - a\|^2,
 \qquad \rho = 30.$$
 
 Their sum is free: it corrects what is common to all parts, such as the noise of fits to a fraction
-of the examples. All settings were chosen on half of the tables and files of the arena
+of the examples. Prior and settings were chosen on half of the tables and files of the arena
 (docs/arena.md), on calibration sets of 100 to 5,000 examples.
 
 References:
@@ -21,7 +24,7 @@ References:
     2018, arXiv:1704.02030: stacking of predictive distributions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +33,38 @@ from jaxtyping import Float64
 from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.shapes import Index, Values
 
-TEMPERING, SHRINKAGE, FAVOUR = 0.1, 30.0, 1.0
+TEMPERING, SHRINKAGE = 0.1, 30.0
+# Logarithms of the prior weights, of two classes and of more; 0 of those that are not named.
+# Temperatures are four forms of nearly the same map of two classes.
+PRIOR_OF_TWO = (
+    {
+        "structured_matrix": 2.0,
+        "spline": 2.0,
+        "structured_vector": 1.0,
+        "scaling_binning": 1.0,
+    }
+    | dict.fromkeys(
+        ("temperature", "focal_temperature", "gap_temperature", "ensemble_temperature"), -1.0
+    )
+    | dict.fromkeys(("isotonic", "irm", "histogram"), -1.0)
+)
+REGULARISED = (
+    "structured_vector",
+    "structured_matrix",
+    "focal_structured_vector",
+    "focal_structured_matrix",
+)
+UNREGULARISED = ("vector", "matrix", "dirichlet", "platt", "beta", "quadratic")
+STEPPED = (
+    "isotonic",
+    "centered_isotonic",
+    "irm",
+    "kernel",
+    "venn_abers",
+    "histogram",
+    "scaling_binning",
+)
+PRIOR_OF_MORE = dict.fromkeys(REGULARISED, 1.0) | dict.fromkeys((*UNREGULARISED, *STEPPED), -1.0)
 # Parts whose weight and exponent are both below this are left out.
 LEAST = 0.01
 # Scores (n times k times parts) from which the exponents are estimated.
@@ -49,20 +83,25 @@ class Stack(NamedTuple):
     exponents: PerPart
 
 
-def mean_weights(
-    losses: Sequence[float], examples: float, *, favoured: Sequence[bool] = ()
-) -> PerPart:
-    """Weights of the mean from mean out-of-fold losses; `favoured` parts have a larger prior.
+def log_weights(losses: Mapping[str, float], *, classes: int, examples: float) -> dict[str, float]:
+    """Logarithms of the weights of calibrators with these mean losses, up to a constant.
+
+    Args:
+        losses: mean out-of-fold losses by name.
+        classes: number of classes.
+        examples: number of independent examples.
 
     Examples:
-        >>> mean_weights([0.50, 0.51], 1000).round(2).tolist()
-        [0.73, 0.27]
+        >>> found = log_weights({"identity": 0.6, "matrix": 0.5}, classes=2, examples=1000)
+        >>> max(found, key=found.get)
+        'matrix'
     """
-    behind = np.asarray(losses) - min(losses)
-    weights = np.exp(-TEMPERING * examples * behind)
-    if favoured:
-        weights[np.asarray(favoured)] *= np.exp(FAVOUR)
-    return np.asarray(weights / weights.sum())
+    prior = PRIOR_OF_TWO if classes == 2 else PRIOR_OF_MORE
+    best = min(losses.values())
+    return {
+        name: prior.get(name, 0.0) - TEMPERING * examples * (loss - best)
+        for name, loss in losses.items()
+    }
 
 
 def pool_exponents(members: Members, labels: Index, counts: Values, near: PerPart) -> PerPart:
@@ -112,25 +151,20 @@ def pool_exponents(members: Members, labels: Index, counts: Values, near: PerPar
 
 def stack(
     members: Sequence[Float64[np.ndarray, "n k"]],
-    losses: Sequence[float],
+    log_weights: Sequence[float],
     labels: Index,
     counts: Values,
-    *,
-    units: float,
-    favoured: Sequence[bool] = (),
 ) -> Stack:
     """Fit weights and exponents; those of parts that hardly matter are 0.
 
     Args:
         members: out-of-fold log-probabilities of each part.
-        losses: their mean log losses.
+        log_weights: logarithms of their weights, up to a constant.
         labels: labels, (n,).
         counts: how many examples each row stands for, (n,).
-        units: number of independent examples, for the weights of the mean: of groups, if the
-            examples of a group depend on each other.
-        favoured: which parts have a larger prior weight.
     """
-    weights = mean_weights(losses, units, favoured=favoured)
+    weights = np.exp(np.asarray(log_weights) - max(log_weights))
+    weights /= weights.sum()
     some = slice(None, None, 1 + len(labels) * members[0].shape[1] * len(members) // SCORES)
     scores = np.stack([each[some] for each in members], -1)
     exponents = pool_exponents(scores, labels[some], counts[some], weights)
