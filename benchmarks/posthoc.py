@@ -1,7 +1,7 @@
 """Compare every calibrator with other libraries on published logits; rewrites a page.
 
-`make posthoc`. What was measured is kept in runs/posthoc, file by file: a run that was stopped goes
-on where it was, and `make posthoc` after a change of code starts with `rm -r runs/posthoc`.
+`make posthoc`. Results are saved in runs/posthoc, one file per set of logits; re-run to resume.
+After a change of code, start with `rm -r runs/posthoc`.
 """
 
 import json
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "posthoc.md"
 PICTURE = "pytorchcifar10_resnet18:test"
 SPLITS = 5
 RESAMPLES = 300
-# One fit of these takes up to a minute: they are measured on the first split only.
+# One fit of these takes up to 90 seconds: they are measured on the first split only.
 SLOW = {"netcal logistic", "netcal beta"}
 METRICS = ("nll", "brier", "ece", "smece")
 # Files whose other splits are shifted: fitted on half of the first, measured on all others.
@@ -43,7 +43,7 @@ Apply = Callable[[Predictions], Predictions]
 
 
 def main() -> int:
-    """Measure what has not been measured, and write the page."""
+    """Measure the files without results, and write the page."""
     names = sources()
     if not names:
         print(f"no real logits in {DATA}: put their folder in CALIBRANT_DATA; {PAGE} is unchanged")
@@ -69,7 +69,7 @@ def sources() -> list[str]:
 
 
 def kept(name: str):
-    """Where the numbers of a file are kept."""
+    """Path of the results of a file."""
     return KEPT / f"{name.replace(':', '.')}.json"
 
 
@@ -120,7 +120,7 @@ def measure(name: str) -> tuple[str, float]:
         "behind": {m: _mean_and_error(each[m] - each["temperature"]) for m in each},
         "fitted_nll": fitted_nll,
         "chosen": [choice.name for choice in choices],
-        "blended": [list(choice.ties) for choice in choices],
+        "blended": [list(choice.parts) for choice in choices],
         "focal_ece": _ece_difference(pairs, len(whole)),
         "shifted": shifted,
     }
@@ -129,12 +129,12 @@ def measure(name: str) -> tuple[str, float]:
 
 
 def fits(fit: Predictions, seed: int, choices: list[Selection]):
-    """Every calibrator fitted to the examples, ours, the selected one, the blend, and others'."""
+    """Fit every calibrator: ours, the selected one, the blend, and those of other libraries."""
     for method, kind in CALIBRATORS.items():
         try:
             found = kind.fit(fit)
         except ValueError:
-            # More numbers than examples, which we refuse.
+            # More parameters than examples.
             continue
         yield method, lambda data, found=found: data.map(found)
     choice = select(fit, seed=seed, resamples=RESAMPLES)

@@ -8,7 +8,7 @@ from benchmarks.pages import machine, table, versions
 from calibrant.calibrators import CALIBRATORS
 
 Records = dict[str, dict[str, Any]]
-# What `select` gives: one calibrator, and the mean of those that tie.
+# What `select` returns: one calibrator, and the combination of several.
 SELECTED = ("select", "blend")
 
 HEAD = """# Post-hoc calibrators compared
@@ -17,19 +17,21 @@ This page compares all calibrators of calibrant with those of scikit-learn, netc
 on published logits of real networks. Use it to choose a calibrator, or let calibrant choose:
 
 ```console
-calibrant fit val.npz --calibrator auto -o cal.json    # select: the best by cross-validation
+calibrant fit val.npz -o cal.json                      # the blend of all calibrators
+calibrant fit val.npz --calibrator auto -o cal.json    # the selected calibrator alone
 ```
 
 `make posthoc` wrote this page, as follows:
 
 - Each file is split into halves five times (seeds 0 to 4). Calibrators are fitted on one half and
   evaluated on the other; values are means over the five splits.
-- `select` is the calibrator with the best cross-validated NLL on the fitting half. `blend` averages
-  the probabilities of all calibrators that tie with it.
+- `select` is the one calibrator that `calibrators.select` chooses by cross-validation on the
+  fitting half. `blend` combines the candidates: half of it is their weighted mean, half a
+  logarithmic opinion pool. Weights and exponents are fitted to out-of-fold predictions.
 - Some libraries return probabilities of exactly zero, whose log loss is infinite. They are clipped
   to 1e-12.
-- netcal's logistic and beta calibration take up to a minute for each fit. They are evaluated on the
-  first split only."""
+- netcal's logistic and beta calibration take up to 90 seconds for each fit. They are evaluated on
+  the first split only."""
 
 OVERVIEW = """## All files
 
@@ -42,11 +44,11 @@ SELECT = """## How well `select` and `blend` choose
 
 NLL of `select` and `blend` compared with the best single method of any library on that file, which
 is known only from the test half. The difference is the cost of selecting on the fitting half. The
-table contains methods evaluated on all five splits; netcal's slow methods follow below it.
+table contains methods evaluated on all five splits; netcal's slow methods follow below it. "parts"
+is the mean number of calibrators in the blend.
 
-Two calibrators tie if their NLL differs by less than 0.2 % for `select` and 1 % for `blend`. These
-limits were chosen by trials on some of these files, so results on other files may be a little
-worse."""
+The settings of both were chosen on half of the data of `make arena`, which includes some of these
+files. So results on other files may be a little worse."""
 
 FOCAL = """## Focal temperature scaling against temperature scaling
 
@@ -147,7 +149,7 @@ def selection(records: Records) -> str:
                 *(f"{100 * losses[own][-1]:+.2f} %" for own in SELECTED),
             ]
         )
-    heads = ["file", "chosen", "blended", "best method", "its NLL", "select", "blend"]
+    heads = ["file", "chosen", "parts", "best method", "its NLL", "select", "blend"]
     heads += ["select minus best", "blend minus best"]
     said = [_said(records, own, losses[own]) for own in SELECTED]
     return "\n\n".join([table(heads, rows), *said])
