@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.metrics import brier_score_loss, log_loss
 
 from benchmarks import rivals
+from benchmarks.calibrator_agreement import COMPARED, FITTED, same_calibrators
 from benchmarks.known_differences import NONE, differences
-from benchmarks.pages import table, versions
+from benchmarks.pages import LIBRARIES, table, versions
 from benchmarks.real_data import CHOSEN, DATA, ROOT, load
 from calibrant import Predictions
 from calibrant.metrics import (
@@ -20,6 +21,7 @@ from calibrant.metrics import (
     classwise_ece,
     debiased_ece,
     debiased_rmsce,
+    ecce,
     ece,
     nll,
     rmsce,
@@ -27,6 +29,7 @@ from calibrant.metrics import (
 )
 
 PAGE = ROOT / "docs" / "conformance.md"
+COMPARED_WITH = (*LIBRARIES, "betacal", "cir-model", "mcgrad", "ml-insights", "venn-abers")
 
 
 def main() -> int:
@@ -39,7 +42,7 @@ def main() -> int:
         predictions = {name: load(name) for name in CHOSEN}
         parts = [
             HEAD,
-            versions() + ".",
+            versions(COMPARED_WITH) + ".",
             SAME,
             same_ece(predictions),
             RMSCE,
@@ -48,6 +51,8 @@ def main() -> int:
             same_others(predictions),
             SMECE,
             same_smece(predictions),
+            CALIBRATORS,
+            same_calibrators(),
             DIFFERENT,
             differences(),
             NOTES,
@@ -63,8 +68,8 @@ def main() -> int:
 HEAD = """# Agreement with other libraries
 
 This page shows where calibrant gives the same values as torchmetrics, netcal, scikit-learn,
-uncertainty-calibration and relplot, and where and why it does not. Use it when you move code from
-one of them. A case in which they differ:
+probmetrics and other libraries, and where and why it does not. Use it when you move code from one
+of them. A case in which they differ:
 
 ```python
 from calibrant import Predictions, metrics
@@ -74,8 +79,9 @@ print(metrics.ece(p, bins=1))               # 0.3, of the predicted class
 print(metrics.per_class_ece(p, bins=1)[1])  # 0.1, of class 1: what netcal returns
 ```
 
-`make conformance` computes every value. `tests/conformance` asserts that values agree on all
-published predictions used here, and that the known differences still exist."""
+`make conformance` computes every value. `tests/conformance` asserts that metrics agree on all
+published predictions used here, that calibrators agree on generated data, and that the known
+differences still exist."""
 
 SAME = """## Expected calibration error, 15 bins
 
@@ -98,6 +104,15 @@ relplot differs because of its grid. Mass at the end of the grid counts half, so
 0.999 have less weight. The end points of its 200-point integration have full weight. Its search
 also stops at a step of {2**-10:.1e}. In the last two columns, confidences are clipped to 0.999 and
 relplot uses 4,001 points: then both agree."""
+
+CALIBRATORS = f"""## Calibrators
+
+Both are fitted to {FITTED:,} examples and applied to {COMPARED:,} others. "NLL" is the mean log
+loss of ours minus that of the other library, "largest difference" that of a probability. The last
+column is the reason, if it is more than rounding.
+
+`tests/conformance` also compares multicalibration with MCGrad on planted errors of segments: the
+held-out log loss is lower, or higher by less than 0.001."""
 
 DIFFERENT = """## Small cases where libraries differ
 
@@ -203,6 +218,7 @@ def same_others(predictions: Mapping[str, Predictions]) -> str:
         ("debiased_rmsce", "uncertainty-calibration", debiased_rmsce, _debiased_l2),
         ("debiased_ece", "uncertainty-calibration, 20,000 draws", debiased_ece, _debiased_l1),
         ("classwise_ece", "uncertainty-calibration", classwise_ece, rivals.marginal_error),
+        ("ecce", "MCGrad", ecce, _cumulative),
         ("brier", "scikit-learn", brier, _brier),
         ("nll", "scikit-learn, labels above its clip", _unclipped(nll), _unclipped(_log_loss)),
     ]
@@ -260,6 +276,13 @@ def _debiased_l1(p: Predictions) -> float:
     # It draws from numpy's global state; a generator of its own makes the page repeatable.
     with mock.patch("numpy.random.normal", np.random.default_rng(0).normal):
         return utils.normal_debiased_ce(filled, power=1, resamples=20_000)
+
+
+def _cumulative(p: Predictions) -> float:
+    """Tied confidences as one weighted example: it does not keep them together."""
+    values, at, counts = np.unique(p.confidence.numpy(), return_inverse=True, return_counts=True)
+    share = np.bincount(at, p.correct.numpy()) / counts
+    return rivals.ecce(share, values, counts / counts.sum())
 
 
 def _brier(p: Predictions) -> float:

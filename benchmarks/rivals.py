@@ -13,6 +13,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import calibration
     import relplot
+    from mcgrad.metrics import ecce
     from netcal.metrics import ECE
     from relplot.metrics import binnedECE
     from sklearn.calibration import calibration_curve
@@ -26,6 +27,7 @@ __all__ = [
     "SHARES_A_BIN",
     "TOP_LABEL",
     "calibration",
+    "ecce",
     "equal_width",
     "marginal_error",
     "multiclass_calibration_error",
