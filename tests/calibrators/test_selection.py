@@ -279,6 +279,17 @@ def test_a_blend_is_fitted_to_all_examples_once_at_the_first_access(monkeypatch)
     torch.testing.assert_close(found.blend(probe).exp(), (mean + pool) / 2, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("names", [["identity"], ["identity", "temperature"]])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_blend_of_predictions_that_mislead_has_no_pool(names):
+    generator = np.random.default_rng(0)
+    logits = 2 * generator.normal(size=(400, 2))
+    misled = Predictions(logits, (generator.gumbel(size=(400, 2)) - logits).argmax(1))
+    found = select(misled, candidates=names)
+    assert set(found.parts) == {"identity"}
+    torch.testing.assert_close(found.blend(misled.logits), misled.log_probs)
+
+
 @pytest.mark.parametrize("names", [MORE, ["temperature"]])
 def test_fitting_a_blend_gives_that_of_a_selection(names, monkeypatch):
     data = tempered(300)

@@ -100,11 +100,11 @@ class Selection:
         if not used:
             return self.best
         weights, exponents = zip(*(self.weights[name] for name in used), strict=True)
-        total, whole = sum(weights), sum(e for _, e in self.weights.values())
+        whole, left = sum(e for _, e in self.weights.values()), sum(exponents)
         return blended(
             [fits[name] for name in used],
-            [weight / total for weight in weights],
-            [exponent * whole / sum(exponents) for exponent in exponents],
+            [weight / sum(weights) for weight in weights] if any(weights) else (),
+            [exponent * whole / left for exponent in exponents] if left else (),
         )
 
     def _fit(self, name: str) -> Calibrator:

@@ -7,7 +7,7 @@ $$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 a prior times the likelihood, tempered because it was cross-validated rather than predicted and
 because all calibrators saw the same examples. The prior $\pi$ says which calibrators are reliable
 on other data: regularised ones more than the others, and no kind of map much more than another
-because it comes in several forms. Few examples hardly change it.
+because it comes in several forms. With few examples the identity has the largest prior weight.
 
 `select` takes the calibrator with the largest weight. A blend has the weights a in its mean. The
 exponents of its logarithmic pool minimise the out-of-fold log loss, shrunk towards a:
@@ -65,6 +65,8 @@ STEPPED = (
     "scaling_binning",
 )
 PRIOR_OF_MORE = dict.fromkeys(REGULARISED, 1.0) | dict.fromkeys((*UNREGULARISED, *STEPPED), -1.0)
+# Of the identity: (FEW / n)^2.
+IDENTITY, FEW = "identity", 90.0
 # Parts whose weight and exponent are both below this are left out.
 LEAST = 0.01
 # Scores (n times k times parts) from which the exponents are estimated.
@@ -96,7 +98,7 @@ def log_weights(losses: Mapping[str, float], *, classes: int, examples: float) -
         >>> max(found, key=found.get)
         'matrix'
     """
-    prior = PRIOR_OF_TWO if classes == 2 else PRIOR_OF_MORE
+    prior = (PRIOR_OF_TWO if classes == 2 else PRIOR_OF_MORE) | {IDENTITY: (FEW / examples) ** 2}
     best = min(losses.values())
     return {
         name: prior.get(name, 0.0) - TEMPERING * examples * (loss - best)
