@@ -1,7 +1,7 @@
 """Every calibrator of calibrant and of other libraries on tables, images and text; writes a page.
 
 `make arena`. Each experiment is a file in runs/arena: re-run the command to resume. After a change
-of calibrant start with `rm -r runs/arena/calibrant`: other libraries are not measured again. The
+of calibrant remove runs/arena/calibrant and runs/arena/few; other libraries stay measured. The
 rows are kept in benchmarks/results, the page is docs/arena.md.
 """
 
@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks import arena_few
+from benchmarks.arena_few import few_rows
 from benchmarks.arena_page import FIELDS, RESULTS, page, read_rows
 from benchmarks.arena_problems import GROUPS, SIZES, Problem, problems
 from benchmarks.real_data import DATA, ROOT
@@ -27,7 +29,7 @@ from calibrant.calibrators import CALIBRATORS, select
 
 KEPT = ROOT / "runs" / "arena"
 PAGE = ROOT / "docs" / "arena.md"
-RESAMPLES = 200
+RESAMPLES, FEW = 200, "few"
 
 Map = Callable[[Predictions], Predictions]
 Named = tuple[str, Callable[[], Map]]
@@ -40,15 +42,16 @@ def main() -> int:
         if not given:
             print(f"no data in {DATA}: put their folder in CALIBRANT_DATA; {PAGE} is unchanged")
             return 0
+        sizes = dict.fromkeys(LIBRARIES, SIZES) | {FEW: arena_few.SIZES}
         jobs = [
-            (library, problem, size)
-            for library in LIBRARIES
+            (part, problem, size)
+            for part in sizes
             for problem in given
-            for size in SIZES
-            if (size or 0) < len(problem.fit) and not kept(library, problem, size).exists()
+            for size in sizes[part]
+            if (size or 0) < len(problem.fit) and not kept(part, problem, size).exists()
         ]
-        for library in LIBRARIES:
-            (KEPT / library).mkdir(parents=True, exist_ok=True)
+        for part in sizes:
+            (KEPT / part).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(2, initializer=_alone) as pool:
             results = pool.map(measure, *zip(*jobs, strict=True)) if jobs else ()
             for done, (name, took) in enumerate(results, 1):
@@ -59,10 +62,10 @@ def main() -> int:
     return 0
 
 
-def kept(library: str, problem: Problem, size: int | None) -> Path:
+def kept(part: str, problem: Problem, size: int | None) -> Path:
     """Where an experiment is kept."""
     name = f"{problem.group} {problem.name} {size or 'all'}".replace("/", "+")
-    return KEPT / library / f"{name}.json"
+    return KEPT / part / f"{name}.json"
 
 
 def _alone() -> None:
@@ -70,18 +73,25 @@ def _alone() -> None:
     warnings.simplefilter("ignore")
 
 
-def measure(library: str, problem: Problem, size: int | None) -> tuple[str, float]:
+def measure(part: str, problem: Problem, size: int | None) -> tuple[str, float]:
     """The methods of calibrant or of others on one problem, with so many examples for the fit."""
-    start, rows = time.perf_counter(), []
-    order = np.random.default_rng(0).permutation(len(problem.fit))[:size]
-    fit = problem.fit.take(order)
+    start = time.perf_counter()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        for method, make in LIBRARIES[library](fit):
-            rows += _rows(problem, size, method, make)
-    path = kept(library, problem, size)
+        rows = few_rows(problem, size) if part == FEW else _experiment(part, problem, size)
+    path = kept(part, problem, size)
     path.with_suffix(".draft").write_text(json.dumps(rows))
     path.with_suffix(".draft").replace(path)
-    return f"{library} {path.stem}", time.perf_counter() - start
+    return f"{part} {path.stem}", time.perf_counter() - start
+
+
+def _experiment(library: str, problem: Problem, size: int | None) -> list[dict[str, str]]:
+    order = np.random.default_rng(0).permutation(len(problem.fit))[:size]
+    fit = problem.fit.take(order)
+    return [
+        row
+        for method, make in LIBRARIES[library](fit)
+        for row in _rows(problem, size, method, make)
+    ]
 
 
 def calibrant_methods(fit: Predictions) -> Iterator[Named]:
@@ -132,7 +142,7 @@ def _rows(
     problem: Problem, size: int | None, method: str, make: Callable[[], Map]
 ) -> list[dict[str, str]]:
     row = {"problem": problem.name, "group": problem.group, "size": str(size or "all")}
-    row |= {"half": "choices" if problem.chosen_on else "report", "method": method, "shift": ""}
+    row |= {"half": problem.half, "method": method, "shift": ""}
     begin = time.process_time()
     try:
         apply = make()
@@ -155,14 +165,24 @@ def _rows(
 
 
 def write_rows() -> None:
-    """Collect the experiments into one file for each group."""
+    """Collect the experiments into one file for each group, and one for few examples."""
     RESULTS.mkdir(exist_ok=True)
-    found = [row for path in sorted(KEPT.glob("*/*.json")) for row in json.loads(path.read_text())]
+    found = [row for name in LIBRARIES for row in _kept_rows(name)]
     for group in GROUPS:
-        with open(RESULTS / f"arena-{group}.csv", "w", newline="") as handle:
-            writer = csv.DictWriter(handle, FIELDS, extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(row for row in found if row["group"] == group)
+        _write(f"arena-{group}", FIELDS, [row for row in found if row["group"] == group])
+    _write("arena-few", arena_few.FIELDS, _kept_rows(FEW))
+
+
+def _kept_rows(part: str) -> list[dict[str, str]]:
+    paths = sorted((KEPT / part).glob("*.json"))
+    return [row for path in paths for row in json.loads(path.read_text())]
+
+
+def _write(name: str, fields: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    with open(RESULTS / f"{name}.csv", "w", newline="") as handle:
+        writer = csv.DictWriter(handle, fields, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,11 @@ class Problem:
     test: Predictions
     shifted: dict[str, Predictions]
 
+    @property
+    def half(self) -> str:
+        """What the problem serves for."""
+        return "choices" if self.chosen_on else "report"
+
 
 def problems() -> Iterator[Problem]:
     """All that are there, one after the other."""
