@@ -24,6 +24,7 @@ BENCHMARKS = {
     "tables": "tables.run",
     "metrics": "every_metric.run",
     "calibrators": "calibrator_fits.run",
+    "selection": "selection_cost.run",
     "training": "training_loop.run",
     "steps": "step_cost.run_small",
     "large_steps": "step_cost.run_large",

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks import arena_few
 from benchmarks.arena_few import few_rows
-from benchmarks.arena_page import FIELDS, RESULTS, page, read_rows
+from benchmarks.arena_page import FIELDS, RESULTS, group_rows, page, read_rows
 from benchmarks.arena_problems import GROUPS, SIZES, Problem, problems
 from benchmarks.real_data import DATA, ROOT
 from calibrant import Predictions, metrics
@@ -57,7 +57,7 @@ def main() -> int:
             for done, (name, took) in enumerate(results, 1):
                 print(f"{done}/{len(jobs)} {name}: {took:.0f} s", file=sys.stderr, flush=True)
         write_rows()
-    PAGE.write_text(page(read_rows()))
+    PAGE.write_text(page(group_rows(), read_rows(FEW)))
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 

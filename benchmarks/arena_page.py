@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.arena_few import SAMPLES
 from benchmarks.arena_problems import CHOSEN_ON, GROUPS
 from benchmarks.pages import machine, table, versions
 from calibrant.calibrators import CALIBRATORS
@@ -20,6 +21,8 @@ SCORES = {"nll": "log loss", "brier": "Brier score"}
 # Methods in the table of a group, besides blend, select and no calibration.
 SHOWN = 8
 RESAMPLES = 2000
+# Logarithm of a relative loss that matters.
+WORSE = 0.01
 
 Row = Mapping[str, str]
 # Scores of all methods in one experiment: a problem with so many examples for the fit.
@@ -54,19 +57,22 @@ Each problem is calibrated with {sizes} examples, and tested on others. {machine
   Probabilities of 0 in the input are replaced for all methods by the same floor."""
 
 
-def read_rows() -> list[dict[str, str]]:
-    """All rows of the committed files, with their group."""
-    found = []
-    for group in GROUPS:
-        path = RESULTS / f"arena-{group}.csv"
-        if path.exists():
-            with open(path, newline="") as handle:
-                found += [row | {"group": group} for row in csv.DictReader(handle)]
-    return found
+def read_rows(name: str) -> list[dict[str, str]]:
+    """Rows of a committed file; none if it is not there."""
+    path = RESULTS / f"arena-{name}.csv"
+    if not path.exists():
+        return []
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
 
 
-def page(rows: Sequence[Row]) -> str:
-    """The whole page."""
+def group_rows() -> list[dict[str, str]]:
+    """All rows of experiments, with their group."""
+    return [row | {"group": group} for group in GROUPS for row in read_rows(group)]
+
+
+def page(rows: Sequence[Row], few: Sequence[Row]) -> str:
+    """The whole page, from rows of the experiments and from those of few examples."""
     plain = [row for row in rows if not row["shift"]]
     groups = {group: _experiments(plain, group, "report") for group in GROUPS}
     groups = {group: found for group, found in groups.items() if found}
@@ -100,6 +106,7 @@ def page(rows: Sequence[Row]) -> str:
         f"{_all_table(groups)}",
         f"## Blend against each method\n\n{_pairs(groups)}",
         f"## Calibration sets of different sizes\n\n{_sizes(groups, sizes)}",
+        f"## Few examples\n\n{_few(few)}",
         f"## The half that choices were made on\n\n{_halves(plain, groups)}",
         f"## Under shift\n\n{_shift(rows)}",
         f"## Time\n\n{_times(plain, both)}",
@@ -308,6 +315,40 @@ def _shift(rows: Sequence[Row]) -> str:
     return f"{text}\n\n{table(heads, cells)}"
 
 
+def _few(rows: Sequence[Row]) -> str:
+    """Selections from few examples relative to no calibration, over random samples of each size."""
+    if not rows:
+        return ""
+    losses: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        losses[row["method"], row["size"], row["problem"]].append(float(row["nll"]))
+    sizes = sorted({row["size"] for row in rows}, key=int)
+    cells = []
+    for method in ("temperature", "select", BLEND):
+        line = [method]
+        for size in sizes:
+            relative = [
+                np.log(losses[method, size, name]) - np.log(losses[NONE, size, name])
+                for name in {name for other, at, name in losses if (other, at) == (method, size)}
+            ]
+            relative = [each for each in relative if len(each) > 1]
+            means = np.array([each.mean() for each in relative])
+            errors = np.array([each.std(ddof=1) / math.sqrt(len(each)) for each in relative])
+            worse = (means > WORSE) & (means > 2 * errors)
+            line.append(
+                f"{math.exp(means.mean()):.3f}, {math.exp(means.max()):.3f}, "
+                f"{worse.sum()} of {len(means)}"
+            )
+        cells.append(line)
+    text = (
+        f"Log loss relative to no calibration, for {SAMPLES} random samples of each size from each "
+        "table and file, both halves: geometric mean, the worst problem in the mean of its "
+        "samples, and how many problems were worse by more than 1 % and by more than two standard "
+        "errors of that mean."
+    )
+    return f"{text}\n\n{table(('method', *(f'{size} examples' for size in sizes)), cells)}"
+
+
 def _times(plain: Sequence[Row], both: Mapping[str, Experiments]) -> str:
     """Median CPU time of fits to all examples, in milliseconds."""
     names = sorted({row["method"] for row in plain})
@@ -322,14 +363,12 @@ def _times(plain: Sequence[Row], both: Mapping[str, Experiments]) -> str:
     def slowness(name: str) -> float:
         return float(np.nanmax([median(group, name, "fit") for group in both]))
 
+    def shown(group: str, name: str) -> str:
+        fit, apply = (1000 * median(group, name, key) for key in ("fit", "apply"))
+        return "-" if math.isnan(fit) else f"{fit:,.0f} / {apply:,.0f}"
+
     rows = [
-        [name]
-        + [
-            "-"
-            if math.isnan(median(group, name, "fit"))
-            else f"{1000 * median(group, name, 'fit'):,.0f} / {1000 * median(group, name, 'apply'):,.0f}"
-            for group in both
-        ]
+        [name, *(shown(group, name) for group in both)]
         for name in sorted(names, key=slowness, reverse=True)
     ]
     text = (
