@@ -14,7 +14,7 @@ test test-slow test-portable mutation conformance bench posthoc arena datasets: 
 .PHONY: help setup quickstart test test-slow test-all test-portable mutation lint types check docs hosts conformance bench posthoc arena multicalibration bias drift datasets results clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
