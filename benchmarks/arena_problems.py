@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks import arena_tables
 from benchmarks.dataset_table import PLANS, SEED, trained
 from benchmarks.real_data import DATA
 from calibrant import Predictions, data
@@ -28,8 +29,10 @@ GROUPS = {
 }
 # Examples for the fit; None is all.
 SIZES = (100, 300, 1000, None)
-# Largest test set, and the class that is told from the rest in problems of two classes: cats.
-TESTED, CAT = 5000, 3
+# Largest test set.
+TESTED = 5000
+# Classes of CIFAR-10 that are told from the rest in problems of two classes.
+ONE = {"airplane": 0, "cat": 3, "dog": 5, "ship": 8}
 SHIFTS = {
     "akamaster_c10_resnet20": (
         "noise0p04",
@@ -68,6 +71,7 @@ class Problem:
 def problems() -> Iterator[Problem]:
     """All that are there, one after the other."""
     yield from tables()
+    yield from own_tables()
     yield from files()
     yield from networks()
 
@@ -94,8 +98,22 @@ def tables() -> Iterator[Problem]:
             yield Problem(name, group, table.split(".")[0] in CHOSEN_ON, fit, test, {})
 
 
+def own_tables() -> Iterator[Problem]:
+    """Public tables, four models each."""
+    for chosen_on, given in ((True, arena_tables.FOR_CHOICES), (False, arena_tables.FOR_REPORT)):
+        for each in given:
+            for model, found in arena_tables.predicted(each):
+                fit, test = (
+                    Predictions.from_probs(found[part], found[f"{part}_labels"])
+                    for part in ("val", "test")
+                )
+                group = "tables-2" if fit.classes == 2 else "tables-k"
+                name = f"{each.name}.{each.label}/{model}"
+                yield Problem(name, group, chosen_on, fit, test, {})
+
+
 def files() -> Iterator[Problem]:
-    """Logits of published networks, and each of ten classes also as cats against the rest."""
+    """Logits of published networks; of ten classes also as one class against the rest."""
     for at, path in enumerate(sorted(DATA.glob("logits_*.npz"))):
         name = path.stem.removeprefix("logits_")
         with np.load(path) as given:
@@ -114,8 +132,9 @@ def files() -> Iterator[Problem]:
         shifted = {split: splits[split] for split in SHIFTS.get(name, ())}
         group = {2: "images-2", 10: "images-10", 100: "images-100"}[fit.classes]
         yield Problem(name, group, at % 2 == 0, fit, _first(test), shifted)
-        if fit.classes == 10:
-            yield Problem(f"{name} cat", "images-2", at % 2 == 0, cat(fit), _first(cat(test)), {})
+        for label, index in ONE.items() if fit.classes == 10 else ():
+            two = [against_rest(each, index) for each in (fit, _first(test))]
+            yield Problem(f"{name} {label}", "images-2", at % 2 == 0, *two, {})
 
 
 def networks() -> Iterator[Problem]:
@@ -133,15 +152,14 @@ def networks() -> Iterator[Problem]:
         yield Problem(f"{name} {PLANS[name].model}", "images-10", False, fit, _first(test), {})
 
 
-def cat(predictions: Predictions) -> Predictions:
-    """Tell one class of CIFAR-10 from the nine others."""
+def against_rest(predictions: Predictions, index: int) -> Predictions:
+    """Tell one class from all others."""
     odds = predictions.log_probs.double().numpy()
-    rest = np.delete(odds, CAT, axis=1)
+    rest = np.delete(odds, index, axis=1)
     top = rest.max(1)
     against = top + np.log(np.exp(rest - top[:, None]).sum(1))
-    return Predictions(
-        np.stack([against, odds[:, CAT]], 1), (predictions.labels.numpy() == CAT).astype(np.int64)
-    )
+    own = predictions.labels.numpy() == index
+    return Predictions(np.stack([against, odds[:, index]], 1), own.astype(np.int64))
 
 
 def _first(predictions: Predictions) -> Predictions:

@@ -92,7 +92,7 @@ def modelled(name: str, columns: Columns, labels: np.ndarray) -> Iterator[Case]:
     order = np.random.default_rng(0).permutation(len(labels))[:ROWS]
     half, three = len(order) // 2, 3 * len(order) // 4
     parts = np.split(order, [half, three])
-    x = np.column_stack([encoded for each in columns.values() for encoded in _encoded(each)])
+    x = np.column_stack([column for each in columns.values() for column in encoded(each)])
     for model, make in MODELS.items():
         fitted = make().fit(x[parts[0]], labels[parts[0]])
         pairs = [
@@ -105,7 +105,8 @@ def modelled(name: str, columns: Columns, labels: np.ndarray) -> Iterator[Case]:
         yield Case(f"{name}, {model}", *pairs[0], *pairs[1])
 
 
-def _encoded(values: np.ndarray) -> list[np.ndarray]:
+def encoded(values: np.ndarray) -> list[np.ndarray]:
+    """A column as numbers: itself, or one column for each of the twenty most frequent values."""
     if values.dtype.kind in "fiu":
         return [np.nan_to_num(values.astype(float))]
     names, counts = np.unique(values.astype(str), return_counts=True)
