@@ -22,7 +22,7 @@ import torch
 from benchmarks import arena_few
 from benchmarks.arena_few import few_rows
 from benchmarks.arena_page import FIELDS, RESULTS, group_rows, page, read_rows
-from benchmarks.arena_problems import GROUPS, SIZES, Problem, problems
+from benchmarks.arena_problems import GROUPS, SIZES, Problem, files, problems, tables
 from benchmarks.real_data import DATA, ROOT
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, select
@@ -42,15 +42,16 @@ def main() -> int:
         if not given:
             print(f"no data in {DATA}: put their folder in CALIBRANT_DATA; {PAGE} is unchanged")
             return 0
-        sizes = dict.fromkeys(LIBRARIES, SIZES) | {FEW: arena_few.SIZES}
+        plans = dict.fromkeys(LIBRARIES, (given, SIZES))
+        plans[FEW] = [*tables(), *files(against={})], arena_few.SIZES
         jobs = [
             (part, problem, size)
-            for part in sizes
-            for problem in given
-            for size in sizes[part]
+            for part, (chosen, sizes) in plans.items()
+            for problem in chosen
+            for size in sizes
             if (size or 0) < len(problem.fit) and not kept(part, problem, size).exists()
         ]
-        for part in sizes:
+        for part in plans:
             (KEPT / part).mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(2, initializer=_alone) as pool:
             results = pool.map(measure, *zip(*jobs, strict=True)) if jobs else ()

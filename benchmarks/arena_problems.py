@@ -1,6 +1,6 @@
 """The problems of the arena: predictions to calibrate and to test, in groups and two halves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,8 +112,8 @@ def own_tables() -> Iterator[Problem]:
                 yield Problem(name, group, chosen_on, fit, test, {})
 
 
-def files() -> Iterator[Problem]:
-    """Logits of published networks; of ten classes also as one class against the rest."""
+def files(*, against: Mapping[str, int] = ONE) -> Iterator[Problem]:
+    """Logits of published networks; of ten classes also as some classes against the rest."""
     for at, path in enumerate(sorted(DATA.glob("logits_*.npz"))):
         name = path.stem.removeprefix("logits_")
         with np.load(path) as given:
@@ -132,7 +132,7 @@ def files() -> Iterator[Problem]:
         shifted = {split: splits[split] for split in SHIFTS.get(name, ())}
         group = {2: "images-2", 10: "images-10", 100: "images-100"}[fit.classes]
         yield Problem(name, group, at % 2 == 0, fit, _first(test), shifted)
-        for label, index in ONE.items() if fit.classes == 10 else ():
+        for label, index in against.items() if fit.classes == 10 else ():
             two = [against_rest(each, index) for each in (fit, _first(test))]
             yield Problem(f"{name} {label}", "images-2", at % 2 == 0, *two, {})
 

@@ -63,7 +63,7 @@ def test_the_candidate_of_the_largest_weight_is_selected_and_fitted_to_all_examp
     if first.name != found.name:
         why = f"selected: structured_vector, which is more reliable on other data than {first.name}"
         assert found.verdict.startswith(why)
-    weights = log_weights({e.name: e.score for e in found.candidates}, classes=4, examples=1500)
+    weights = log_weights({e.name: e.score for e in found.candidates}, examples=1500)
     assert found.name == max(weights, key=weights.get)
     assert (found.best.origin.examples, found.best.origin.sha256) == (len(data), data.sha256)
     probe = torch.randn(5, 4)

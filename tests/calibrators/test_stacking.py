@@ -11,8 +11,7 @@ from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.calibrators.out_of_fold import LOSSES, compare_out_of_fold
 from calibrant.calibrators.selection import fold_of
 from calibrant.calibrators.stacking import (
-    PRIOR_OF_MORE,
-    PRIOR_OF_TWO,
+    PRIOR,
     SHRINKAGE,
     TEMPERING,
     log_weights,
@@ -42,15 +41,14 @@ def members(n=300, k=3, seed=0):
 
 
 def test_weights_are_tempered_likelihoods_times_a_prior():
-    losses = {"identity": 0.9, "spline": 0.52, "structured_matrix": 0.5}
-    for classes, prior in ((2, PRIOR_OF_TWO), (3, PRIOR_OF_MORE), (100, PRIOR_OF_MORE)):
-        prior = prior | {"identity": (90 / 200) ** 2}
-        found = log_weights(losses, classes=classes, examples=200)
+    losses = {"identity": 0.9, "spline": 0.52, "structured_matrix": 0.5, "histogram": 0.51}
+    for n in (50, 200):
+        prior = PRIOR | {"identity": (90 / n) ** 2}
+        found = log_weights(losses, examples=n)
         for name, loss in losses.items():
-            assert found[name] == pytest.approx(
-                prior.get(name, 0.0) - TEMPERING * 200 * (loss - 0.5)
-            )
-    assert PRIOR_OF_TWO.keys() | PRIOR_OF_MORE.keys() <= CALIBRATORS.keys()
+            expected = prior.get(name, 0.0) - TEMPERING * n * (loss - 0.5)
+            assert found[name] == pytest.approx(expected)
+    assert PRIOR.keys() <= CALIBRATORS.keys()
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -107,9 +107,7 @@ def select(
     gaps = metrics.compare_many(
         score, measured[order[0]], rivals, level=level, resamples=resamples, seed=seed
     )
-    weights = log_weights(
-        scores, classes=predictions.classes, examples=independent_examples(predictions)
-    )
+    weights = log_weights(scores, examples=independent_examples(predictions))
     while True:
         chosen = _choose(scores, weights, converged)
         best = CALIBRATORS[chosen].fit(predictions)
@@ -178,9 +176,7 @@ def _weights(
     losses = {name: metrics.nll(each) for name, each in measured.items() if converged[name]}
     if not losses:
         return {}
-    given = log_weights(
-        losses, classes=predictions.classes, examples=independent_examples(predictions)
-    )
+    given = log_weights(losses, examples=independent_examples(predictions))
     order = sorted(given, key=lambda name: -given[name])
     names = order[:BLENDED] + [name for name in order[BLENDED:] if name == "identity"]
     found = stack(

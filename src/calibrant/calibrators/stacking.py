@@ -6,8 +6,8 @@ $$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 
 a prior times the likelihood, tempered because it was cross-validated rather than predicted and
 because all calibrators saw the same examples. The prior $\pi$ says which calibrators are reliable
-on other data: regularised ones more than the others, and no kind of map much more than another
-because it comes in several forms. With few examples the identity has the largest prior weight.
+on other data: structured scaling, which is regularised, more than the others, and free matrices
+and step functions less. With few examples the identity has the largest prior weight.
 
 `select` takes the calibrator with the largest weight. A blend has the weights a in its mean. The
 exponents of its logarithmic pool minimise the out-of-fold log loss, shrunk towards a:
@@ -34,37 +34,16 @@ from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.shapes import Index, Values
 
 TEMPERING, SHRINKAGE = 0.1, 30.0
-# Logarithms of the prior weights, of two classes and of more; 0 of those that are not named.
-# Temperatures are four forms of nearly the same map of two classes.
-PRIOR_OF_TWO = (
-    {
-        "structured_matrix": 2.0,
-        "spline": 2.0,
-        "structured_vector": 1.0,
-        "scaling_binning": 1.0,
-    }
-    | dict.fromkeys(
-        ("temperature", "focal_temperature", "gap_temperature", "ensemble_temperature"), -1.0
-    )
-    | dict.fromkeys(("isotonic", "irm", "histogram"), -1.0)
-)
-REGULARISED = (
-    "structured_vector",
-    "structured_matrix",
-    "focal_structured_vector",
-    "focal_structured_matrix",
-)
-UNREGULARISED = ("vector", "matrix", "dirichlet", "platt", "beta", "quadratic")
-STEPPED = (
-    "isotonic",
-    "centered_isotonic",
-    "irm",
-    "kernel",
-    "venn_abers",
-    "histogram",
-    "scaling_binning",
-)
-PRIOR_OF_MORE = dict.fromkeys(REGULARISED, 1.0) | dict.fromkeys((*UNREGULARISED, *STEPPED), -1.0)
+# Logarithms of the prior weights; 0 of those that are not named.
+PRIOR = dict.fromkeys(
+    (
+        "structured_vector",
+        "structured_matrix",
+        "focal_structured_vector",
+        "focal_structured_matrix",
+    ),
+    1.0,
+) | dict.fromkeys(("matrix", "dirichlet", "isotonic", "irm", "histogram"), -1.0)
 # Of the identity: (FEW / n)^2.
 IDENTITY, FEW = "identity", 90.0
 # Parts whose weight and exponent are both below this are left out.
@@ -85,20 +64,19 @@ class Stack(NamedTuple):
     exponents: PerPart
 
 
-def log_weights(losses: Mapping[str, float], *, classes: int, examples: float) -> dict[str, float]:
+def log_weights(losses: Mapping[str, float], *, examples: float) -> dict[str, float]:
     """Logarithms of the weights of calibrators with these mean losses, up to a constant.
 
     Args:
         losses: mean out-of-fold losses by name.
-        classes: number of classes.
         examples: number of independent examples.
 
     Examples:
-        >>> found = log_weights({"identity": 0.6, "matrix": 0.5}, classes=2, examples=1000)
+        >>> found = log_weights({"identity": 0.6, "matrix": 0.5}, examples=1000)
         >>> max(found, key=found.get)
         'matrix'
     """
-    prior = (PRIOR_OF_TWO if classes == 2 else PRIOR_OF_MORE) | {IDENTITY: (FEW / examples) ** 2}
+    prior = PRIOR | {IDENTITY: (FEW / examples) ** 2}
     best = min(losses.values())
     return {
         name: prior.get(name, 0.0) - TEMPERING * examples * (loss - best)
