@@ -5,13 +5,12 @@ of calibrant remove runs/arena/calibrant and runs/arena/few; other libraries sta
 rows are kept in benchmarks/results, the page is docs/arena.md.
 """
 
-import csv
 import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,8 +20,9 @@ import torch
 
 from benchmarks import arena_few
 from benchmarks.arena_few import few_rows
-from benchmarks.arena_page import FIELDS, RESULTS, group_rows, page, read_rows
+from benchmarks.arena_page import page
 from benchmarks.arena_problems import GROUPS, SIZES, Problem, files, problems, tables
+from benchmarks.arena_rows import group_rows, read, write, write_group
 from benchmarks.real_data import DATA, ROOT
 from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, select
@@ -58,7 +58,7 @@ def main() -> int:
             for done, (name, took) in enumerate(results, 1):
                 print(f"{done}/{len(jobs)} {name}: {took:.0f} s", file=sys.stderr, flush=True)
         write_rows()
-    PAGE.write_text(page(group_rows(), read_rows(FEW)))
+    PAGE.write_text(page(group_rows(), read(f"arena-{FEW}")))
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0
 
@@ -151,12 +151,12 @@ def _rows(
         tested = apply(problem.test)
         nll = metrics.nll(tested)
         applied = time.process_time()
-        rows = [row | {"nll": nll, "brier": metrics.brier(tested), "ece": metrics.ece(tested)}]
+        rows = [row | {"nll": nll, "brier": metrics.brier(tested)}]
         rows[0] |= {"fit": fitted - begin, "apply": applied - fitted}
         for shift, data in problem.shifted.items() if size is None else ():
             other = apply(data)
             found = {"nll": metrics.nll(other), "brier": metrics.brier(other)}
-            rows.append(row | found | {"ece": metrics.ece(other), "shift": shift})
+            rows.append(row | found | {"shift": shift})
     except Exception:
         return [row]
     return [
@@ -167,23 +167,16 @@ def _rows(
 
 def write_rows() -> None:
     """Collect the experiments into one file for each group, and one for few examples."""
-    RESULTS.mkdir(exist_ok=True)
     found = [row for name in LIBRARIES for row in _kept_rows(name)]
     for group in GROUPS:
-        _write(f"arena-{group}", FIELDS, [row for row in found if row["group"] == group])
-    _write("arena-few", arena_few.FIELDS, _kept_rows(FEW))
+        write_group(group, [row for row in found if row["group"] == group])
+    fields = arena_few.FIELDS
+    write(f"arena-{FEW}", fields, ([row[key] for key in fields] for row in _kept_rows(FEW)))
 
 
 def _kept_rows(part: str) -> list[dict[str, str]]:
     paths = sorted((KEPT / part).glob("*.json"))
     return [row for path in paths for row in json.loads(path.read_text())]
-
-
-def _write(name: str, fields: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
-    with open(RESULTS / f"{name}.csv", "w", newline="") as handle:
-        writer = csv.DictWriter(handle, fields, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":
