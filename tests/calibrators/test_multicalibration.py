@@ -60,6 +60,9 @@ def test_calibrated_predictions_are_left_as_they_are():
         assert found.rounds == 0
         assert found.keeps_argmax
         torch.testing.assert_close(found.map(p, columns).probs, p.probs)
+        # The NLL of what is used, not that of the calibrator which was dropped.
+        scores = found.cross_validation
+        assert scores.overall == scores.sliced == pytest.approx(metrics.nll(p), abs=1e-12)
 
 
 def test_weights_count_as_copies():

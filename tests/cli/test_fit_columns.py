@@ -1,22 +1,24 @@
 """`calibrant fit --by ... --calibrator multicalibration`, and apply of its file."""
 
 import json
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from calibrant import Predictions, calibrators, files
+from calibrant import Predictions, calibrators, files, metrics
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("lightgbm")
 
 
-def write(path, *, n=1500, seed=0, missing=False):
+def write(path, *, n=1500, seed=0, missing=False, biased=True, sharpness=1.0):
     generator = np.random.default_rng(seed)
     region, age = generator.integers(0, 3, n), generator.uniform(20, 80, n)
     truth = 1.5 * generator.normal(size=n)
     labels = (generator.random(n) < 1 / (1 + np.exp(-truth))).astype(int)
-    logits = truth + 1.5 * (region == 1) - 1.5 * (age > 60)
+    logits = sharpness * truth + biased * (1.5 * (region == 1) - 1.5 * (age > 60))
     names = np.array(["north", "south", "east"], dtype=object)
     arrays = {"logits": logits, "labels": labels, "region": names[region], "age": age}
     arrays["mobile"] = (generator.random(n) < 0.5).astype(object)
@@ -58,6 +60,64 @@ def test_columns_go_from_fit_to_apply(run, tmp_path, suffix):
     assert run("fit", f"test.{suffix}", *by, "-o", "again.json")[0] == 0
     again = calibrators.load(tmp_path / "again.json")
     assert set(again.codes[2].categories) == {"True", "False"}
+
+
+BY = ("--by", "region,age,mobile", "--calibrator", "multicalibration", "-o", "cal.json")
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "said"),
+    [(1.0, "predictions stay as they are"), (2.0, "the global calibrator is used")],
+)
+def test_says_what_is_used_without_trees(run, tmp_path, sharpness, said):
+    p, _ = write(tmp_path / "val.csv", seed=2, biased=False, sharpness=sharpness)
+    code, out, err = run("fit", "val.csv", *BY, "--folds", "3")
+    assert (code, err) == (0, "")
+    assert said in out
+    unchanged = f"unchanged {metrics.nll(p):.4f}, with trees {metrics.nll(p):.4f}"
+    assert (unchanged in out) == (sharpness == 1)
+
+
+def test_progress_counts_the_folds_that_are_held_out(run, tmp_path, monkeypatch):
+    write(tmp_path / "val.csv", n=300)
+    totals = []
+
+    @contextmanager
+    def progress(total, what):
+        totals.append(total)
+        yield lambda: None
+
+    monkeypatch.setattr("calibrant.cli.screen.progress", progress)
+    for many in (300, 299):
+        monkeypatch.setattr("calibrant.calibrators.multicalibration.MANY", many)
+        code, _, err = run("fit", "val.csv", *BY, "--json")
+        assert (code, err) == (0, "")
+    assert totals == [5 * 20, 20]
+
+
+def test_says_what_went_wrong(run, tmp_path, monkeypatch):
+    p, _ = write(tmp_path / "val.npz", n=300)
+    odds = p.log_odds.numpy()
+    right = {"logits": odds, "labels": (odds > 0).astype(int), "age": np.arange(300)}
+    files.write(tmp_path / "right.npz", right)
+    by = ("--by", "age", *BY[2:], "--json")
+    code, out, err = run("fit", "right.npz", *by)
+    assert code == 0
+    assert json.loads(out)["remarks"][0].startswith("did not converge: no best fit for class 1")
+    assert err.count("no best fit for class 1") == 1
+    # A fit that makes its own examples worse.
+    fit = calibrators.MultiCalibrator.fit
+    worse = calibrators.TemperatureScaling(classes=2, temperature=0.1)
+    monkeypatch.setattr(
+        calibrators.MultiCalibrator, "fit", lambda *a, **k: replace(fit(*a, **k), overall=worse)
+    )
+    code, out, err = run("fit", "val.npz", *BY, "--json")
+    assert code == 0
+    (nll, ece) = json.loads(out)["remarks"]
+    assert nll.startswith("NLL rose from")
+    assert nll.endswith("do not use this fit")
+    assert ece.startswith("ECE rose from")
+    assert f"multicalibration: {nll}" in err
 
 
 def test_says_what_is_missing(run, tmp_path):

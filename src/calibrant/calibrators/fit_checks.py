@@ -11,6 +11,9 @@ from calibrant.predictions import Predictions
 ROUNDING = 1e-6
 # Enough for the ends of a 95 % interval.
 RESAMPLES = 400
+# What it means if the NLL rose: of a fit that could have left it as it was, and of others.
+FAILED = "do not use this fit"
+_WHY_NOT = "its functions are fitted separately and do not minimise the NLL"
 
 
 def fit_remarks(calibrator: Calibrator, predictions: Predictions) -> tuple[str, ...]:
@@ -34,12 +37,18 @@ def fit_remarks(calibrator: Calibrator, predictions: Predictions) -> tuple[str, 
         >>> fit_remarks(TemperatureScaling(classes=2, temperature=0.5), p)[0]
         'NLL rose from 0.5794 to 0.9263 on the data of the fit: do not use this fit'
     """
-    found = [text for text in [convergence_remark(calibrator)] if text]
     before = predictions.map(Identity(classes=calibrator.classes, origin=calibrator.origin))
-    after = predictions.map(calibrator)
+    advice = FAILED if _contains_identity(calibrator) else _WHY_NOT
+    rises = rise_remarks(before, predictions.map(calibrator), advice)
+    remark = convergence_remark(calibrator)
+    return (remark, *rises) if remark else rises
+
+
+def rise_remarks(before: Predictions, after: Predictions, advice: str = FAILED) -> tuple[str, ...]:
+    """Say whether a fit raised the NLL, with what that means, or the ECE of its examples."""
+    found = []
     nll = metrics.nll(before), metrics.nll(after)
     if nll[1] > nll[0] * (1 + ROUNDING):
-        advice = "do not use this fit" if _contains_identity(calibrator) else _WHY_NOT
         found.append(f"NLL rose from {nll[0]:.4f} to {nll[1]:.4f} on the data of the fit: {advice}")
     if metrics.debiased_ece(after) > metrics.debiased_ece(before):
         rise = metrics.compare(metrics.debiased_ece, after, before, resamples=RESAMPLES)
@@ -50,9 +59,6 @@ def fit_remarks(calibrator: Calibrator, predictions: Predictions) -> tuple[str, 
                 f"sampling noise (debiased {rise.value:+.4f} [{rise.low:+.4f}, {rise.high:+.4f}])"
             )
     return tuple(found)
-
-
-_WHY_NOT = "its functions are fitted separately and do not minimise the NLL"
 
 
 def convergence_remark(calibrator: Calibrator) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from calibrant.predictions import Predictions
 from calibrant.progress import steps
 from calibrant.scoped_warnings import without_warnings
 from calibrant.setting_errors import did_you_mean
-from calibrant.shapes import Index, Logits, Values
+from calibrant.shapes import Logits, Values
 from calibrant.table_values import Table, plain_html
 
 # Calibrators that the trees can start from.
@@ -55,7 +55,8 @@ class MultiCalibrator:
         overall: calibrator g of all examples.
         codes: how columns become features.
         trees: rounds of trees; the features are the columns and the current scores.
-        cross_validation: held-out NLL of g alone (`overall`) and with the trees (`sliced`).
+        cross_validation: held-out NLL of g alone (`overall`) and with the trees (`sliced`); both
+            are the same without trees.
 
     References:
         Tax et al., MCGrad: Multicalibration at Web Scale, 2025, arXiv:2509.19884.
@@ -117,8 +118,8 @@ class MultiCalibrator:
         choice = CrossValidation(0, *[float("nan")] * 5)
         if rounds is None:
             held = _HeldOut(predictions, found, type(overall), folds, seed)
-            rounds, choice = held.choose(progress)
-            if rounds == 0 and held.start_is_no_better:
+            rounds, keeps_start, choice = held.choose(progress)
+            if not keeps_start:
                 overall = CALIBRATORS["identity"].fit(predictions)
         boosting = _boosting(predictions, found, overall, seed)
         for _ in range(rounds):
@@ -246,6 +247,19 @@ def taken(columns: tuple[ExampleColumn, ...], rows: np.ndarray) -> tuple[Example
     return tuple(ExampleColumn(each.name, each.values[rows]) for each in columns)
 
 
+def held_out_folds(examples: int, folds: int) -> int:
+    """The number of folds that are held out: one of many examples."""
+    return 1 if examples > MANY else folds
+
+
+class _Choice(NamedTuple):
+    """The number of rounds, whether the start is better than nothing, and held-out losses."""
+
+    rounds: int
+    keeps_start: bool
+    scores: CrossValidation
+
+
 class _HeldOut:
     """Held-out log loss after each round, on the same folds."""
 
@@ -258,13 +272,13 @@ class _HeldOut:
         seed: int,
     ) -> None:
         self.predictions, self.seed = predictions, seed
-        fold, count = fold_of(predictions, folds=folds, seed=seed), folds
-        self.folds = 1 if len(predictions) > MANY else count
+        fold = fold_of(predictions, folds=folds, seed=seed)
+        self.folds = held_out_folds(len(predictions), folds)
         self.rows = np.flatnonzero(fold < self.folds)
         self.parts: list[tuple[Boosting, Callable[[], Scores], np.ndarray]] = []
         k = predictions.classes
-        self.identity = np.empty(len(predictions))
         self.scores = np.empty((len(predictions), 1 if k == 2 else k))
+        self.identity = np.empty_like(self.scores)
         with without_warnings():
             for number in range(self.folds):
                 out = fold == number
@@ -272,18 +286,17 @@ class _HeldOut:
                 overall = kind.fit(part)
                 boosting = _boosting(part, taken(columns, ~out), overall, seed)
                 held = predictions.take(out).with_zero_floor(overall.zero_floor).logits.double()
-                self.identity[out] = losses(scores_of(held.log_softmax(1)), self._labels[out])
+                self.identity[out] = scores_of(held.log_softmax(1))
                 self.scores[out] = scores_of(overall(held))
                 path = boosting.path(taken(columns, out), self.scores[out])
                 self.parts.append((boosting, path, out))
 
-    @property
-    def _labels(self) -> Index:
-        return self.predictions.labels.numpy()
+    def choose(self, progress: Callable[[], None] | None) -> _Choice:
+        """The number of rounds with the lowest loss; 0 if trees are not clearly better.
 
-    def choose(self, progress: Callable[[], None] | None) -> tuple[int, CrossValidation]:
-        """The number of rounds with the lowest loss; 0 if trees are not clearly better."""
-        first, after = self.scores.copy(), [self._losses()]
+        Without trees the start is kept if it is clearly better than the predictions themselves.
+        """
+        first, after = self.scores.copy(), [self._losses(self.scores[self.rows])]
         best = self.scores.copy()
         means = [self._mean(after[0])]
         with steps(progress, TRIED * self.folds, "cross-validating rounds") as step:
@@ -292,25 +305,28 @@ class _HeldOut:
                     boosting.step()
                     self.scores[out] = path()
                     step()
-                after.append(self._losses())
+                after.append(self._losses(self.scores[self.rows]))
                 means.append(self._mean(after[-1]))
                 if means[-1] == min(means):
                     best = self.scores.copy()
         rounds = int(np.argmin(means))
-        self.start_is_no_better = not self._is_better(after[0], self.identity[self.rows])
+        keeps_start = True
         if not self._is_better(after[rounds], after[0]):
-            rounds, best = 0, first
+            keeps_start = self._is_better(after[0], self._losses(self.identity[self.rows]))
+            rounds = 0
+            first = best = first if keeps_start else self.identity
         one, own = self._predicted(first), self._predicted(best)
         gap = metrics.compare(metrics.nll, own, one, seed=self.seed)
         values = metrics.nll(one), metrics.nll(own)
-        return rounds, CrossValidation(self.folds, *values, gap.low, gap.high, gap.p_value)
+        scores = CrossValidation(self.folds, *values, gap.low, gap.high, gap.p_value)
+        return _Choice(rounds, keeps_start, scores)
 
     def _predicted(self, scores: Scores) -> Predictions:
         found = torch.from_numpy(log_probs_of(scores[self.rows]))
         return self.predictions.take(self.rows).map(lambda _: found)
 
-    def _losses(self) -> Values:
-        return losses(self.scores[self.rows], self._labels[self.rows])
+    def _losses(self, scores: Scores) -> Values:
+        return losses(scores, self.predictions.labels.numpy()[self.rows])
 
     def _mean(self, loss: Values) -> float:
         return float(np.average(loss, weights=self.predictions.example_weights[self.rows]))

@@ -1,5 +1,6 @@
 """`calibrant fit --by ... --calibrator multicalibration`: boosted trees on columns, into a file."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ def fit_columns(
 ) -> None:
     """Fit a multicalibrator, save it, and say what it changes."""
     from calibrant.calibrators import MultiCalibrator, save
-    from calibrant.calibrators.multicalibration import TRIED
+    from calibrant.calibrators.fit_checks import convergence_remark, rise_remarks
+    from calibrant.calibrators.multicalibration import TRIED, held_out_folds
     from calibrant.predictions import from_arrays, slices_from_arrays
 
     with screen.working(f"reading {file}"):
@@ -38,14 +40,20 @@ def fit_columns(
     columns = slices_from_arrays(arrays, ignore_index=reads.ignore_index)
     if zero_floor is not None:
         predictions = predictions.with_zero_floor(zero_floor)
-    with screen.progress(folds * TRIED, "cross-validating rounds of trees") as step:
+    total = held_out_folds(len(predictions), folds) * TRIED
+    with screen.progress(total, "cross-validating rounds of trees") as step:
         try:
             multi = MultiCalibrator.fit(predictions, columns, folds=folds, seed=seed, progress=step)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
     multi = replace(multi, overall=with_scores(multi.overall, reads.scores))
     save(multi, output)
-    scores = multi.cross_validation
+    scores, after = multi.cross_validation, multi.map(predictions, columns)
+    rises = rise_remarks(predictions.with_zero_floor(multi.zero_floor), after)
+    for remark in rises:
+        warnings.warn(f"{NAME}: {remark}", stacklevel=1)
+    # The fit itself warns that it did not converge.
+    remarks = [each for each in (convergence_remark(multi.overall), *rises) if each]
     record: dict[str, Any] = {
         "source": file,
         "examples": len(predictions),
@@ -56,9 +64,9 @@ def fit_columns(
         "trees": len(multi.trees.sizes),
         "cross_validation": {**scores._asdict(), "difference": scores.difference},
         "before": measured(predictions),
-        "after": measured(multi.map(predictions, columns)),
+        "after": measured(after),
         "measured_on": "the examples of the fit",
-        "remarks": [],
+        "remarks": remarks,
         "calibrator": str(output),
     }
     if as_json:
@@ -68,6 +76,9 @@ def fit_columns(
 
 
 def _show(record: dict[str, Any], multi: "MultiCalibrator") -> None:
+    from calibrant.calibrators import Identity
+
+    unchanged = isinstance(multi.overall, Identity) and not multi.rounds
     screen.say(
         f"{title_of(multi)}, fitted to {record['examples']:,} examples of "
         f"{record['classes']:,} classes"
@@ -76,7 +87,13 @@ def _show(record: dict[str, Any], multi: "MultiCalibrator") -> None:
         screen.say(f"  {name} {value} (global)")
     screen.say(f"  {multi.rounds} rounds of boosting, {record['trees']:,} trees")
     screen.say("")
-    screen.say(cross_validation_text(multi.cross_validation, "global", "with trees"))
-    if not multi.rounds:
+    one = "unchanged" if unchanged else "global"
+    screen.say(cross_validation_text(multi.cross_validation, one, "with trees"))
+    if unchanged:
+        screen.say(
+            "neither trees nor a global calibrator are better in cross-validation: "
+            "predictions stay as they are"
+        )
+    elif not multi.rounds:
         screen.say("trees are not better in cross-validation: the global calibrator is used")
     show_result(record)
