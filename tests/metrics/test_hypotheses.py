@@ -142,3 +142,14 @@ def test_redrawn_labels_follow_the_predictions():
     assert metrics.spiegelhalter(drawn, every_class=True).p_value > 0.01
     expected, counts = p.probs.sum(0).numpy(), np.bincount(drawn.labels.numpy(), minlength=10)
     np.testing.assert_allclose(counts, expected, atol=4 * np.sqrt(expected.max()))
+
+
+def test_p_values_are_shown_as_in_tables():
+    certain = Predictions(np.tile([0.0, 40.0], (500, 1)), np.arange(500) % 2)
+    assert metrics.spiegelhalter(certain).p_value == 0
+    assert str(metrics.spiegelhalter(certain)) == "p <0.0001"
+    assert str(metrics.TestResult(20.0, 4.37e-145)) == "p <0.0001"
+    assert str(metrics.TestResult(0.02, 0.25, 0.001)) == "p 0.2500"
+    assert str(metrics.TestResult(0.02, 0.001, 0.001)) == "p <=0.0010"
+    gap = metrics.Difference(0.1, 0.05, 0.15, 4e-5, smallest=1e-5)
+    assert str(gap) == "+0.1000 [+0.0500, +0.1500], p <0.0001"

@@ -84,11 +84,11 @@ def test_a_single_low_p_value_is_not_hidden():
     metrics = {"overconfidence": Interval(0.0, -0.01, 0.01)}
     tests = {"spiegelhalter": TestResult(2.1, 0.035), "consistency": TestResult(0.02, 0.4, 0.001)}
     said = judge(1000, metrics, tests, ()).text
-    assert said == "weak evidence of miscalibration in one of 2 tests (spiegelhalter p = 0.035)"
+    assert said == "weak evidence of miscalibration in one of 2 tests (spiegelhalter p 0.0350)"
     tests["consistency"] = TestResult(0.05, 0.001, 0.001)
     said = judge(1000, metrics, tests, ()).text
     assert said.startswith("calibrated on average, but not at every level of confidence")
-    assert "consistency p <= 0.001" in said
+    assert "consistency p <=0.0010" in said
 
 
 def test_sums_of_weights_have_one_decimal():

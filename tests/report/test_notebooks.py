@@ -104,7 +104,7 @@ def test_results_have_a_short_repr(predictions):
     assert repr(bar) == "Interval(0.0808 [0.0612, 0.0923])"
     assert "0.0808 [0.0612, 0.0923]" in bar._repr_html_()
     gap = metrics.Difference(0.1, 0.05, 0.15, 0.01, smallest=0.01)
-    assert repr(gap) == "Difference(+0.1000 [+0.0500, +0.1500], p <= 0.01)"
-    assert "p &lt;= 0.01" in gap._repr_html_()
+    assert repr(gap) == "Difference(+0.1000 [+0.0500, +0.1500], p <=0.0100)"
+    assert "p &lt;=0.0100" in gap._repr_html_()
     audit = calibrant.audit(predictions, resamples=0)
     assert audit.table == audit.metrics_table()

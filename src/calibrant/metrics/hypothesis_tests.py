@@ -14,6 +14,7 @@ from calibrant.metrics.brownian_motion import maximum_tail, range_tail
 from calibrant.metrics.resampling.samples import LARGE
 from calibrant.predictions import Predictions
 from calibrant.shapes import Index, Values
+from calibrant.table_values import p_text
 
 Gaps = Float64[np.ndarray, "resamples bins"]
 
@@ -32,7 +33,7 @@ class TestResult:
     smallest: float = 0.0
 
     def __str__(self) -> str:
-        return f"p {'<=' if self.p_value <= self.smallest else '='} {self.p_value:.3g}"
+        return f"p {p_text(self.p_value, self.smallest)}"
 
 
 def spiegelhalter(predictions: Predictions, *, every_class: bool = False) -> TestResult:

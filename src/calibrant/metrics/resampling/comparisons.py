@@ -14,6 +14,7 @@ from calibrant.metrics.resampling.samples import Samples
 from calibrant.predictions import Predictions
 from calibrant.progress import steps
 from calibrant.shapes import Values
+from calibrant.table_values import p_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,9 +39,8 @@ class Difference:
         return f"<code>{html.escape(str(self))}</code>"
 
     def __str__(self) -> str:
-        sign = "<=" if self.p_value <= self.smallest else "="
         ends = f"[{self.low:+.4f}, {self.high:+.4f}]"
-        return f"{self.value:+.4f} {ends}, p {sign} {self.p_value:.3g}"
+        return f"{self.value:+.4f} {ends}, p {p_text(self.p_value, self.smallest)}"
 
 
 def in_one_class_order(models: Mapping[str, Predictions]) -> dict[str, Predictions]:
