@@ -93,22 +93,31 @@ STEPS = ScalingBinning(
 
 
 def test_the_calibration_error_by_hand():
-    # Four examples with frequency 3/4, and six with 5/6; as copies and as weights.
-    copied = binary(np.repeat([-1.0, 1.0], [4, 6]), [1, 1, 1, 0, 1, 1, 1, 1, 1, 0])
+    # 40 examples with frequency 3/4, and 60 with 5/6; as copies and as weights.
+    copied = binary(
+        np.tile(np.repeat([-1.0, 1.0], [4, 6]), 10), [1, 1, 1, 0, 1, 1, 1, 1, 1, 0] * 10
+    )
     gaps = 0.4 * 0.45**2 + 0.6 * (5 / 6 - 0.6) ** 2
-    bias = 0.4 * (3 / 4 * 1 / 4) / 3 + 0.6 * (5 / 6 * 1 / 6) / 5
+    bias = 0.4 * (3 / 4 * 1 / 4) / 39 + 0.6 * (5 / 6 * 1 / 6) / 59
     found = STEPS.calibration_error(copied, level=0.9)
     assert float(found.estimate) == pytest.approx(math.sqrt(gaps - bias))
-    noise = math.sqrt(2 / (4 * 10)) + math.sqrt(2 * math.log(10) / 10)
+    noise = math.sqrt(2 / (4 * 100)) + math.sqrt(2 * math.log(10) / 100)
     assert float(found.bound) == pytest.approx(math.sqrt(gaps) + noise)
-    weighted = binary(np.array([-1.0, -1.0, 1.0]), [1, 0, 1]).reweighted([1.0, 3.0, 6.0])
+    weighted = binary(np.tile([-1.0, -1.0, 1.0], 40), [1, 0, 1] * 40)
+    weighted = weighted.reweighted([1.0, 3.0, 6.0] * 40)
     found = STEPS.calibration_error(weighted)
     gaps = 0.4 * 0.05**2 + 0.6 * 0.4**2
-    squares = [(0.1**2 + 0.3**2) / 0.4, 0.6]
-    noise = math.sqrt(sum(squares) / 4) + math.sqrt(2 * math.log(20) * 0.6)
+    squares = [(0.1**2 + 0.3**2) / 0.4 / 40, 0.6 / 40]
+    noise = math.sqrt(sum(squares) / 4) + math.sqrt(2 * math.log(20) * 0.6 / 40)
     assert float(found.bound) == pytest.approx(math.sqrt(gaps) + noise)
     with pytest.raises(ValueError, match="level must lie between 0 and 1, got 1"):
         STEPS.calibration_error(copied, level=1.0)
+
+
+def test_the_bound_is_at_most_one():
+    # Without the limit it is 1.3.
+    found = STEPS.calibration_error(binary(np.repeat([-1.0, 1.0], 5), np.arange(10) % 2))
+    assert float(found.bound) == 1
 
 
 def test_the_estimate_is_unbiased_and_the_bound_is_rarely_exceeded():

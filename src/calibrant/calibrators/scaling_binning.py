@@ -145,7 +145,8 @@ class ScalingBinning(HistogramBinning):
         frequency $\hat\pi_B$ and subtracts its variance. The bound adds to the root of
         $\sum_B m_B (v_B - \hat\pi_B)^2$ what the noise of the labels exceeds with probability
         1 - level at most, $\sqrt{B / 4 n} + \sqrt{2 \log(1 / (1 - \mathrm{level})) / n}$ for
-        equal weights: it is a norm, which is convex and Lipschitz in the labels.
+        equal weights: it is a norm, which is convex and Lipschitz in the labels. No error
+        exceeds 1, so neither does the bound.
 
         The bound holds for any finite number of independent examples, also those of the fit,
         since the bins do not depend on labels. The estimate is optimistic on the examples of the
@@ -175,7 +176,8 @@ class ScalingBinning(HistogramBinning):
         bias = (mass * np.where(noise < filled, share * frequency * (1 - frequency), 0)).sum(1)
         spread = np.sqrt(noise.sum(1) / 4) + np.sqrt(-2 * math.log(1 - level) * noise.max(1))
         estimate = np.sqrt(np.maximum(gaps - bias, 0))
-        return CalibrationErrorEstimate(*map(torch.from_numpy, (estimate, np.sqrt(gaps) + spread)))
+        bound = np.minimum(np.sqrt(gaps) + spread, 1)
+        return CalibrationErrorEstimate(*map(torch.from_numpy, (estimate, bound)))
 
 
 def _warned(origin: Fit | None) -> Fit | None:
