@@ -69,7 +69,12 @@ def test_different_probabilities_stay_different_inside_the_range_of_the_fit():
     assert bool((mapped.diff() > 0).all())
 
 
-@pytest.mark.filterwarnings("ignore:isotonic regression")
+def test_the_warning_about_few_examples_names_the_calibrator():
+    with pytest.warns(UserWarning, match="^centered isotonic regression: 2 of 2 classes have"):
+        CenteredIsotonic.fit(Predictions(np.eye(2)[np.arange(20) % 2], np.arange(20) % 2))
+
+
+@pytest.mark.filterwarnings("ignore:centered isotonic regression")
 def test_separable_tied_and_extreme_scores_have_finite_answers():
     labels = np.arange(20) % 2
     cases = {

@@ -1,6 +1,7 @@
 """Centered isotonic regression: isotonic regression without constant blocks."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_expit
@@ -41,6 +42,8 @@ class CenteredIsotonic(IsotonicRegression):
         >>> round(float(fitted([[0.0, 2.0]])[0, 1].exp()), 1)  # the logit should be 1: 0.73
         0.7
     """
+
+    full_name: ClassVar[str] = "centered isotonic regression"
 
     @staticmethod
     def steps(scores: Values, own: np.ndarray, weights: Values) -> Steps:

@@ -95,6 +95,8 @@ class IsotonicRegression(OneVersusRest):
     offsets: Tensor
 
     nonparametric: ClassVar[bool] = True
+    # The name in warnings.
+    full_name: ClassVar[str] = "isotonic regression"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,7 +113,7 @@ class IsotonicRegression(OneVersusRest):
         few = int((counts < FEW).sum())
         if few:
             warn(
-                f"isotonic regression: {few} of {classes} classes have fewer than {FEW} examples "
+                f"{cls.full_name}: {few} of {classes} classes have fewer than {FEW} examples "
                 f"(fewest: {counts.min():g}) and will be overfitted; irm or temperature need fewer",
                 stacklevel=2,
             )
