@@ -207,3 +207,20 @@ def test_the_penalty_of_structured_matrix_scaling_vanishes_with_many_examples():
     )
     assert plain > free + 0.02
     assert structured == pytest.approx(free, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, DirichletCalibration])
+def test_a_fit_to_correct_predictions_only_has_not_converged(kind):
+    data = drawn(300, 3)
+    correct = Predictions(data.logits, data.logits.argmax(1))
+    with pytest.warns(UserWarning, match="no finite optimum: every prediction is correct") as given:
+        found = kind.fit(correct)
+    assert len(given) == 1
+    assert not found.origin.converged
+    # A wrong prediction without weight does not count, one with a weight does.
+    labels = correct.labels.clone()
+    labels[0] = (labels[0] + 1) % 3
+    wrong = Predictions(data.logits, labels)
+    assert kind.fit(wrong).origin.converged
+    with pytest.warns(UserWarning, match="no finite optimum"):
+        kind.fit(wrong.reweighted(np.arange(300) > 0))

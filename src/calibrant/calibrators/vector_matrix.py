@@ -16,7 +16,7 @@ from torch import Tensor
 from calibrant.calibrators.affine import Data, Ridge, Solution, fit_diagonal, fit_full
 from calibrant.calibrators.base import Calibrator, check_tensor, fitting_logits, made_from
 from calibrant.calibrators.masks import Mask, ever_allowed, log_softmax, mask_of, without_masked
-from calibrant.calibrators.temperature import best_inverse
+from calibrant.calibrators.temperature import all_correct, best_inverse
 from calibrant.files.checks import human
 from calibrant.predictions import Predictions
 from calibrant.shapes import Logits
@@ -74,7 +74,7 @@ def from_solution(
 ) -> Map:
     """Make the calibrator of a solution; the weight is multiplied by `factor`.
 
-    A remark says why an earlier step of the fit did not converge.
+    A remark says why the fit did not converge for another reason than its search.
     """
     norm = found.gradient_norm
     if not found.converged:
@@ -124,10 +124,13 @@ class VectorScaling(DiagonalMap):
         """Minimise the NLL, starting at the best temperature.
 
         A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
+        If every prediction is correct, it is finite by this penalty alone: the fit warns, and
+        counts as not converged.
         """
         inverse, data = _tempered(predictions)
         found = fit_diagonal(data, Ridge(LEAST, LEAST))
-        return from_solution(cls, predictions, found, factor=inverse)
+        remark = separable_remark(predictions)
+        return from_solution(cls, predictions, found, factor=inverse, remark=remark)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -145,11 +148,14 @@ class MatrixScaling(MatrixMap):
         """Minimise the NLL, starting at the best temperature.
 
         A penalty of 1e-6 on the difference to the start makes the optimum finite and unique.
+        If every prediction is correct, it is finite by this penalty alone: the fit warns, and
+        counts as not converged.
         """
         refuse_size(predictions)
         inverse, data = _tempered(predictions)
         found = fit_full(data, Ridge(LEAST, LEAST, LEAST))
-        return from_solution(cls, predictions, found, factor=inverse)
+        remark = separable_remark(predictions)
+        return from_solution(cls, predictions, found, factor=inverse, remark=remark)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -172,6 +178,9 @@ class DirichletCalibration(MatrixMap):
     ) -> "DirichletCalibration":
         """Minimise the NLL and the penalty.
 
+        If every prediction is correct, the diagonal has no finite optimum: the fit warns, and
+        counts as not converged.
+
         Args:
             predictions: held-out examples.
             off_diagonal: lambda; 1e-5 to 1e-1 are usual.
@@ -185,7 +194,8 @@ class DirichletCalibration(MatrixMap):
         off_diagonal *= inverse**2 / (k * (k - 1))
         ridge = Ridge(max(bias / k, LEAST), LEAST, max(off_diagonal, LEAST))
         found = fit_full(data, ridge)
-        return from_solution(cls, predictions, found, factor=inverse)
+        remark = separable_remark(predictions)
+        return from_solution(cls, predictions, found, factor=inverse, remark=remark)
 
     def inputs(self, logits: Logits, masked: Mask | None) -> Logits:
         """Log-probabilities."""
@@ -218,6 +228,13 @@ def refuse_size(predictions: Predictions) -> None:
             f"a {k} x {k} matrix and a bias need at least {k * (k + 1):,} examples, got "
             f"{len(predictions):,}; structured_matrix is regularised and needs fewer"
         )
+
+
+def separable_remark(predictions: Predictions) -> str:
+    """Say that no parameters are best, because larger ones always are better; empty if not so."""
+    if not all_correct(predictions):
+        return ""
+    return "no finite optimum: every prediction is correct, the examples are separable"
 
 
 def _tempered(predictions: Predictions, *, log_probs: bool = False) -> tuple[float, Data]:
