@@ -141,6 +141,13 @@ def test_the_interval_of_masked_classes_is_zero_and_of_the_only_class_one():
         fitted.interval([[0.0, 1.0]])
 
 
+def test_no_end_is_minus_zero():
+    for folds in (1, 3):
+        fitted = VennAbers.fit(binary(*drawn(200)), folds=folds)
+        assert float(fitted.low.min()) == 0
+        assert not bool(fitted.low.signbit().any())
+
+
 @pytest.mark.parametrize("folds", [0, True, 2.0])
 def test_folds_must_be_a_positive_integer(folds, as_a_user_runs_it):
     with pytest.raises(ValueError, match=f"folds must be an integer of at least 1, got {folds}"):

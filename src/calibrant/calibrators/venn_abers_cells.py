@@ -67,7 +67,7 @@ def _merged(groups: Groups, folds: int) -> Cells:
     pairs = list(zip(parts, at, strict=True))
     against = np.mean([np.log1p(-part.low[cell]) for part, cell in pairs], 0)
     high = np.mean([np.log(part.high[cell]) for part, cell in pairs], 0)
-    low, high = (np.maximum.accumulate(each) for each in (-np.expm1(against), np.exp(high)))
+    low, high = (np.maximum.accumulate(each) for each in (0 - np.expm1(against), np.exp(high)))
     return Cells(edges, low, high)
 
 
