@@ -45,7 +45,7 @@ PROMISES = {
 }
 # The packages that these imports, and the messages about missing ones, rely on.
 AUDIT = {"typer", "rich", "matplotlib", "pyarrow", "safetensors"}
-OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "pydantic"}
+OTHERS = {"torchmetrics", "onnx", "onnxruntime", "scikit-learn", "pillow", "pydantic", "lightgbm"}
 BRINGS = {
     "cli": {"typer", "rich"},
     "report": {"matplotlib", "jinja2"},
