@@ -172,6 +172,13 @@ def test_prints_as_a_table_and_as_plain_values():
     lines = str(found).splitlines()
     assert lines[0] == "2 folds, ranked by nll on held-out examples"
     assert lines[-1] == f"selected: {found.name}, the best nll"
+    assert lines[1].split()[-1] == "weight"
+    for line, each in zip(lines[2:], found.candidates, strict=False):
+        assert line.startswith(f"{each.name:24} {each.score:8.4f}")
+        if each.name in found.weights:
+            assert line.endswith(f" {found.weights[each.name][0]:.0%}")
+    frame = found.to_pandas()
+    assert frame["weight"].sum() == pytest.approx(1)
     plain = found.to_dict()
     assert plain["chosen"] == found.name
     assert [row["name"] for row in plain["candidates"]] == [row.name for row in found.candidates]

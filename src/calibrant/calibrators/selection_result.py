@@ -118,11 +118,12 @@ class Selection:
 
     def __str__(self) -> str:
         gaps = "difference to the best"
-        heads = f"{'calibrator':24} {self.criterion:>8}  {gaps:28} parameters"
+        heads = f"{'calibrator':24} {self.criterion:>8}  {gaps:28} parameters  weight"
         lines = [self._caption, heads]
         for each in self.candidates:
             gap, mark = _shown(each.difference_to_best), _mark(each)
-            lines.append(f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}{mark}")
+            line = f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}"
+            lines.append(f"{line}{mark or f'{self._weight(each.name):>8}'}".rstrip())
         lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join([*lines, self.verdict, *(f"warning: {each}" for each in self.remarks)])
 
@@ -130,12 +131,17 @@ class Selection:
     def _caption(self) -> str:
         return f"{self.folds} folds, ranked by {self.criterion} on held-out examples"
 
+    def _weight(self, name: str) -> str:
+        """Weight in the mean of the blend, in percent; empty if it is no part."""
+        return f"{self.weights[name][0]:.0%}" if name in self.weights else ""
+
     def _repr_html_(self) -> str:
         heads = (
             "calibrator",
             self.criterion,
             "difference to the best",
             "parameters",
+            "weight",
             "converged",
             "",
         )
@@ -145,6 +151,7 @@ class Selection:
                 f"{each.score:.4f}",
                 _shown(each.difference_to_best),
                 f"{each.size:,}",
+                self._weight(each.name),
                 "yes" if each.converged else "no",
                 "dropped" if each.dropped else "",
             )
@@ -162,6 +169,7 @@ class Selection:
             ends = {"difference": 0.0} if gap is None else {"difference": gap.value}
             ends |= {} if gap is None else {"low": gap.low, "high": gap.high}
             rest = {"size": each.size, "keeps_argmax": each.keeps_argmax}
+            rest |= {"weight": self.weights.get(each.name, (0.0, 0.0))[0]}
             rest |= {"converged": each.converged, "selected": each.name == self.name}
             rows.append({"calibrator": each.name, self.criterion: each.score, **ends, **rest})
         return pandas.DataFrame(rows).set_index("calibrator")
