@@ -43,7 +43,7 @@ def members(n=300, k=3, seed=0):
 def test_weights_are_tempered_likelihoods_times_a_prior():
     losses = {"identity": 0.9, "spline": 0.52, "structured_matrix": 0.5, "histogram": 0.51}
     for n in (50, 200):
-        prior = PRIOR | {"identity": (90 / n) ** 2}
+        prior = PRIOR | {"identity": (115 / n) ** 1.5}
         found = log_weights(losses, examples=n)
         for name, loss in losses.items():
             expected = prior.get(name, 0.0) - TEMPERING * n * (loss - 0.5)

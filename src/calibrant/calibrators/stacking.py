@@ -44,8 +44,8 @@ PRIOR = dict.fromkeys(
     ),
     1.0,
 ) | dict.fromkeys(("matrix", "dirichlet", "isotonic", "irm", "histogram"), -1.0)
-# Of the identity: (FEW / n)^2.
-IDENTITY, FEW = "identity", 90.0
+# Of the identity: (FEW / n)^1.5.
+IDENTITY, FEW = "identity", 115.0
 # Parts whose weight and exponent are both below this are left out.
 LEAST = 0.01
 # Scores (n times k times parts) from which the exponents are estimated.
@@ -76,7 +76,7 @@ def log_weights(losses: Mapping[str, float], *, examples: float) -> dict[str, fl
         >>> max(found, key=found.get)
         'matrix'
     """
-    prior = PRIOR | {IDENTITY: (FEW / examples) ** 2}
+    prior = PRIOR | {IDENTITY: (FEW / examples) ** 1.5}
     best = min(losses.values())
     return {
         name: prior.get(name, 0.0) - TEMPERING * examples * (loss - best)
