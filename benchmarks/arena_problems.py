@@ -22,7 +22,7 @@ CHOSEN_ON = (
 )
 GROUPS = {
     "tables-2": "binary tables",
-    "tables-k": "tables of 3 to 5 classes",
+    "tables-k": "tables of 3 to 9 classes",
     "images-2": "images and text of 2 classes",
     "images-10": "images, text and masks of 4 to 20 classes",
     "images-100": "images of 100 classes",
