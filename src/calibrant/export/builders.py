@@ -151,7 +151,8 @@ def top_label_spline(
 ) -> str:
     """A natural cubic spline of the log-odds of the top class; the others keep their ratios."""
     log_p = graph.log_softmax(graph("Div", logits, temperature))
-    own = graph.is_top(log_p)
+    # Log-probabilities of a near tie may be equal after rounding.
+    own = graph.is_top(logits)
     rest = graph("Where", own, -math.inf, log_p)
     # Finite for a row with a single allowed class, where all others are masked in the end.
     others = graph.log_softmax(graph("Max", rest, -FARTHEST))
