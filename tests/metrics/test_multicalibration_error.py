@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from calibrant import Predictions, metrics
-from calibrant.metrics import multicalibration_error
+from calibrant.metrics import multicalibration, multicalibration_error
 
 
 def drawn(n, seed, *, bias=0.0):
@@ -98,3 +98,49 @@ def test_the_confidence_of_several_classes_and_certain_predictions():
     assert multicalibration_error(sure, {"a": np.zeros(200)}).largest == math.inf
     with pytest.raises(ValueError, match="at least 2"):
         multicalibration_error(p, {"a": z[:, 0]}, bins=1)
+
+
+def test_only_pairs_that_are_large_enough_get_a_name(monkeypatch):
+    made = []
+
+    def counted(names, of_example):
+        levels = named(names, of_example)
+        return levels._replace(name_of=lambda at: made.append(at) or names[at])
+
+    named = multicalibration._named
+    monkeypatch.setattr(multicalibration, "_named", counted)
+    rows = np.arange(6000)
+    # One pair has 150 examples, all others have few.
+    user = np.char.add("u", np.where(rows < 150, 2999, rows % 3000).astype(str))
+    item = np.char.add("i", np.where(rows < 150, 2998, 7 * rows % 3001 % 3000).astype(str))
+    scores = np.random.default_rng(0).normal(size=6000)
+    p = Predictions.from_binary(scores, rows % 2, kind="logits")
+    found = multicalibration_error(p, {"user": user, "item": item})
+    names = {each.name for each in found.segments}
+    assert names == {"user=u2999, item=i2998", "user=u2999", "item=i2998", "all examples"}
+    # All examples, a user, an item, and the two parts of a pair.
+    assert len(made) == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "edges"),
+    [
+        (1_700_000_000 + np.arange(400), ["1700000099", "1700000199", "1700000299"]),
+        (20_240_101 + np.arange(400), ["20240200", "20240300", "20240400"]),
+        (1 + 1e-9 * np.arange(400), ["1.0000001", "1.0000002", "1.0000003"]),
+        (1.7e9 + np.arange(400) / 800, ["1700000000.1", "1700000000.2", "1700000000.4"]),
+        (np.arange(400) / 300, ["0.33", "0.663333", "0.996667"]),
+        (1e29 * (1 + np.arange(400) / 400), ["1.2475e+29", "1.4975e+29", "1.7475e+29"]),
+    ],
+)
+def test_edges_have_as_many_digits_as_tell_them_apart(values, edges):
+    p = Predictions.from_binary(np.full(400, 0.5), [0, 1] * 200, kind="probs")
+    found = multicalibration_error(p, {"t": values})
+    low, one, two = edges
+    assert {each.name for each in found.segments} == {
+        "all examples",
+        f"t <= {low}",
+        f"{low} < t <= {one}",
+        f"{one} < t <= {two}",
+        f"t > {two}",
+    }

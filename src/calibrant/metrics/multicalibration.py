@@ -1,7 +1,7 @@
 """Calibration errors of segments: values of given columns, and their pairs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
@@ -20,6 +20,8 @@ from calibrant.table_values import Table, count_text, p_text, plain_html
 
 # Segments in a table.
 SHOWN = 20
+# Digits that tell any two numbers apart; integers below this have no rounding.
+DIGITS, EXACT = 17, 2.0**53
 ALL, MISSING = "all examples", "missing"
 HEADS = ("segment", "examples", "mean error", "ECCE", "in standard errors", "p-value")
 
@@ -158,13 +160,11 @@ def multicalibration_error(
     weights = predictions.example_weights
     levels = [_levels(each, weights, bins) for each in given]
     rows = _sorted_rows(predictions)
-    found = list(_of_levels(rows, _Levels((ALL,), np.zeros(len(weights), np.int64)), 1))
+    found = list(_of_levels(rows, _named((ALL,), np.zeros(len(weights), np.int64)), 1))
     for one in levels:
         found += _of_levels(rows, one, least)
     for one, two in combinations(levels, 2) if pairs else ():
-        names = [f"{a}, {b}" for a in one.names for b in two.names]
-        both = _Levels(names, one.of_example * len(two.names) + two.of_example)
-        found += _of_levels(rows, both, least)
+        found += _of_levels(rows, _pair(one, two), least)
     independent = predictions.weights is None and predictions.groups is None
     values = [each.p_value for each in found]
     corrected = holm(values) if independent else [math.nan] * len(values)
@@ -177,9 +177,13 @@ def multicalibration_error(
 
 
 class _Levels(NamedTuple):
-    """Names of the values of a column, or of a pair, and the value of each example."""
+    """The values of a column, or of a pair: their names, number, and the one of each example.
 
-    names: Sequence[str]
+    Most pairs of two columns of many values never occur, so names are made when they are needed.
+    """
+
+    name_of: Callable[[int], str]
+    count: int
     of_example: Index
 
 
@@ -201,6 +205,20 @@ class _Found(NamedTuple):
     p_value: float
 
 
+def _named(names: Sequence[str], of_example: Index) -> _Levels:
+    return _Levels(names.__getitem__, len(names), of_example)
+
+
+def _pair(one: _Levels, two: _Levels) -> _Levels:
+    """The pairs of the values of two columns."""
+
+    def name_of(level: int) -> str:
+        first, second = divmod(level, two.count)
+        return f"{one.name_of(first)}, {two.name_of(second)}"
+
+    return _Levels(name_of, one.count * two.count, one.of_example * two.count + two.of_example)
+
+
 def _levels(column: ExampleColumn, weights: Values, bins: int) -> _Levels:
     """The values of a column, or bins of many numbers."""
     if column.is_numeric:
@@ -212,13 +230,24 @@ def _levels(column: ExampleColumn, weights: Values, bins: int) -> _Levels:
             at = np.searchsorted(mass, mass[-1] * np.arange(1, bins) / bins)
             edges = np.unique(values[order][at])
             index = np.where(known, np.searchsorted(edges, column.numbers), len(edges) + 1)
-            texts = [f"{edge:.6g}" for edge in edges]
+            texts = _edge_texts(edges.tolist())
             inner = [f"{a} < {column.name} <= {b}" for a, b in pairwise(texts)]
             names = [f"{column.name} <= {texts[0]}", *inner, f"{column.name} > {texts[-1]}"]
-            return _Levels([*names, f"{column.name}={MISSING}"], index)
+            return _named([*names, f"{column.name}={MISSING}"], index)
     texts = [MISSING if each is None else each for each in column.texts]
     known_texts, place = np.unique(np.array(texts, dtype=object), return_inverse=True)
-    return _Levels([f"{column.name}={text}" for text in known_texts], place)
+    return _named([f"{column.name}={text}" for text in known_texts], place)
+
+
+def _edge_texts(edges: Sequence[float]) -> list[str]:
+    """Different numbers as texts of different numbers: six digits or more, integers in full."""
+    whole = [len(str(int(abs(edge)))) if abs(edge) < EXACT else 0 for edge in edges]
+    texts: list[str] = []
+    for digits in range(6, DIGITS + 1):
+        texts = [f"{e:.{max(digits, least)}g}" for e, least in zip(edges, whole, strict=True)]
+        if len(set(map(float, texts))) == len(edges):
+            break
+    return texts
 
 
 def _sorted_rows(predictions: Predictions) -> _Rows:
@@ -231,7 +260,7 @@ def _of_levels(rows: _Rows, levels: _Levels, least: int) -> Iterator[_Found]:
     """Errors of all segments of a column, or of a pair, that are large enough."""
     at = levels.of_example[rows.order]
     # Integers of two bytes are sorted by radix.
-    small = at.astype(np.int16) if len(levels.names) < 2**15 else at
+    small = at.astype(np.int16) if levels.count < 2**15 else at
     order = small.argsort(kind="stable")
     score, happened, own = (part[order] for part in rows[1:])
     at = at[order]
@@ -257,7 +286,7 @@ def _of_levels(rows: _Rows, levels: _Levels, least: int) -> Iterator[_Found]:
         else:
             # All probabilities are 0 or 1: a single error rejects calibration.
             statistic = 0.0 if wide < 1e-12 else math.inf
-        name = levels.names[int(at[starts[each]])]
+        name = levels.name_of(int(at[starts[each]]))
         expected = float(events[each])
         p_value = _p_value(statistic, n, expected, expected - float(gap[each]))
         yield _Found(name, n, float(gap[each]) / n, wide / n, statistic, p_value)
