@@ -78,6 +78,25 @@ def test_says_what_is_used_without_trees(run, tmp_path, sharpness, said):
     assert (unchanged in out) == (sharpness == 1)
 
 
+def test_one_round_or_tree_is_singular(run, tmp_path, monkeypatch):
+    write(tmp_path / "val.npz", n=600)
+    fit, made = calibrators.MultiCalibrator.fit, []
+
+    def one_round(*given, folds, seed, progress):
+        made.append(replace(fit(*given, rounds=1), cross_validation=first.cross_validation))
+        return made[-1]
+
+    first = fit(*write(tmp_path / "same.npz", n=600), folds=2)
+    monkeypatch.setattr(calibrators.MultiCalibrator, "fit", one_round)
+    code, out, err = run("fit", "val.npz", *BY)
+    assert (code, err) == (0, "")
+    assert "\n  1 round of boosting, 30 trees\n" in out
+    assert repr(made[0]).endswith("1 round, 30 trees)")
+    monkeypatch.setattr("calibrant.calibrators.boosting.TREES", 1)
+    assert "\n  1 round of boosting, 1 tree\n" in run("fit", "val.npz", *BY)[1]
+    assert repr(made[1]).endswith("1 round, 1 tree)")
+
+
 def test_progress_counts_the_folds_that_are_held_out(run, tmp_path, monkeypatch):
     write(tmp_path / "val.csv", n=300)
     totals = []

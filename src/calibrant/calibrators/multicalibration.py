@@ -49,7 +49,8 @@ class MultiCalibrator:
     Categories are ordered by their mean error in the fit. Unseen and missing values go where
     those of the fit went, or with the majority. For k > 2 classes the trees add to the
     log-probabilities of each class (softmax gradient). It is no `Calibrator`: it needs the
-    columns of each row. Fitting needs LightGBM; applying and loading do not.
+    columns of each row. Weights count as copies, approximately: the histogram bins of LightGBM
+    depend on the rows alone. Fitting needs LightGBM; applying and loading do not.
 
     Attributes:
         overall: calibrator g of all examples.
@@ -174,9 +175,9 @@ class MultiCalibrator:
         return predictions.map(self.at(columns, examples=len(predictions)))
 
     def __repr__(self) -> str:
-        what = (
-            f"{self.rounds} rounds, {len(self.trees.sizes):,} trees" if self.rounds else "no trees"
-        )
+        what = "no trees"
+        if self.rounds:
+            what = f"{counted(self.rounds, 'round')}, {counted(len(self.trees.sizes), 'tree')}"
         return f"MultiCalibrator({self.overall!r} by {', '.join(self.columns)}: {what})"
 
     def _repr_html_(self) -> str:
@@ -220,6 +221,11 @@ def scores_of(log_probs: Tensor) -> Scores:
     """Scores to boost: log-odds of class 1 of two, (n, 1), else log-probabilities, (n, k)."""
     values = log_probs.numpy().astype(np.float64)
     return values[:, 1:] - values[:, :1] if values.shape[1] == 2 else values
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun, in the plural unless it is 1."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _width(columns: tuple[ExampleColumn, ...], predictions: Predictions) -> int:

@@ -77,6 +77,7 @@ def fit_columns(
 
 def _show(record: dict[str, Any], multi: "MultiCalibrator") -> None:
     from calibrant.calibrators import Identity
+    from calibrant.calibrators.multicalibration import counted
 
     unchanged = isinstance(multi.overall, Identity) and not multi.rounds
     screen.say(
@@ -85,7 +86,8 @@ def _show(record: dict[str, Any], multi: "MultiCalibrator") -> None:
     )
     for name, value in multi.overall.shown_parameters.items():
         screen.say(f"  {name} {value} (global)")
-    screen.say(f"  {multi.rounds} rounds of boosting, {record['trees']:,} trees")
+    rounds, trees = counted(multi.rounds, "round"), counted(record["trees"], "tree")
+    screen.say(f"  {rounds} of boosting, {trees}")
     screen.say("")
     one = "unchanged" if unchanged else "global"
     screen.say(cross_validation_text(multi.cross_validation, one, "with trees"))
