@@ -119,8 +119,9 @@ class TopLabelSpline(Calibrator):
     classes keep, and f is the spline of `SplineCalibration`: with f(x) = x it is temperature
     scaling, near which few examples stay. The maximum is the value at which the runner-up, $p_2$,
     ties with the predicted class. For two classes the map is symmetric, and confidence never falls
-    below 1/2. It needs fewer examples than a function for each class, but cannot correct errors
-    that differ between classes.
+    below 1/2. Where f(0) is above 0 it jumps at a tie: log-odds of -1e-6, 0 and 1e-6 may give
+    class 1 the probabilities 0.39, 0.39 and 0.61. It needs fewer examples than a function for each
+    class, but cannot correct errors that differ between classes.
 
     Attributes:
         temperature: T.
