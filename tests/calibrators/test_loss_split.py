@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, metrics
-from calibrant.calibrators import BetaCalibration, split_loss
+from calibrant.calibrators import CALIBRATORS, BetaCalibration, split_loss
 from calibrant.calibrators.selection import fold_of
 
 
@@ -47,6 +47,19 @@ def test_calibrated_predictions_have_no_calibration_part():
     # Too many parameters for the examples: worse than none.
     few = split_loss(tempered(60, 1.0, seed=1), calibrator="histogram", resamples=200)
     assert few.calibration < 0
+
+
+def test_a_probability_of_0_of_the_label_counts_as_in_a_fit():
+    p = tempered(500, 1.0)
+    probs = p.probs.numpy().copy()
+    probs[:5, 0], probs[:5, 1:] = 0.0, 0.5
+    zeros = Predictions.from_probs(probs, np.where(np.arange(500) < 2, 0, p.labels))
+    assert metrics.nll(zeros) == np.inf
+    found = split_loss(zeros, resamples=50)
+    expected = metrics.nll(zeros.map(CALIBRATORS["identity"].fit(zeros)))
+    assert np.isfinite(expected)
+    assert found.total == pytest.approx(expected)
+    assert "nan" not in str(found)
 
 
 def test_weights_count_and_wrong_names_are_refused():

@@ -61,7 +61,7 @@ def test_the_candidate_of_the_largest_weight_is_selected_and_fitted_to_all_examp
     assert found.name == "structured_vector"
     first = found.candidates[0]
     if first.name != found.name:
-        why = f"selected: structured_vector, which is more reliable on other data than {first.name}"
+        why = f"selected: structured_vector, of a larger prior weight than {first.name} (nll "
         assert found.verdict.startswith(why)
     weights = log_weights({e.name: e.score for e in found.candidates}, examples=1500)
     assert found.name == max(weights, key=weights.get)
@@ -129,8 +129,10 @@ def test_invalid_settings_of_a_selection_are_refused():
         select(tempered(100), criterion="ece")
     with pytest.raises(ValueError, match="no calibrator 'temprature'; did you mean temperature"):
         select(tempered(100), candidates=["temprature"])
-    with pytest.raises(ValueError, match="no candidates are left"):
+    with pytest.raises(ValueError, match="at least one calibrator that preserves the predicted"):
         select(tempered(100), candidates=["vector"], preserve_class=True)
+    with pytest.raises(ValueError, match=r"no candidates: name at least one calibrator$"):
+        select(tempered(100), candidates=[])
     with pytest.raises(ValueError, match="cannot fit: labels hold a single class, 1"):
         select(Predictions(torch.randn(50, 3), torch.ones(50).long()))
     assert select(tempered(100), candidates="temperature", folds=2).name == "temperature"
@@ -371,8 +373,46 @@ def test_a_fit_to_all_examples_that_does_not_converge_is_replaced(monkeypatch):
     monkeypatch.setattr(CALIBRATORS[first], "fit", classmethod(fit))
     found = select(tempered(), candidates=names, folds=2)
     assert found.name == other
-    assert found.verdict.startswith(f"selected: {other}, ")
+    words = f"selected: {other}; {first} did not converge (nll difference "
+    assert found.verdict.startswith(words) or found.candidates[0].name == other
     assert {each.name: each.converged for each in found.candidates}[first] is False
+    assert found.remarks == ()
+
+
+def test_pixels_of_few_images_count_by_how_much_they_say():
+    """Thirty images of pixels that are independent within an image say as much as all pixels."""
+    pixels = tempered(3000)
+    data = Predictions(pixels.logits, pixels.labels, groups=np.arange(3000) % 30)
+    names = ["identity", "temperature"]
+    assert select(pixels, candidates=names).name == "temperature"
+    found = select(data, candidates=names)
+    assert found.name == "temperature"
+    # Copies of one pixel in each image say as much as one of them.
+    same = tempered(30)
+    copies = torch.arange(3000) % 30
+    data = Predictions(same.logits[copies], same.labels[copies], groups=copies)
+    assert select(data, candidates=names).name == select(same, candidates=names).name == "identity"
+
+
+def test_the_criterion_decides_the_weights_of_the_blend():
+    data, names = tempered(1500, shift=1.0), ["identity", "temperature", "vector"]
+    for criterion in ("nll", "brier"):
+        found = select(data, candidates=names, criterion=criterion)
+        scores = {each.name: each.score for each in found.candidates if not each.dropped}
+        given = log_weights(scores, examples=1500)
+        total = sum(np.exp(each) for each in given.values())
+        for name, (weight, _) in found.weights.items():
+            assert weight == pytest.approx(np.exp(given[name]) / total, abs=0.02)
+
+
+def test_no_calibration_is_not_compared_with_itself():
+    """A probability of 0 counts differently in folds and in all examples."""
+    generator = np.random.default_rng(2)
+    probs = generator.multinomial(10, [0.5, 0.5], size=300) / 10
+    probs[:30] = [1.0, 0.0]
+    labels = (generator.random(300) < probs[:, 1]).astype(int)
+    labels[0] = 1
+    found = select(Predictions.from_probs(probs, labels), candidates=["identity"])
     assert found.remarks == ()
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from calibrant import Predictions
+from calibrant import Predictions, metrics
 from calibrant.calibrators import CALIBRATORS, Blend, out_of_fold, select
 from calibrant.calibrators.nonnegative import nonnegative_minimum
 from calibrant.calibrators.out_of_fold import LOSSES, compare_out_of_fold
@@ -18,6 +18,7 @@ from calibrant.calibrators.stacking import (
     pool_exponents,
     stack,
 )
+from calibrant.data import SYNTHETIC
 
 
 def tempered(n: int, k: int = 3, seed: int = 0, **extras) -> Predictions:
@@ -183,15 +184,14 @@ def test_differences_of_groups_have_larger_errors():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_few_examples_are_shrunk_towards_no_calibration():
-    """Calibrated predictions: a blend of 50 examples may hardly hurt."""
-    from calibrant import metrics
-    from calibrant.data import SYNTHETIC
-
+    """Calibrated predictions: a blend of few examples may hardly hurt, as it would without FEW."""
     test = SYNTHETIC["calibrated"].sample(20_000, seed=99).predictions
     before = metrics.nll(test)
-    harm = [
-        metrics.nll(test.map(select(few, folds=5, resamples=100).blend)) - before
-        for seed in range(3)
-        if (few := SYNTHETIC["calibrated"].sample(50, seed=seed).predictions)
+    few = [
+        SYNTHETIC["calibrated"].sample(size, seed=seed).predictions
+        for size in (30, 50)
+        for seed in range(4)
     ]
-    assert np.mean(harm) < 0.03
+    harm = [metrics.nll(test.map(select(p, folds=5, resamples=100).blend)) - before for p in few]
+    # 0.006; 0.030 with FEW = 1.
+    assert np.mean(harm) < 0.015

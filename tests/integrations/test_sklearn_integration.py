@@ -313,6 +313,15 @@ def test_few_examples_are_not_compared_but_warned_about():
         PosthocCalibrator("blend").fit(logits, labels, sample_weight=[0.5] + [1] * 59)
 
 
+def test_few_examples_that_are_all_predicted_correctly_are_not_calibrated():
+    logits = scores(3, 30)[0]
+    with pytest.warns(UserWarning, match="got 30: used identity"):
+        found = PosthocCalibrator("blend").fit(logits, logits.argmax(1))
+    # Temperature scaling would make every later error infinitely wrong.
+    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(found.predict_proba(logits), expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "blend"])
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -23,7 +23,8 @@ class LossSplit:
         score: name of the proper score, "nll" or "brier".
         calibrator: name of the calibrator in `CALIBRATORS`.
         folds: number of folds.
-        total: mean score of the predictions as they are.
+        total: mean score of the predictions as they are; a probability of 0 counts as
+            `Predictions.estimated_zero_floor`.
         refinement: mean score after recalibration, each example by a fit to the other folds.
         gain: total minus refinement, with its paired bootstrap interval and p-value.
     """
@@ -131,5 +132,6 @@ def split_loss(
     if remarks:
         warn(f"{calibrator} in {len(remarks)} of {folds} folds: {remarks[0]}", stacklevel=2)
     after, measure = predictions.map(lambda _: mapped), CRITERIA[score]
-    gain = metrics.compare(measure, predictions, after, level=level, resamples=resamples, seed=seed)
-    return LossSplit(score, calibrator, folds, measure(predictions), measure(after), gain)
+    before = predictions.map(CALIBRATORS["identity"].fit(predictions))
+    gain = metrics.compare(measure, before, after, level=level, resamples=resamples, seed=seed)
+    return LossSplit(score, calibrator, folds, measure(before), measure(after), gain)

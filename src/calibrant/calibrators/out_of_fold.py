@@ -13,7 +13,7 @@ import torch
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.stacking import TEMPERING
+from calibrant.calibrators.stacking import PRIOR, TEMPERING
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
 from calibrant.shapes import Index, Values
@@ -37,6 +37,7 @@ class Candidates:
         skipped: reasons why a candidate could not be compared.
         sizes: largest number of parameters of a fit.
         converged: whether all fits converged.
+        independent: number of independent examples, see `independent_examples`.
     """
 
     measured: dict[str, Predictions]
@@ -44,6 +45,7 @@ class Candidates:
     skipped: dict[str, str]
     sizes: dict[str, int]
     converged: dict[str, bool]
+    independent: float
 
 
 class _Part(NamedTuple):
@@ -91,7 +93,8 @@ def compare_out_of_fold(
         predictions: the examples.
         fold: fold of each example, (n,).
         criterion: name in `LOSSES`.
-        budget: seconds after which no further candidate is started; the first two always are.
+        budget: seconds after which no further candidate is started; the first two always are,
+            and those with the largest prior weight come next.
         step: called after each fold of each candidate.
     """
     end = math.inf if budget is None else time.monotonic() + budget
@@ -102,7 +105,9 @@ def compare_out_of_fold(
         for number in range(count)
     ]
     parts: dict[str, dict[int, _Part]] = {}
-    found = Candidates({}, {}, {}, {}, {})
+    skipped: dict[str, str] = {}
+    if budget is not None:
+        names = [*names[:FIRST], *sorted(names[FIRST:], key=lambda name: -PRIOR.get(name, 0.0))]
     workers = min(count, torch.get_num_threads())
 
     def measure(name: str, numbers: range) -> None:
@@ -116,19 +121,21 @@ def compare_out_of_fold(
                 done[number] = part
                 step()
         except ValueError as error:
-            found.skipped[name] = str(error)
+            skipped[name] = str(error)
             del parts[name]
 
     with ThreadPoolExecutor(workers) as pool:
         first = range(min(FIRST, count))
         for at, name in enumerate(names):
             if at >= FIRST and time.monotonic() > end:
-                found.skipped[name] = f"the budget of {budget:g} s was used up"
+                skipped[name] = f"the budget of {budget:g} s was used up"
             else:
                 measure(name, first)
         losses = _losses(parts, rows[: len(first)], predictions, criterion)
-        differences = _differences(losses, predictions.take(np.concatenate(rows[: len(first)])))
-        units = independent_examples(predictions)
+        seen = predictions.take(np.concatenate(rows[: len(first)]))
+        differences = _differences(losses, seen)
+        units = independent_examples(predictions, losses, seen)
+        found = Candidates({}, {}, skipped, {}, {}, units)
         for name in sorted(differences, key=lambda name: differences[name][0]):
             late = differences[name][0] > 0 and time.monotonic() > end
             drop = name != REFERENCE and (late or _far(*differences[name], units))
@@ -146,11 +153,27 @@ def compare_out_of_fold(
     return found
 
 
-def independent_examples(predictions: Predictions) -> float:
-    """Number of examples, or of groups if there are any."""
+def independent_examples(
+    predictions: Predictions, losses: Mapping[str, Values], seen: Predictions
+) -> float:
+    """Number of examples; with groups, of independent ones that would say as much.
+
+    That is the number of examples divided by the design effect: how many times larger the squared
+    standard errors of the differences of losses are than without groups, in the median. It is at
+    least the number of groups.
+
+    Args:
+        predictions: all examples.
+        losses: losses of the calibrators for some examples, by name.
+        seen: these examples.
+    """
+    total = float(predictions.example_weights.sum())
     if predictions.groups is None:
-        return float(predictions.example_weights.sum())
-    return float(predictions.groups.max()) + 1
+        return total
+    grouped, single = _differences(losses, seen), _differences(losses, seen, grouped=False)
+    effects = [(grouped[name][1] / error) ** 2 for name, (_, error) in single.items() if error]
+    groups = float(predictions.groups.max()) + 1
+    return max(groups, total / max(1.0, float(np.median(effects)))) if effects else groups
 
 
 def _far(difference: float, error: float, units: float) -> bool:
@@ -181,7 +204,7 @@ def _losses(
 
 
 def _differences(
-    losses: Mapping[str, Values], examples: Predictions
+    losses: Mapping[str, Values], examples: Predictions, *, grouped: bool = True
 ) -> dict[str, tuple[float, float]]:
     """Mean difference of each loss to that of the best, and its standard error."""
     counts = examples.example_weights
@@ -194,7 +217,7 @@ def _differences(
         behind = each - best
         mean = float(share @ behind)
         spread = share * (behind - mean)
-        if examples.groups is not None:
+        if grouped and examples.groups is not None:
             spread = np.bincount(examples.groups.numpy(), spread)
         found[name] = (mean, float(np.sqrt(spread @ spread)))
     return found

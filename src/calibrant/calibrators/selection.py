@@ -9,11 +9,7 @@ import numpy as np
 from calibrant import metrics
 from calibrant.calibrators.base import fitting_logits
 from calibrant.calibrators.fit_checks import convergence_remark
-from calibrant.calibrators.out_of_fold import (
-    Candidates,
-    compare_out_of_fold,
-    independent_examples,
-)
+from calibrant.calibrators.out_of_fold import Candidates, compare_out_of_fold
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection_result import Candidate, Selection
 from calibrant.calibrators.stacking import log_weights, stack
@@ -65,11 +61,12 @@ def select(
     Args:
         predictions: held-out examples, not the training data of the network.
         folds: number of folds; groups are not split.
-        criterion: "nll" or "brier".
+        criterion: "nll" or "brier", for scores and weights; the pool of `blend` minimises the NLL.
         candidates: names in `CALIBRATORS`; all if not given.
         preserve_class: consider only calibrators that preserve the predicted class.
         budget: seconds for the comparison. When they are used up, candidates that were not
             compared are skipped, and those that were only compared in part are treated as dropped.
+            Candidates with the largest prior weight come first.
         level: coverage of the intervals.
         resamples: bootstrap resamples for the intervals.
         seed: seed of the folds and of the bootstrap.
@@ -107,7 +104,7 @@ def select(
     gaps = metrics.compare_many(
         score, measured[order[0]], rivals, level=level, resamples=resamples, seed=seed
     )
-    weights = log_weights(scores, examples=independent_examples(predictions))
+    weights = log_weights(scores, examples=found.independent)
     while True:
         chosen = _choose(scores, weights, converged)
         best = CALIBRATORS[chosen].fit(predictions)
@@ -120,7 +117,7 @@ def select(
         remarks.append(
             f"{chosen} did not converge, but no converged calibrator has as good a {criterion}"
         )
-    without = score(predictions.map(CALIBRATORS["identity"].fit(predictions)))
+    without = scores.get("identity", score(predictions))
     if scores[chosen] > without + UNCONVERGED * abs(without):
         remarks.append(
             f"{criterion} of {chosen} on held-out folds is worse than without calibration: "
@@ -135,7 +132,7 @@ def select(
         folds=folds,
         candidates=_candidates(order, scores, gaps, found, level),
         skipped=found.skipped,
-        weights=_weights(measured, converged, predictions),
+        weights=_weights(scores, found, predictions),
         remarks=tuple(remarks),
         examples=predictions,
     )
@@ -170,13 +167,14 @@ def _candidates(
 
 
 def _weights(
-    measured: Mapping[str, Predictions], converged: Mapping[str, bool], predictions: Predictions
+    scores: Mapping[str, float], out_of_fold: Candidates, predictions: Predictions
 ) -> dict[str, tuple[float, float]]:
     """Weight and exponent of each part of the blend, the largest first."""
-    losses = {name: metrics.nll(each) for name, each in measured.items() if converged[name]}
+    measured = out_of_fold.measured
+    losses = {name: each for name, each in scores.items() if out_of_fold.converged[name]}
     if not losses:
         return {}
-    given = log_weights(losses, examples=independent_examples(predictions))
+    given = log_weights(losses, examples=out_of_fold.independent)
     order = sorted(given, key=lambda name: -given[name])
     names = order[:BLENDED] + [name for name in order[BLENDED:] if name == "identity"]
     found = stack(
@@ -184,10 +182,11 @@ def _weights(
         [given[name] for name in names],
         predictions.labels.numpy(),
         predictions.example_weights,
+        independent=out_of_fold.independent / float(predictions.example_weights.sum()),
     )
     parts = zip(names, found.weights.tolist(), found.exponents.tolist(), strict=True)
     used = {name: (weight, exponent) for name, weight, exponent in parts if weight or exponent}
-    return dict(sorted(used.items(), key=lambda item: -sum(item[1])))
+    return dict(sorted(used.items(), key=lambda item: item[1], reverse=True))
 
 
 def _choose(
@@ -196,9 +195,9 @@ def _choose(
     """Return the candidate of the largest weight; one that converged, unless it is far behind."""
     limit = min(scores.values())
     limit += UNCONVERGED * abs(limit)
-    ended = [name for name in scores if converged[name]]
-    if any(scores[name] <= limit for name in ended):
-        return max(ended, key=lambda name: weights[name])
+    reliable = [name for name in scores if converged[name]]
+    if any(scores[name] <= limit for name in reliable):
+        return max(reliable, key=lambda name: weights[name])
     return max(scores, key=lambda name: weights[name])
 
 
@@ -212,9 +211,8 @@ def check_candidates(candidates: Sequence[str] | None, *, preserve_class: bool) 
         raise ValueError(f"no calibrator {unknown[0]!r}; {did_you_mean(unknown[0], CALIBRATORS)}")
     names = [name for name in names if CALIBRATORS[name].keeps_argmax or not preserve_class]
     if not names:
-        raise ValueError(
-            "no candidates are left; name one or more that preserve the predicted class"
-        )
+        which = " that preserves the predicted class" if preserve_class else ""
+        raise ValueError(f"no candidates: name at least one calibrator{which}")
     return names
 
 

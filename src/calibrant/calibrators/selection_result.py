@@ -87,7 +87,12 @@ class Selection:
     @property
     def shown_weights(self) -> str:
         """The parts of `blend` with their weights in the mean, in percent."""
-        return ", ".join(f"{name} {weight:.0%}" for name, (weight, _) in self.weights.items())
+        shown = [
+            f"{name} {weight:.0%}" for name, (weight, _) in self.weights.items() if weight > 0.005
+        ]
+        if more := len(self.weights) - len(shown):
+            shown.append(f"and {more} in the pool alone")
+        return ", ".join(shown)
 
     @cached_property
     def blend(self) -> Calibrator:
@@ -124,7 +129,9 @@ class Selection:
             gap, mark = _shown(each.difference_to_best), _mark(each)
             line = f"{each.name:24} {each.score:8.4f}  {gap:28} {each.size:10,}"
             lines.append(f"{line}{mark or f'{self._weight(each.name):>8}'}".rstrip())
-        lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
+        for reason in dict.fromkeys(self.skipped.values()):
+            names = [name for name, each in self.skipped.items() if each == reason]
+            lines.append(f"skipped: {', '.join(names)}: {reason}")
         return "\n".join([*lines, self.verdict, *(f"warning: {each}" for each in self.remarks)])
 
     @property
@@ -182,11 +189,10 @@ class Selection:
         if own.difference_to_best is None:
             doubt = "" if own.converged else ", although it did not converge"
             return f"selected: {self.name}, the best {self.criterion}{doubt}"
+        gap = f"{self.criterion} difference {_shown(own.difference_to_best)}"
         if not first.converged:
-            why = f"which is converged and as good as {first.name}"
-        else:
-            why = f"which is more reliable on other data than {first.name}"
-        return f"selected: {self.name}, {why} ({_shown(own.difference_to_best)})"
+            return f"selected: {self.name}; {first.name} did not converge ({gap})"
+        return f"selected: {self.name}, of a larger prior weight than {first.name} ({gap})"
 
     as_dict = Renamed()
 

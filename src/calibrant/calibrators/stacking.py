@@ -1,6 +1,7 @@
 r"""Weights of calibrators, from their out-of-fold predictions: for a blend and for a selection.
 
-With $\bar\ell_j$ the mean out-of-fold loss of calibrator j and n examples, its weight is
+With $\bar\ell_j$ the mean out-of-fold loss of calibrator j and n independent examples, its
+weight is
 
 $$a_j \propto \pi_j \exp(-\eta\, n\, \bar\ell_j), \qquad \eta = 0.1,$$
 
@@ -44,7 +45,7 @@ PRIOR = dict.fromkeys(
     ),
     1.0,
 ) | dict.fromkeys(("matrix", "dirichlet", "isotonic", "irm", "histogram"), -1.0)
-# Of the identity: (FEW / n)^1.5.
+# Of the identity: (FEW / n)^1.5, with n independent examples.
 IDENTITY, FEW = "identity", 115.0
 # Parts whose weight and exponent are both below this are left out.
 LEAST = 0.01
@@ -76,7 +77,7 @@ def log_weights(losses: Mapping[str, float], *, examples: float) -> dict[str, fl
         >>> max(found, key=found.get)
         'matrix'
     """
-    prior = PRIOR | {IDENTITY: (FEW / examples) ** 1.5}
+    prior = PRIOR | {IDENTITY: identity_prior(examples)}
     best = min(losses.values())
     return {
         name: prior.get(name, 0.0) - TEMPERING * examples * (loss - best)
@@ -84,7 +85,14 @@ def log_weights(losses: Mapping[str, float], *, examples: float) -> dict[str, fl
     }
 
 
-def pool_exponents(members: Members, labels: Index, counts: Values, near: PerPart) -> PerPart:
+def identity_prior(examples: float) -> float:
+    """Logarithm of the prior weight of the identity: 1.2 for 100 examples, 0.04 for 1,000."""
+    return float((FEW / examples) ** 1.5)
+
+
+def pool_exponents(
+    members: Members, labels: Index, counts: Values, near: PerPart, *, independent: float = 1.0
+) -> PerPart:
     """Minimise the penalised log loss of the pool by Newton steps, each with b >= 0.
 
     Args:
@@ -92,11 +100,12 @@ def pool_exponents(members: Members, labels: Index, counts: Values, near: PerPar
         labels: labels, (n,).
         counts: how many examples each row stands for, (n,).
         near: what the exponents are shrunk to, (m,).
+        independent: number of independent examples relative to the sum of the counts.
     """
     masked = np.asarray(members[:, :, 0] == -np.inf)
     scores = np.where(masked[:, :, None], 0.0, members) if masked.any() else members
     share = counts / counts.sum()
-    penalty = SHRINKAGE / counts.sum()
+    penalty = SHRINKAGE / (independent * counts.sum())
     own = np.einsum("nm,n->m", scores[np.arange(len(labels)), labels], share)
 
     def at(exponents: PerPart) -> tuple[float, np.ndarray]:
@@ -134,6 +143,8 @@ def stack(
     log_weights: Sequence[float],
     labels: Index,
     counts: Values,
+    *,
+    independent: float = 1.0,
 ) -> Stack:
     """Fit weights and exponents; those of parts that hardly matter are 0.
 
@@ -142,12 +153,13 @@ def stack(
         log_weights: logarithms of their weights, up to a constant.
         labels: labels, (n,).
         counts: how many examples each row stands for, (n,).
+        independent: number of independent examples relative to the sum of the counts.
     """
     weights = np.exp(np.asarray(log_weights) - max(log_weights))
     weights /= weights.sum()
     some = slice(None, None, 1 + len(labels) * members[0].shape[1] * len(members) // SCORES)
     scores = np.stack([each[some] for each in members], -1)
-    exponents = pool_exponents(scores, labels[some], counts[some], weights)
+    exponents = pool_exponents(scores, labels[some], counts[some], weights, independent=independent)
     kept = (weights >= LEAST) | (exponents >= LEAST)
     weights = np.where(kept, weights, 0.0)
     return Stack(weights / weights.sum(), np.where(kept, exponents, 0.0))

@@ -10,17 +10,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.calibrators.selection import select
+from calibrant.calibrators.stacking import identity_prior
 from calibrant.calibrators.storage import BLEND, calibrator_name, load, save
 from calibrant.integrations.sklearn.scores import names
+from calibrant.metrics import nll
 from calibrant.predictions import Predictions
+from calibrant.scoped_warnings import without_warnings
 from calibrant.setting_errors import did_you_mean
 
 # Calibrators that `select` makes, with at most this many folds.
 AUTO, FOLDS = "auto", 5
 # With fewer examples differences between calibrators are noise.
-FEWEST, FALLBACK = 100, "temperature"
+FEWEST = 100
 # Names of scikit-learn.
 ALIASES = {"sigmoid": "did you mean platt?"}
 # The default of a renamed parameter.
@@ -106,11 +110,26 @@ def fitted_calibrator(name: str, predictions: Predictions) -> Calibrator:
         return CALIBRATORS[name].fit(predictions)
     total = predictions.example_weights.sum()
     if total < FEWEST:
+        found = _of_few(predictions)
         warnings.warn(
             f"calibrator={name!r} compares calibrators and needs {FEWEST} examples, got "
-            f"{total:g}: used {FALLBACK}; name a calibrator to avoid this",
+            f"{total:g}: used {calibrator_name(found)}; name a calibrator to avoid this",
             stacklevel=3,
         )
-        return CALIBRATORS[FALLBACK].fit(predictions)
+        return found
     found = select(predictions, folds=FOLDS)
     return found.best if name == AUTO else found.blend
+
+
+def _of_few(predictions: Predictions) -> Calibrator:
+    """Temperature scaling if its likelihood outweighs the prior of no calibration; without folds.
+
+    Folds would depend on how often a row is repeated; weights and repeated rows must agree.
+    """
+    with without_warnings():
+        identity = CALIBRATORS["identity"].fit(predictions)
+        temperature = CALIBRATORS["temperature"].fit(predictions)
+    examples = float(predictions.example_weights.sum())
+    gain = examples * (nll(predictions.map(identity)) - nll(predictions.map(temperature)))
+    enough = gain > identity_prior(examples) and not convergence_remark(temperature)
+    return temperature if enough else identity
