@@ -24,6 +24,7 @@ from calibrant.label_matrix import (
 from calibrant.multi_label_files import named_arrays, read_multi_label
 from calibrant.prediction_files import PredictionArrays
 from calibrant.predictions import Predictions, split_mask
+from calibrant.scoped_warnings import without_warnings
 from calibrant.score_array import Scores
 from calibrant.shapes import LabelMatrix, Labels, Logits, PerExample, Values
 from calibrant.table_values import Table, plain_html
@@ -210,14 +211,15 @@ class MultiLabel:
         if not len(rows):
             raise ValueError(f"label {self.label_names[at]!r} is not known in any example")
         name = self.label_names[at]
-        return Predictions.from_binary(
-            self._scores.values[rows, at],
-            self.labels[rows, at],
-            kind=self.kind,
-            weights=None if self.weights is None else self.weights[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            class_names=(f"not {name}", name),
-        )
+        with without_warnings():
+            return Predictions.from_binary(
+                self._scores.values[rows, at],
+                self.labels[rows, at],
+                kind=self.kind,
+                weights=None if self.weights is None else self.weights[rows],
+                groups=None if self.groups is None else self.groups[rows],
+                class_names=(f"not {name}", name),
+            )
 
     def pooled(self) -> Predictions:
         """All known entries as predictions of two classes, example by example.
@@ -234,24 +236,26 @@ class MultiLabel:
         """All entries, the unknown ones as absent."""
         n, k = self.labels.shape
         groups = torch.arange(n) if self.groups is None else self.groups
-        return Predictions.from_binary(
-            self._scores.values.flatten(),
-            self.labels.flatten().clamp(min=0),
-            kind=self.kind,
-            weights=None if self.weights is None else self.weights.repeat_interleave(k),
-            groups=groups.repeat_interleave(k),
-        )
+        with without_warnings():
+            return Predictions.from_binary(
+                self._scores.values.flatten(),
+                self.labels.flatten().clamp(min=0),
+                kind=self.kind,
+                weights=None if self.weights is None else self.weights.repeat_interleave(k),
+                groups=groups.repeat_interleave(k),
+            )
 
     def take(self, index: Any) -> "MultiLabel":
         """Return the examples at `index`: positions (repeats allowed), or a mask of n booleans."""
         at = checks.as_index(index, examples=len(self))
-        return MultiLabel.__new__(MultiLabel)._fill(
-            self._scores.take(at),
-            self.labels[at],
-            None if self.weights is None else self.weights[at],
-            None if self.groups is None else self.groups[at],
-            self.label_names,
-        )
+        with without_warnings():
+            return MultiLabel.__new__(MultiLabel)._fill(
+                self._scores.take(at),
+                self.labels[at],
+                None if self.weights is None else self.weights[at],
+                None if self.groups is None else self.groups[at],
+                self.label_names,
+            )
 
     def split(self, fraction: float, *, seed: int) -> tuple["MultiLabel", "MultiLabel"]:
         """Split at random into two parts, the first with about `fraction` of the examples.
@@ -269,13 +273,15 @@ class MultiLabel:
         floor, logits = getattr(calibrator, "zero_floor", None), self.logits
         if self.kind == "probs" and floor is not None:
             logits = self._entries.with_zero_floor(floor).log_odds.reshape(logits.shape)
-        return MultiLabel(
-            calibrator(logits),
-            self.labels,
-            weights=self.weights,
-            groups=self.groups,
-            label_names=self.label_names,
-        )
+        mapped = calibrator(logits)
+        with without_warnings():
+            return MultiLabel(
+                mapped,
+                self.labels,
+                weights=self.weights,
+                groups=self.groups,
+                label_names=self.label_names,
+            )
 
     @classmethod
     def load(

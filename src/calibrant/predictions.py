@@ -21,6 +21,7 @@ from calibrant.example_stats import Chunk, ExampleStats, Scale
 from calibrant.extras import need
 from calibrant.files.checks import listed
 from calibrant.prediction_files import PredictionArrays, read_arrays
+from calibrant.scoped_warnings import without_warnings
 from calibrant.score_array import Scores, TopLabelScores, fingerprint
 from calibrant.shapes import Index, Labels, Logits, PerExample, Values, flatten_dense
 from calibrant.table_values import Table, plain_html
@@ -275,7 +276,7 @@ class Predictions:
         floors = {part.zero_floor for part in parts}
         floor = floors.pop() if len(floors) == 1 else None
         scores = replace(parts[0]._scores, values=values, zero_floor=floor)
-        return cls.__new__(cls)._fill(scores, labels, weights, groups, next(iter(names), None))
+        return _derived(scores, labels, weights, groups, next(iter(names), None))
 
     def _fill(
         self,
@@ -381,7 +382,7 @@ class Predictions:
     def with_zero_floor(self, zero_floor: float | None) -> "Predictions":
         """Return the same examples with another replacement for probabilities of 0."""
         scores = replace(self._scores, zero_floor=zero_floor)
-        return Predictions.__new__(Predictions)._fill(
+        return _derived(
             scores, self.labels, self.weights, self.groups, self.class_names, self.example_stats
         )
 
@@ -472,7 +473,7 @@ class Predictions:
         if index == 1:
             return self
         scores = replace(self._scores, values=self._scores.values.flip(1))
-        return Predictions.__new__(Predictions)._fill(
+        return _derived(
             scores, 1 - self.labels, self.weights, self.groups, names[::-1] or ("1", "0")
         )
 
@@ -490,9 +491,7 @@ class Predictions:
         order = [own.index(name) for name in names]
         position = torch.tensor([list(names).index(name) for name in own])
         scores = replace(self._scores, values=self._scores.values[:, order].contiguous())
-        return Predictions.__new__(Predictions)._fill(
-            scores, position[self.labels], self.weights, self.groups, tuple(names)
-        )
+        return _derived(scores, position[self.labels], self.weights, self.groups, tuple(names))
 
     @cached_property
     def sha256(self) -> str:
@@ -520,7 +519,7 @@ class Predictions:
     def take(self, index: Any) -> "Predictions":
         """Return the examples at `index`: positions (repeats allowed), or a mask of n booleans."""
         at = checks.as_index(index, examples=len(self))
-        return Predictions.__new__(Predictions)._fill(
+        return _derived(
             self._scores.take(at),
             self.labels[at],
             None if self.weights is None else self.weights[at],
@@ -540,7 +539,7 @@ class Predictions:
         checked = checks.as_labels(
             labels, examples=len(self), classes=max(self.classes, 2), name=self._scores.kind
         )
-        return Predictions.__new__(Predictions)._fill(
+        return _derived(
             self._scores,
             checked,
             self.weights,
@@ -566,13 +565,15 @@ class Predictions:
         scores, floor = self._scores, getattr(calibrator, "zero_floor", None)
         if scores.kind == "probs" and floor is not None:
             scores = replace(scores, zero_floor=floor)
-        return Predictions(
-            calibrator(scores.logits),
-            self.labels,
-            weights=self.weights,
-            groups=self.groups,
-            class_names=self.class_names,
-        )
+        mapped = calibrator(scores.logits)
+        with without_warnings():
+            return Predictions(
+                mapped,
+                self.labels,
+                weights=self.weights,
+                groups=self.groups,
+                class_names=self.class_names,
+            )
 
     @classmethod
     def load(
@@ -665,6 +666,12 @@ class Predictions:
         if self.groups is not None:
             arrays["groups"] = self.groups.numpy()
         files.write(Path(path), arrays)
+
+
+def _derived(*fields: Any) -> Predictions:
+    """Make predictions of others; weights that were given are not warned about again."""
+    with without_warnings():
+        return Predictions.__new__(Predictions)._fill(*fields)
 
 
 def split_mask(examples: int, groups: Labels | None, fraction: float, *, seed: int) -> np.ndarray:
