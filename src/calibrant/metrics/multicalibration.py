@@ -183,7 +183,7 @@ class _Levels(NamedTuple):
     """
 
     name_of: Callable[[int], str]
-    count: int
+    size: int
     of_example: Index
 
 
@@ -213,10 +213,10 @@ def _pair(one: _Levels, two: _Levels) -> _Levels:
     """The pairs of the values of two columns."""
 
     def name_of(level: int) -> str:
-        first, second = divmod(level, two.count)
+        first, second = divmod(level, two.size)
         return f"{one.name_of(first)}, {two.name_of(second)}"
 
-    return _Levels(name_of, one.count * two.count, one.of_example * two.count + two.of_example)
+    return _Levels(name_of, one.size * two.size, one.of_example * two.size + two.of_example)
 
 
 def _levels(column: ExampleColumn, weights: Values, bins: int) -> _Levels:
@@ -260,7 +260,7 @@ def _of_levels(rows: _Rows, levels: _Levels, least: int) -> Iterator[_Found]:
     """Errors of all segments of a column, or of a pair, that are large enough."""
     at = levels.of_example[rows.order]
     # Integers of two bytes are sorted by radix.
-    small = at.astype(np.int16) if levels.count < 2**15 else at
+    small = at.astype(np.int16) if levels.size < 2**15 else at
     order = small.argsort(kind="stable")
     score, happened, own = (part[order] for part in rows[1:])
     at = at[order]
