@@ -175,7 +175,7 @@ class Selection:
             gap = each.difference_to_best
             ends = {"difference": 0.0} if gap is None else {"difference": gap.value}
             ends |= {} if gap is None else {"low": gap.low, "high": gap.high}
-            rest = {"size": each.size, "keeps_argmax": each.keeps_argmax}
+            rest: dict[str, Any] = {"size": each.size, "keeps_argmax": each.keeps_argmax}
             rest |= {"weight": self.weights.get(each.name, (0.0, 0.0))[0]}
             rest |= {"converged": each.converged, "selected": each.name == self.name}
             rows.append({"calibrator": each.name, self.criterion: each.score, **ends, **rest})

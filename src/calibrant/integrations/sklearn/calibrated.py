@@ -110,13 +110,13 @@ def fitted_calibrator(name: str, predictions: Predictions) -> Calibrator:
         return CALIBRATORS[name].fit(predictions)
     total = predictions.example_weights.sum()
     if total < FEWEST:
-        found = _of_few(predictions)
+        fitted = _of_few(predictions)
         warnings.warn(
             f"calibrator={name!r} compares calibrators and needs {FEWEST} examples, got "
-            f"{total:g}: used {calibrator_name(found)}; name a calibrator to avoid this",
+            f"{total:g}: used {calibrator_name(fitted)}; name a calibrator to avoid this",
             stacklevel=3,
         )
-        return found
+        return fitted
     found = select(predictions, folds=FOLDS)
     return found.best if name == AUTO else found.blend
 
