@@ -14,7 +14,7 @@ from calibrant.methods import METHODS
 from calibrant.metrics import METRICS
 from calibrant.models import MODELS
 from calibrant.report.audit import TESTS
-from calibrant.training import LOGGERS
+from calibrant.training import LOGGERS, RECIPES
 
 MEMBERS = {
     "metrics": METRICS,
@@ -26,6 +26,7 @@ MEMBERS = {
     "measures": MEASURES,
     "shifts": ["noise", "blur", "contrast", "brightness"],
     "examples": SYNTHETIC,
+    "recipes": RECIPES,
     "loggers": LOGGERS,
 }
 

@@ -77,6 +77,7 @@ LEFT = [
     ("cross_entropy", {"optimizer": "gd"}),
     ("cross_entropy", {"sam": 0.05}),
     ("cross_entropy", {"average": 0.9, "stop_on": "ece", "clip": 1.0}),
+    ("cals_alm", {"average": (0.0, 0.9, 1.0), "average_from": 0.3, "stop_on": "refined_nll"}),
     ("cross_entropy", {"precision": "bfloat16"}),
     ("cross_entropy", {"augmentation": data.Augmentation(mixup=0.4)}),
 ]

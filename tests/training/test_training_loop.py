@@ -394,7 +394,7 @@ def test_without_a_learning_rate_the_usual_one_of_the_optimizer_is_taken():
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"lr": -1.0}, "lr must be at least 0, got -1"),
         ({"lr": float("nan")}, "lr must be at least 0, got nan"),
-        ({"average": 1.0}, r"average must lie in \[0, 1\), got 1.0"),
+        ({"average": 1.5}, r"average must lie in \[0, 1\], got 1.5"),
         ({"stop_on": "acc"}, "stop_on must be one of"),
         ({"warmup": 4.0}, "warmup must be at most the 3 epochs"),
         ({"precision": "half"}, "precision must be one of"),

@@ -120,6 +120,18 @@ def split_loss(
         raise ValueError(f"score must be proper, got {score!r}; {did_you_mean(score, CRITERIA)}")
     if calibrator not in CALIBRATORS:
         raise ValueError(f"no calibrator {calibrator!r}; {did_you_mean(calibrator, CALIBRATORS)}")
+    after, remarks = cross_fitted(predictions, calibrator, folds=folds, seed=seed)
+    if remarks:
+        warn(f"{calibrator} in {len(remarks)} of {folds} folds: {remarks[0]}", stacklevel=2)
+    measure = CRITERIA[score]
+    gain = metrics.compare(measure, predictions, after, level=level, resamples=resamples, seed=seed)
+    return LossSplit(score, calibrator, folds, measure(predictions), measure(after), gain)
+
+
+def cross_fitted(
+    predictions: Predictions, calibrator: str, *, folds: int = 5, seed: int = 0
+) -> tuple[Predictions, list[str]]:
+    """Predictions of which each is calibrated by a fit to the other folds; failures of the fits."""
     kind, fold = CALIBRATORS[calibrator], fold_of(predictions, folds=folds, seed=seed)
     mapped = torch.empty(len(predictions), predictions.classes, dtype=torch.float64)
     remarks: list[str] = []
@@ -129,9 +141,8 @@ def split_loss(
             fitted = kind.fit(predictions.take(~out))
             mapped[torch.from_numpy(out)] = predictions.take(out).map(fitted).logits.double()
             remarks += filter(None, [convergence_remark(fitted)])
+    after, remarks = cross_fitted(predictions, calibrator, folds=folds, seed=seed)
     if remarks:
         warn(f"{calibrator} in {len(remarks)} of {folds} folds: {remarks[0]}", stacklevel=2)
-    after, measure = predictions.map(lambda _: mapped), CRITERIA[score]
+    measure = CRITERIA[score]
     before = predictions.map(CALIBRATORS["identity"].fit(predictions))
-    gain = metrics.compare(measure, before, after, level=level, resamples=resamples, seed=seed)
-    return LossSplit(score, calibrator, folds, measure(before), measure(after), gain)

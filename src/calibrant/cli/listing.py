@@ -20,6 +20,7 @@ KINDS = {
     "measures": "calibrant.curvature:MEASURES",
     "shifts": "calibrant.data.shifts:KINDS",
     "examples": "calibrant.data:SYNTHETIC",
+    "recipes": "calibrant.training:RECIPES",
     "loggers": "calibrant.training:LOGGERS",
 }
 # What makes the calibrators that consist of others.

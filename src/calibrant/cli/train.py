@@ -66,6 +66,13 @@ def train(
             "and muon."
         ),
     ] = 0.0,
+    recipe: Annotated[
+        str,
+        _how(
+            help="plain, or refined: averaged weights of the epoch with the lowest validation NLL "
+            "after temperature scaling.",
+        ),
+    ] = "plain",
     recipe_set: Annotated[
         list[str] | None,
         _pairs(
@@ -150,24 +157,24 @@ def train(
         from calibrant.training.building import built
         from calibrant.training.distributed import FirstProcessError
         from calibrant.training.loggers import parse_logger
-        from calibrant.training.recipe import recipe_from
+        from calibrant.training.recipe import named_settings, recipe_from
 
         for each in log or ():
             parse_logger(each)
-        recipe = recipe_from({**own, **others})
+        chosen = recipe_from({**own, **named_settings({"name": recipe, **others})})
         if count := threads or _share_of_cores(devices):
             torch.set_num_threads(count)
         splits, network, learner = built(**given, seed=seed, root=root)
-        folder = output or Path("runs") / _folder_name(given, recipe, seed, probed)
+        folder = output or Path("runs") / _folder_name(given, chosen, seed, probed)
         runtime = start(device, launched)
-        view = View(folder, recipe.epochs, quiet=as_json or runtime.rank > 0)
+        view = View(folder, chosen.epochs, quiet=as_json or runtime.rank > 0)
         try:
             with closing(view):
                 trained = run(
                     network,
                     learner,
                     splits,
-                    recipe,
+                    chosen,
                     seed=seed,
                     folder=folder,
                     config={

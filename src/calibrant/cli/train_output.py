@@ -78,6 +78,8 @@ def show_result(folder: Path, trained: "Trained", *, already: bool) -> None:
         screen.say(f"note: damaged checkpoints: {', '.join(record['damaged_checkpoints'])}")
     best = record["best_epoch"]
     kept = "" if best is None else f", weights of epoch {best}"
+    if record.get("best_average"):
+        kept += f", their average with decay {record['best_average']:g}"
     screen.say(f"epochs: {record['epochs']}{kept}")
     screen.say(f"written: {folder}")
     screen.say(f"next: calibrant audit {folder / 'test.npz'}")

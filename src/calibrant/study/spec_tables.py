@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -42,6 +43,7 @@ from calibrant.study.spec_settings import (
     recipe_fields,
 )
 from calibrant.training.probing import Probing
+from calibrant.training.recipe import RECIPES, named_settings
 
 CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # A model that is code of the user's, in place of its name.
@@ -122,7 +124,16 @@ def _table(title: str, known: Fields, config: ConfigDict = CONFIG, **required: A
     return table
 
 
-RecipeTable = _table("recipe", recipe_fields())
+RecipeTable = Annotated[
+    _table("recipe", recipe_fields()),
+    BeforeValidator(
+        named_settings,
+        json_schema_input_type=_table(
+            "recipe", {**recipe_fields(), "name": (Literal[tuple(RECIPES)], "plain")}
+        )
+        | Literal[tuple(RECIPES)],
+    ),
+]
 ProbeTable = _table("probe", probe_fields())
 LABEL = (Annotated[str, AfterValidator(check_label)], "")
 RECIPE: tuple[Any, Any] = (RecipeTable, {})
@@ -260,7 +271,7 @@ def _hint(given: Mapping[str, Any], steps: Sequence[Any]) -> str:
     if not before:
         known: Iterable[str] = StudyTable.model_fields
     elif before[-1] == "recipe":
-        known = recipe_fields()
+        known = ["name", *recipe_fields()]
     elif before == ["probe"]:
         known = probe_fields()
     else:

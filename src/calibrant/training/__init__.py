@@ -7,13 +7,14 @@ from calibrant.training.loggers import LOGGERS, RunLogger
 from calibrant.training.loop import Loop
 from calibrant.training.predict import predict
 from calibrant.training.progress import DivergedError
-from calibrant.training.recipe import Recipe
+from calibrant.training.recipe import RECIPES, Recipe
 from calibrant.training.results import Trained
 from calibrant.training.run import train
 from calibrant.training.runtime import Runtime
 
 __all__ = [
     "LOGGERS",
+    "RECIPES",
     "DiskFullError",
     "DivergedError",
     "InterruptedTrainingError",

@@ -1,4 +1,4 @@
-"""A moving average of the weights, which often predicts better than the last weights do."""
+"""Moving averages of the weights, which often predict better than the last weights do."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,23 +13,32 @@ class Average:
     $$a \leftarrow decay \cdot a + (1 - decay) \cdot w$$
 
     It starts at the weights the model has when this is made, and weights that last about
-    1 / (1 - decay) steps: a decay of 0 is the newest weights. Statistics of batch norm are copies,
-    not averages: they are averages already.
+    1 / (1 - decay) steps: a decay of 0 is the newest weights. A decay of 1 gives all steps from
+    `start` on the same weight (SWA), and is the newest weights before. Statistics of batch norm
+    are copies, not averages, as they are averages already; but for a decay of 1 they are averaged
+    like the weights.
+
+    References:
+        Izmailov et al., Averaging Weights Leads to Wider Optima, UAI 2018, arXiv:1803.05407
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
+    def __init__(self, model: nn.Module, decay: float, *, start: int = 0) -> None:
+        self.decay, self.start = decay, start
         self._values = _copies(model)
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the weights of one more step."""
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take in the weights after a step; steps count from 0."""
+        share = 1 - self.decay if self.decay < 1 else 1 / max(1, step - self.start + 1)
         weights = dict(model.named_parameters())
+        averaged, newest = [], []
         for name, value in _tensors(model).items():
-            if name in weights and value.is_floating_point():
-                self._values[name].lerp_(value, 1 - self.decay)
+            if value.is_floating_point() and (name in weights or self.decay == 1):
+                averaged.append(self._values[name])
+                newest.append(value)
             else:
                 self._values[name].copy_(value)
+        torch._foreach_lerp_(averaged, newest, share)
 
     def copy_to(self, model: nn.Module) -> None:
         """Overwrite the weights and buffers of a model with the average."""

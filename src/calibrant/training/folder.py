@@ -33,8 +33,9 @@ Identity = dict[str, Any]
 ROOT = Path(__file__).parents[1]
 # Folders and modules whose code decides about the numbers of a run.
 DECISIVE = (
-    *("training", "methods", "curvature", "data", "models", "metrics", "losses", "predictions"),
-    *("score_array", "example_stats", "checks", "shapes", "model_modes", "amx_workaround"),
+    *("training", "methods", "calibrators", "curvature", "data", "models", "metrics", "losses"),
+    *("predictions", "score_array", "example_stats", "checks", "shapes", "model_modes"),
+    "amx_workaround",
 )
 
 

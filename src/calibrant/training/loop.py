@@ -18,9 +18,15 @@ from calibrant.training import optimizers
 from calibrant.training.averaging import Average
 from calibrant.training.observer import Observer
 from calibrant.training.predict import placed_batch, predict
-from calibrant.training.progress import DivergedError, Progress, validation_metrics
+from calibrant.training.progress import (
+    DivergedError,
+    Progress,
+    measure_all,
+    validation_metrics,
+)
 from calibrant.training.randomness import epoch_order, meta_order, random_state, restore
 from calibrant.training.recipe import Recipe
+from calibrant.training.refinement import REFINED, refined
 from calibrant.training.runtime import Runtime
 from calibrant.training.schedules import rate
 
@@ -80,7 +86,7 @@ class Loop:
             weight_decay=recipe.weight_decay,
         )
         self.sharpness = optimizers.Sharpness(recipe.sam) if recipe.sam else None
-        self.average = Average(self.model, recipe.average) if recipe.average else None
+        self.averages = self._new_averages()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         if runtime.world_size > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
             warnings.warn(
@@ -122,10 +128,10 @@ class Loop:
         best = self.progress.best
         if best is not None:
             self.model.load_state_dict(best["weights"])
-        elif self.average is not None:
-            self.average.copy_to(self.model)
-        # From here on the average is the model itself.
-        self.average = None
+        else:
+            # Without `stop_on` there is one average at most.
+            for average in self.averages.values():
+                average.copy_to(self.model)
 
     def take_steps(self) -> None:
         """Take the steps of the epoch that are left."""
@@ -166,8 +172,8 @@ class Loop:
         if bad:
             raise self._diverged(loss, norm, recipe.lr * factor, index)
         self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model)
+        for average in self.averages.values():
+            average.update(self.model, self.step)
         return loss
 
     def _factor(self, step: int) -> float:
@@ -251,49 +257,74 @@ class Loop:
         return DivergedError({"step": self.step, "epoch": self.progress.epoch, **values})
 
     def predict(self, split_name: str) -> Predictions:
-        """Predictions of the network, averaged if asked for, for a split."""
+        """Predictions of the network, with the weights it has, for a split."""
         names = self.splits.class_names or [str(each) for each in range(self.splits.classes)]
         try:
-            with self._averaged():
-                return predict(
-                    self.model,
-                    getattr(self.splits, split_name),
-                    ignore_index=self.splits.ignore_index,
-                    class_names=names,
-                    runtime=self.runtime,
-                    after_batch=lambda: self.observer.after_part(self),
-                )
+            return predict(
+                self.model,
+                getattr(self.splits, split_name),
+                ignore_index=self.splits.ignore_index,
+                class_names=names,
+                runtime=self.runtime,
+                after_batch=lambda: self.observer.after_part(self),
+            )
         except FloatingPointError as error:
             raise self._diverged(math.nan, math.nan, self.recipe.lr, torch.zeros(0)) from error
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.average is None else self.average.applied(self.model)
+    def _new_averages(self) -> dict[float, Average]:
+        """The averages of the weights by their decay."""
+        start = int(self.recipe.average_from * self.recipe.epochs * self.steps)
+        decays = filter(None, self.recipe.averages)
+        return {decay: Average(self.model, decay, start=start) for decay in decays}
+
+    def _averaged(self, decay: float) -> AbstractContextManager[None]:
+        return self.averages[decay].applied(self.model) if decay else nullcontext()
 
     def _epoch_metrics(self) -> dict[str, Any]:
         """Metrics of an epoch; updates the state of the method, and keeps the best weights."""
-        progress, recipe = self.progress, self.recipe
-        val = self.predict("val")
-        found = validation_metrics(val, recipe.stop_on)
+        progress, stop_on = self.progress, self.recipe.stop_on
+        scores: dict[float, float] = {}
+        # Before it begins, an average of decay 1 is the newest weights.
+        late = self.step > self.recipe.average_from * self.recipe.epochs * self.steps
+        decays = [each for each in self.recipe.averages if each < 1 or late]
+        for each in decays or self.recipe.averages:
+            with self._averaged(each):
+                predictions = self.predict("val")
+            value = self._stopping_value(predictions) if stop_on else 0.0
+            score = METRICS[stop_on].loss(value) if stop_on in METRICS else value
+            if not scores or score < min(scores.values()):
+                val, decay, reached = predictions, each, {f"val_{stop_on}": value}
+            scores[each] = score
         learnt = self.method.after_epoch(val)
-        if recipe.stop_on:
-            self._keep_best(found[f"val_{recipe.stop_on}"])
+        if stop_on:
+            self._keep_best(scores[decay], decay)
         loss = sum(self.runtime.states(progress.loss))
         return {
             "epoch": progress.epoch,
-            "lr": recipe.lr * self._factor(self.step - 1),
+            "lr": self.recipe.lr * self._factor(self.step - 1),
             "loss": loss / (self.steps * self.runtime.world_size),
-            **found,
+            **validation_metrics(val),
+            **(reached if stop_on else {}),
+            **({"average": decay} if len(scores) > 1 else {}),
             **learnt,
         }
 
-    def _keep_best(self, value: float) -> None:
+    def _stopping_value(self, val: Predictions) -> float:
+        """What `stop_on` measures."""
+        name = self.recipe.stop_on
+        if name in REFINED:
+            return refined(val, name, self.recipe.refine_by)
+        return measure_all(val, [name])[name]
+
+    def _keep_best(self, score: float, decay: float) -> None:
+        """Keep the weights, averaged with this decay, if none before were better."""
         progress = self.progress
-        score = METRICS[self.recipe.stop_on].loss(value)
         if progress.best is None or score < progress.best["score"]:
-            with self._averaged():
+            with self._averaged(decay):
                 weights = {name: each.clone() for name, each in self.model.state_dict().items()}
-            progress.best = {"score": score, "epoch": progress.epoch, "weights": weights}
-        elif progress.epoch - progress.best["epoch"] >= self.recipe.patience:
+            best = {"score": score, "epoch": progress.epoch, "average": decay, "weights": weights}
+            progress.best = best
+        elif 0 < self.recipe.patience <= progress.epoch - progress.best["epoch"]:
             progress.stopped = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -304,7 +335,7 @@ class Loop:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
+            "averages": {decay: each.state_dict() for decay, each in self.averages.items()},
             "method": self.method.state_dict(),
             "progress": dict(vars(self.progress)),
             # One for each process; all else is the same in all of them.
@@ -316,11 +347,11 @@ class Loop:
         """Load a state, from which training resumes."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self.average is not None:
-            # Where drift was allowed, the run may have had none so far.
-            self.average = Average(self.model, self.recipe.average)
-            if state["average"] is not None:
-                self.average.load_state_dict(state["average"])
+        # Where drift was allowed, the run may have had none so far.
+        self.averages = self._new_averages()
+        for decay, values in state["averages"].items():
+            if decay in self.averages:
+                self.averages[decay].load_state_dict(values)
         self.method.load_state_dict(state["method"])
         rank = self.runtime.rank
         progress = {**state["progress"], "loss": state["losses"][rank]}

@@ -10,8 +10,8 @@ from calibrant.model_modes import evaluating
 from calibrant.predictions import Predictions
 from calibrant.training.runtime import Runtime
 
-# Numbers of the inputs of a batch: enough to keep the processor busy, few enough for its cache.
-ELEMENTS = 1 << 19
+# Numbers of the inputs of a batch: enough to keep the device busy, few enough for a CPU's cache.
+ELEMENTS = {"cpu": 1 << 17, "cuda": 1 << 19}
 
 
 def predict(
@@ -61,7 +61,8 @@ def _logits(
     """Logits of this process's share of the split, which is one stretch of it."""
     share = -(-len(split) // runtime.world_size)
     mine = torch.arange(len(split))[runtime.rank * share : (runtime.rank + 1) * share]
-    step = max(1, ELEMENTS // max(1, split.inputs[0].numel()))
+    elements = ELEMENTS.get(runtime.device.type, ELEMENTS["cuda"])
+    step = max(1, elements // max(1, split.inputs[0].numel()))
     dtype = _like(model).dtype
     found = []
     with evaluating(model), torch.no_grad():

@@ -37,17 +37,14 @@ def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, flo
         return {name: METRICS[name](predictions) for name in names}
 
 
-def validation_metrics(val: Predictions, stop_on: str) -> dict[str, float]:
-    """What is measured after every epoch, with the metric that decides when to stop.
-
-    The mean entropy is in nats.
-    """
+def validation_metrics(val: Predictions) -> dict[str, float]:
+    """What is measured after every epoch; the mean entropy is in nats."""
 
     def of_part(_: slice, scores: np.ndarray, totals: np.ndarray) -> float:
         probs = scores / totals[:, None]
         return float(special.entr(probs.astype(np.float64)).sum())
 
-    found = measure_all(val, [*WATCHED, *([stop_on] if stop_on not in (*WATCHED, "") else [])])
+    found = measure_all(val, WATCHED)
     found["confidence"] = float(val.confidence.mean())
     found["entropy"] = sum(val.map_scaled(of_part)) / len(val)
     return {f"val_{name}": value for name, value in found.items()}

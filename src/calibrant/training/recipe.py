@@ -5,12 +5,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from calibrant.calibrators.registry import CALIBRATORS
 from calibrant.data import Augmentation
 from calibrant.files.checks import one_line
 from calibrant.losses.settings import at_least, fraction, one_of
 from calibrant.metrics import METRICS
 from calibrant.setting_errors import SettingError, did_you_mean
 from calibrant.training.optimizers import OPTIMIZERS
+from calibrant.training.refinement import REFINED
 from calibrant.training.schedules import SCHEDULES
 
 RATES = {"sgd": 0.1, "gd": 0.1, "adamw": 3e-3, "muon": 3e-3}
@@ -38,9 +40,16 @@ class Recipe:
         decay: factor of "multi_step".
         clip: largest norm of the gradient; none if 0.
         sam: radius of sharpness-aware minimisation around the optimizer; none if 0.
-        average: decay of an average of the weights that is used in their place; none if 0.
-        stop_on: metric of the validation data by which the best epoch is kept; none if empty.
-        patience: epochs without a better value of `stop_on` after which training ends.
+        average: decay of an average of the weights that is used in their place; none if 0. Of
+            several decays, 0 (the newest weights) may be one, the best by `stop_on` is used; 1 is
+            the equal average of the last part of the run (SWA).
+        average_from: fraction of the run after which an average of decay 1 begins.
+        stop_on: metric of the validation data by which the best epoch is kept, or "refined_nll" or
+            "refined_brier"; none if empty.
+        refine_by: calibrator for these two, which are the NLL and the Brier score after it,
+            cross-fitted.
+        patience: epochs without a better value of `stop_on` after which training ends; 0 trains
+            all epochs.
         precision: "float32", "bfloat16" (mixed, where the device has it) or "float64".
         augmentation: augmentation of the training images.
         meta: part of the training data set aside, for methods that ask for it.
@@ -59,8 +68,10 @@ class Recipe:
     decay: float = 0.1
     clip: float = 0.0
     sam: float = 0.0
-    average: float = 0.0
+    average: float | tuple[float, ...] = 0.0
+    average_from: float = 0.75
     stop_on: str = ""
+    refine_by: str = "temperature"
     patience: int = 10
     precision: str = "float32"
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -71,38 +82,88 @@ class Recipe:
             _check_type(name, getattr(self, name), kind)
         for name, known in CHOICES.items():
             one_of(name, getattr(self, name), known)
-        one_of("stop_on", self.stop_on, ("", *METRICS))
-        for name in ("epochs", "batch", "patience"):
+        one_of("stop_on", self.stop_on, ("", *METRICS, *REFINED))
+        one_of("refine_by", self.refine_by, CALIBRATORS)
+        for name in ("epochs", "batch"):
             at_least(name, 1, getattr(self, name))
-        for name in ("lr", "weight_decay", "warmup", "decay", "clip", "sam"):
+        for name in ("lr", "weight_decay", "warmup", "decay", "clip", "sam", "patience"):
             at_least(name, 0, getattr(self, name))
-        for name in ("momentum", "average", "meta"):
+        for name in ("momentum", "meta"):
             if not 0 <= getattr(self, name) < 1:
                 raise SettingError(name, f"must lie in [0, 1), got {getattr(self, name)}")
-        for each in self.milestones:
-            fraction("milestones", each)
+        fraction("average_from", self.average_from)
+        for name in ("milestones", "average"):
+            for each in _all(getattr(self, name)):
+                fraction(name, each)
+        if len(set(self.averages)) < len(self.averages):
+            raise SettingError("average", f"must be different, got {list(self.averages)}")
+        if len(self.averages) > 1 and not self.stop_on:
+            raise SettingError("average", "of several needs stop_on, by which one is chosen")
         if self.lr == 0:
             object.__setattr__(self, "lr", RATES[self.optimizer])
         if self.warmup > self.epochs:
             problem = f"must be at most the {self.epochs} epochs, got {self.warmup}"
             raise SettingError("warmup", problem)
 
+    @property
+    def averages(self) -> tuple[float, ...]:
+        """Decays of the averages that are measured after each epoch; 0 is the newest weights."""
+        return _all(self.average) or (0.0,)
+
     def flat(self) -> dict[str, Any]:
         """Every setting as a plain value, by its name."""
         plain = asdict(self)
         inner = plain.pop("augmentation")
-        plain["milestones"] = list(self.milestones)
+        for name in ("milestones", "average"):
+            if isinstance(plain[name], tuple):
+                plain[name] = list(plain[name])
         return {**plain, **{f"augmentation.{name}": value for name, value in inner.items()}}
 
 
 # What each setting is, by its default; those of the augmentation stand next to the others.
-KINDS = {each.name: type(each.default) for each in fields(Recipe) if each.name != "augmentation"}
+KINDS: dict[str, type] = {
+    each.name: type(each.default) for each in fields(Recipe) if each.name != "augmentation"
+}
 INNER = {each.name: type(each.default) for each in fields(Augmentation)}
 CHOICES: dict[str, Collection[str]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "precision": PRECISIONS,
 }
+
+
+@dataclass(frozen=True)
+class NamedRecipe:
+    """Settings with a name, such as `calibrant train --recipe refined`; all others can be added.
+
+    Attributes:
+        meaning: one line.
+        settings: what it sets, as in a file.
+    """
+
+    meaning: str
+    settings: Mapping[str, Any]
+
+
+RECIPES = {
+    "plain": NamedRecipe("the weights after the last epoch", {"average": 0.0, "stop_on": ""}),
+    "refined": NamedRecipe(
+        "averaged weights of the epoch with the lowest validation NLL after temperature scaling",
+        {"average": [0.9, 0.98, 0.995], "stop_on": "refined_nll", "patience": 0},
+    ),
+}
+
+
+def named_settings(given: Any) -> Any:
+    """Replace the name of a recipe, alone or beside other settings, by what it sets."""
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or "name" not in table:
+        return given
+    others = {key: value for key, value in table.items() if key != "name"}
+    name = str(table["name"])
+    if name not in RECIPES:
+        raise ValueError(f"no recipe {one_line(repr(name), 80)}; {did_you_mean(name, RECIPES)}")
+    return {**RECIPES[name].settings, **others}
 
 
 def recipe_from(given: Mapping[str, Any]) -> Recipe:
@@ -113,8 +174,9 @@ def recipe_from(given: Mapping[str, Any]) -> Recipe:
             raise ValueError(f"no setting {name!r} of a recipe; {did_you_mean(name, known)}")
         _check_type(name, value, known[name])
     plain = {name: value for name, value in given.items() if name in KINDS}
-    if "milestones" in plain:
-        plain["milestones"] = tuple(plain["milestones"])
+    for name in ("milestones", "average"):
+        if isinstance(plain.get(name), list):
+            plain[name] = tuple(plain[name])
     changed = {name: value for name, value in given.items() if name in INNER}
     return Recipe(**plain, augmentation=Augmentation(**changed))
 
@@ -122,8 +184,14 @@ def recipe_from(given: Mapping[str, Any]) -> Recipe:
 WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
+def _all(values: float | tuple[float, ...]) -> tuple[float, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
 def _check_type(name: str, value: Any, kind: type) -> None:
     """Refuse a value of another type, and an integer that no run can have."""
+    if name == "average" and isinstance(value, tuple | list):
+        kind = tuple
     allowed = {float: (int, float), tuple: (list, tuple)}.get(kind, (kind,))
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         must = WORDS.get(kind, "a list of numbers")

@@ -69,6 +69,7 @@ def record_of(loop: Loop, val: Predictions, test: Predictions) -> dict[str, Any]
         **({} if pixels is None else {"pixels": pixels}),
         "epochs": progress.epoch,
         "best_epoch": None if progress.best is None else progress.best["epoch"],
+        "best_average": None if progress.best is None else progress.best["average"],
         "class_counts": splits.class_counts.tolist(),
         "class_names": list(splits.class_names) or None,
         "examples": {role: len(getattr(splits, role) or ()) for role in ROLES},
