@@ -124,7 +124,7 @@ def _table(title: str, known: Fields, config: ConfigDict = CONFIG, **required: A
     return table
 
 
-RecipeTable = Annotated[
+RecipeTable: Any = Annotated[
     _table("recipe", recipe_fields()),
     BeforeValidator(
         named_settings,
