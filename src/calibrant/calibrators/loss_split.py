@@ -124,8 +124,9 @@ def split_loss(
     if remarks:
         warn(f"{calibrator} in {len(remarks)} of {folds} folds: {remarks[0]}", stacklevel=2)
     measure = CRITERIA[score]
-    gain = metrics.compare(measure, predictions, after, level=level, resamples=resamples, seed=seed)
-    return LossSplit(score, calibrator, folds, measure(predictions), measure(after), gain)
+    before = predictions.map(CALIBRATORS["identity"].fit(predictions))
+    gain = metrics.compare(measure, before, after, level=level, resamples=resamples, seed=seed)
+    return LossSplit(score, calibrator, folds, measure(before), measure(after), gain)
 
 
 def cross_fitted(
@@ -141,8 +142,4 @@ def cross_fitted(
             fitted = kind.fit(predictions.take(~out))
             mapped[torch.from_numpy(out)] = predictions.take(out).map(fitted).logits.double()
             remarks += filter(None, [convergence_remark(fitted)])
-    after, remarks = cross_fitted(predictions, calibrator, folds=folds, seed=seed)
-    if remarks:
-        warn(f"{calibrator} in {len(remarks)} of {folds} folds: {remarks[0]}", stacklevel=2)
-    measure = CRITERIA[score]
-    before = predictions.map(CALIBRATORS["identity"].fit(predictions))
+    return predictions.map(lambda _: mapped), remarks
