@@ -1,4 +1,4 @@
-"""Rows of the arena: how they are kept, and win rates made from them."""
+"""Rows of the arena: how they are kept, and the experiments in them."""
 
 import csv
 import math
@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.arena_problems import GROUPS
+from calibrant.calibrators import CALIBRATORS
 
 RESULTS = Path(__file__).with_name("results")
 KEYS = ("problem", "size", "half", "shift")
 # Times are kept of the fits to all examples only.
 VALUES, TIMES = ("nll", "brier"), ("fit", "apply")
-NONE = "uncalibrated"
+NONE, SELECT, BLEND = "uncalibrated", "select", "blend"
+OURS = (NONE, *CALIBRATORS, SELECT, BLEND)
+SCORES = {"nll": "log loss", "brier": "Brier score"}
 
 Row = Mapping[str, str]
 # Values of all methods in one experiment: a problem with so many examples for the fit.
@@ -60,7 +61,12 @@ def group_rows() -> list[dict[str, str]]:
 def of_methods(line: Row) -> dict[str, float]:
     """The values of a line by method; a failure is infinite, what did not run is left out."""
     named = {name: text for name, text in line.items() if name not in (*KEYS, "value", "group")}
-    return {name: float(text) if text else math.inf for name, text in named.items() if text != "-"}
+    return {name: _value(text) for name, text in named.items() if text != "-"}
+
+
+def _value(text: str) -> float:
+    value = float(text or "inf")
+    return math.inf if math.isnan(value) else value
 
 
 def experiments(lines: Iterable[Row], group: str, half: str | None = None) -> Experiments:
@@ -71,25 +77,3 @@ def experiments(lines: Iterable[Row], group: str, half: str | None = None) -> Ex
             for method, value in of_methods(line).items():
                 found[line["problem"], line["size"]][method][line["value"]] = value
     return {key: dict(each) for key, each in found.items()}
-
-
-def win_rates(given: Iterable[Experiment], score: str) -> dict[str, float]:
-    """Mean over experiments of the fraction of the other methods that are beaten."""
-    rates = defaultdict(list)
-    for each in given:
-        names = list(each)
-        values = np.array([each[name][score] for name in names])
-        wins = (values[:, None] < values).sum(1) + ((values[:, None] == values).sum(1) - 1) / 2
-        for name, rate in zip(names, wins / (len(names) - 1), strict=True):
-            rates[name].append(rate)
-    return {name: float(np.mean(found)) for name, found in rates.items()}
-
-
-def relative(given: Iterable[Experiment], name: str, score: str) -> float:
-    """Geometric mean of the score divided by that without calibration; of finite ones."""
-    ratios = [
-        each[name][score] / each[NONE][score]
-        for each in given
-        if name in each and math.isfinite(each[name][score]) and math.isfinite(each[NONE][score])
-    ]
-    return math.exp(np.mean(np.log(ratios))) if ratios else math.nan
