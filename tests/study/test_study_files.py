@@ -69,7 +69,7 @@ def kinds(path: Path) -> list[Cell]:
 def test_every_study_is_named_like_its_file_and_every_full_size_one_has_a_twin_for_two_cores():
     studies = {path.stem: read(path) for path in FILES}
     for stem, study in studies.items():
-        assert (study.name, study.seeds) == (stem, (0, 1, 2)), stem
+        assert (study.name, len(study.seeds)) == (stem, 3), stem
         assert any(each.name == "cross_entropy" for each in study.method), stem
         assert "temperature" in study.calibrators, stem
         twin = study if stem.endswith("-cpu") else studies[f"{stem}-cpu"]

@@ -6,7 +6,7 @@ import torch
 from small_studies import SMALL
 
 from calibrant import metrics
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import TemperatureScaling, select
 from calibrant.data import shifted
 from calibrant.predictions import Predictions
 from calibrant.report.study_page import study_page
@@ -31,6 +31,20 @@ def rows_of(val: Predictions, test: Predictions, counts: list[int]) -> dict:
         resamples=10, counts=counts,
     )  # fmt: skip
     return {(row.calibrator, row.split, row.metric): row for row in rows}
+
+
+def test_blend_and_auto_are_those_of_a_selection_on_the_validation_data():
+    val, test = drawn(200, 3, 0), drawn(200, 3, 1)
+    names = ["temperature", "auto", "blend"]
+    found = measured_rows(
+        LABELS, 0, val, test, calibrators=names, names=["nll"], resamples=10
+    )  # fmt: skip
+    values = {row.calibrator: row.value for row in found if row.split == "test"}
+    selection = select(val)
+    assert values["auto"] == pytest.approx(metrics.nll(test.map(selection.best)))
+    assert values["blend"] == pytest.approx(metrics.nll(test.map(selection.blend)))
+    assert values["temperature"] == metrics.nll(test.map(TemperatureScaling.fit(val)))
+    assert parse({**SMALL, "calibrators": names}).calibrators == tuple(names)
 
 
 def test_long_tailed_training_makes_rows_of_frequent_and_rare_classes():

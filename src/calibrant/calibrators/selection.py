@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calibrant import metrics
-from calibrant.calibrators.base import fitting_logits
+from calibrant.calibrators.base import Calibrator, fitting_logits
 from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.out_of_fold import Candidates, compare_out_of_fold
 from calibrant.calibrators.registry import CALIBRATORS
@@ -26,6 +26,8 @@ CRITERIA: dict[str, Callable[[Predictions], float]] = {"nll": metrics.nll, "brie
 # Largest relative loss of score for which a converged calibrator is chosen instead of one that did
 # not converge.
 UNCONVERGED = 0.002
+# Names of what `select` makes, beside those of `CALIBRATORS`.
+AUTO, BLEND = "auto", "blend"
 # The so many of the largest weight, and the identity, can be parts of the blend.
 BLENDED = 16
 
@@ -136,6 +138,14 @@ def select(
         remarks=tuple(remarks),
         examples=predictions,
     )
+
+
+def fit_by_name(name: str, predictions: Predictions) -> Calibrator:
+    """Fit the calibrator of this name; "auto" and "blend" are those of `select`."""
+    if name in CALIBRATORS:
+        return CALIBRATORS[name].fit(predictions)
+    found = select(predictions)
+    return found.best if name == AUTO else found.blend
 
 
 def _candidates(

@@ -33,7 +33,9 @@ NAMES = {
     "weighted_mmce": "weighted MMCE",
 }
 CALIBRATORS = {
+    "auto": "the selected calibrator",
     "beta": "beta calibration",
+    "blend": "blend",
     "centered_isotonic": "centered isotonic regression",
     "dirichlet": "Dirichlet calibration",
     "histogram": "histogram binning",

@@ -112,7 +112,8 @@ class Study:
 
     Attributes:
         name: name of the study, and of its folder.
-        calibrators: names in `CALIBRATORS`; the predictions as they are come first in any case.
+        calibrators: names in `CALIBRATORS`, "auto" or "blend"; the predictions as they are come
+            first in any case.
         metrics: names in `METRICS`.
         resamples: resamples of the intervals.
         about: free text.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant import metrics
-from calibrant.calibrators import CALIBRATORS
+from calibrant.calibrators.selection import fit_by_name
 from calibrant.data import frequency_groups
 from calibrant.extras import need
 from calibrant.files.checks import check_file
@@ -103,7 +103,7 @@ def measured_rows(
     remarks: dict[str, str] = {}
     for name in calibrators:
         try:
-            fitted = CALIBRATORS[name].fit(val)
+            fitted = fit_by_name(name, val)
         except ValueError:
             # More parameters than examples, or a single class: the rows have no value.
             found += [(name, "test", metric, None) for metric in names]

@@ -3,7 +3,7 @@
 Imported only when a study is read: pydantic is an extra.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, time
 from functools import partial, reduce
 from operator import or_
@@ -23,6 +23,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from calibrant.calibrators.registry import CALIBRATORS
+from calibrant.calibrators.selection import AUTO, BLEND
 from calibrant.data.options import OPTION_NAMES, Options
 from calibrant.data.shifts import SHIFTS
 from calibrant.files.checks import one_line
@@ -68,7 +69,7 @@ EXPECTED = {
 }
 
 
-def check_names(what: str, known: Mapping[str, Any], names: list[str]) -> list[str]:
+def check_names(what: str, known: Collection[str], names: list[str]) -> list[str]:
     """Refuse a name that does not exist, or that is given twice."""
     for name in names:
         if name not in known:
@@ -175,7 +176,7 @@ class StudyOptions(BaseModel):
     about: str = ""
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(check_unique)] = [0]
     calibrators: Annotated[
-        list[str], AfterValidator(partial(check_names, "calibrator", CALIBRATORS))
+        list[str], AfterValidator(partial(check_names, "calibrator", [*CALIBRATORS, AUTO, BLEND]))
     ] = ["temperature", "focal_temperature"]
     metrics: Annotated[
         list[str], Field(min_length=1), AfterValidator(partial(check_names, "metric", METRICS))

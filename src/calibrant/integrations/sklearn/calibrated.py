@@ -12,17 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.fit_checks import convergence_remark
 from calibrant.calibrators.registry import CALIBRATORS
-from calibrant.calibrators.selection import select
+from calibrant.calibrators.selection import AUTO, BLEND, fit_by_name
 from calibrant.calibrators.stacking import identity_prior
-from calibrant.calibrators.storage import BLEND, calibrator_name, load, save
+from calibrant.calibrators.storage import calibrator_name, load, save
 from calibrant.integrations.sklearn.scores import names
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
 from calibrant.setting_errors import did_you_mean
 
-# Calibrators that `select` makes, with at most this many folds.
-AUTO, FOLDS = "auto", 5
 # With fewer examples differences between calibrators are noise.
 FEWEST = 100
 # Names of scikit-learn.
@@ -106,10 +104,8 @@ def checked_name(estimator: Any) -> str:
 
 def fitted_calibrator(name: str, predictions: Predictions) -> Calibrator:
     """Fit the calibrator of this name."""
-    if name in CALIBRATORS:
-        return CALIBRATORS[name].fit(predictions)
     total = predictions.example_weights.sum()
-    if total < FEWEST:
+    if name in (AUTO, BLEND) and total < FEWEST:
         fitted = _of_few(predictions)
         warnings.warn(
             f"calibrator={name!r} compares calibrators and needs {FEWEST} examples, got "
@@ -117,8 +113,7 @@ def fitted_calibrator(name: str, predictions: Predictions) -> Calibrator:
             stacklevel=3,
         )
         return fitted
-    found = select(predictions, folds=FOLDS)
-    return found.best if name == AUTO else found.blend
+    return fit_by_name(name, predictions)
 
 
 def _of_few(predictions: Predictions) -> Calibrator:
