@@ -7,7 +7,7 @@ from small_studies import SMALL
 
 from calibrant import metrics
 from calibrant.calibrators import TemperatureScaling, select
-from calibrant.data import shifted
+from calibrant.data import SYNTHETIC, shifted
 from calibrant.predictions import Predictions
 from calibrant.report.study_page import study_page
 from calibrant.study import runner
@@ -34,7 +34,7 @@ def rows_of(val: Predictions, test: Predictions, counts: list[int]) -> dict:
 
 
 def test_blend_and_auto_are_those_of_a_selection_on_the_validation_data():
-    val, test = drawn(200, 3, 0), drawn(200, 3, 1)
+    val, test = (SYNTHETIC["tempered"].sample(200, seed=seed).predictions for seed in (0, 1))
     names = ["temperature", "auto", "blend"]
     found = measured_rows(
         LABELS, 0, val, test, calibrators=names, names=["nll"], resamples=10
