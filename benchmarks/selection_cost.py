@@ -22,7 +22,8 @@ ABOUT = f"""The logits of the section on fits. Seconds of CPU with one thread. "
 fits all {len(CALIBRATORS)} calibrators to {FOLDS} folds without sharing steps between candidates
 and without dropping any, and does not bootstrap their differences, which `select` does. The NLL is
 measured on as many new examples; below 0 `select` is better than the candidate with the best
-score, fitted to all examples."""
+score, fitted to all examples. Before it shared steps and dropped candidates,
+`select` took 4.4 s for 5,000 x 10 on the same machine, with 17 candidates."""
 
 
 def run() -> Section:
