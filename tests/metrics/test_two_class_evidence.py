@@ -30,7 +30,7 @@ def test_errors_that_cancel_in_the_confidence_are_found(cancelling):
     found = calibrant.audit(cancelling, resamples=200)
     assert found.state == "miscalibrated"
     assert "not at every probability (consistency p <=" in found.verdict
-    assert "cumulative p =" in found.verdict
+    assert "cumulative p" in found.verdict
     assert found.next_step.calibrator
 
 
