@@ -19,6 +19,7 @@ from calibrant.data import Batch
 from calibrant.integrations.lightning import CalibrationCallback, MethodCallback, load_calibrator
 from calibrant.integrations.lightning.validation import _bases, are_repeated, read_outputs
 from calibrant.training import Loop, Recipe, Runtime
+from calibrant.training.refinement import refined
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -59,6 +60,18 @@ class TestCalibrationCallback:
             assert logged == pytest.approx(metrics.METRICS[name](found), abs=1e-6), name
         fitted = calibrators.TemperatureScaling.fit(found).temperature
         assert callback.calibrator.temperature == pytest.approx(fitted, rel=1e-4)
+
+    def test_scores_after_a_cross_fitted_temperature_can_be_monitored(self, tmp_path):
+        module = runs.module_of(lightning, plain())
+        callback = CalibrationCallback(["nll", "refined_nll"])
+        best = ModelCheckpoint(tmp_path, monitor="val_refined_nll")
+        trainer = fit(module, [callback, best], enable_checkpointing=True)
+        expected = refined(predictions_of(module), "refined_nll")
+        logged = float(trainer.callback_metrics["val_refined_nll"])
+        assert logged == pytest.approx(expected, abs=1e-6)
+        assert float(best.best_model_score) <= logged
+        with pytest.raises(ValueError, match="did you mean refined_nll"):
+            CalibrationCallback(["refind_nll"])
 
     def test_the_best_checkpoint_has_the_temperature_of_its_own_weights(self, tmp_path):
         module, callback = runs.module_of(lightning, plain()), CalibrationCallback(["nll"])

@@ -14,6 +14,7 @@ from calibrant.data import Batch
 from calibrant.integrations.transformers import compute_loss, compute_metrics
 from calibrant.losses import LOSSES
 from calibrant.methods import METHODS, build
+from calibrant.training.refinement import refined
 
 LEARNS = ("adafocal", "cals_alm", "cals_hr", "gamma_net", "meta_smoothing")
 STATELESS = [name for name in METHODS if name not in (*LEARNS, "calmo")]
@@ -121,6 +122,8 @@ def test_metrics_of_tokens_leave_out_padding():
     logits[labels == -100] = -100
     padded = SimpleNamespace(predictions=logits.numpy(), label_ids=labels.numpy())
     assert compute_metrics(["nll"])(padded)["nll"] == pytest.approx(metrics.nll(expected))
+    found = compute_metrics(["refined_brier"])(padded)["refined_brier"]
+    assert found == pytest.approx(refined(expected, "refined_brier"))
     with_others = SimpleNamespace(predictions=(logits.numpy(), 0), label_ids=labels.numpy())
     assert compute_metrics(["ece"])(with_others)["ece"] == pytest.approx(metrics.ece(expected))
 

@@ -26,7 +26,6 @@ from calibrant.training.progress import (
 )
 from calibrant.training.randomness import epoch_order, meta_order, random_state, restore
 from calibrant.training.recipe import Recipe
-from calibrant.training.refinement import REFINED, refined
 from calibrant.training.runtime import Runtime
 from calibrant.training.schedules import rate
 
@@ -282,43 +281,52 @@ class Loop:
 
     def _epoch_metrics(self) -> dict[str, Any]:
         """Metrics of an epoch; updates the state of the method, and keeps the best weights."""
-        progress, stop_on = self.progress, self.recipe.stop_on
-        scores: dict[float, float] = {}
-        # Before it begins, an average of decay 1 is the newest weights.
-        late = self.step > self.recipe.average_from * self.recipe.epochs * self.steps
-        decays = [each for each in self.recipe.averages if each < 1 or late]
-        for each in decays or self.recipe.averages:
-            with self._averaged(each):
-                predictions = self.predict("val")
-            value = self._stopping_value(predictions) if stop_on else 0.0
-            score = METRICS[stop_on].loss(value) if stop_on in METRICS else value
-            if not scores or score < min(scores.values()):
-                val, decay, reached = predictions, each, {f"val_{stop_on}": value}
-            scores[each] = score
+        progress, recipe = self.progress, self.recipe
+        decay, val, value = self._best_average()
+        found = validation_metrics(val)
         learnt = self.method.after_epoch(val)
-        if stop_on:
-            self._keep_best(scores[decay], decay)
+        if recipe.stop_on:
+            found[f"val_{recipe.stop_on}"] = value
+            self._keep_best(value, decay)
+        if len(recipe.averages) > 1:
+            found["average"] = decay
         loss = sum(self.runtime.states(progress.loss))
         return {
             "epoch": progress.epoch,
-            "lr": self.recipe.lr * self._factor(self.step - 1),
+            "lr": recipe.lr * self._factor(self.step - 1),
             "loss": loss / (self.steps * self.runtime.world_size),
-            **validation_metrics(val),
-            **(reached if stop_on else {}),
-            **({"average": decay} if len(scores) > 1 else {}),
+            **found,
             **learnt,
         }
 
-    def _stopping_value(self, val: Predictions) -> float:
-        """What `stop_on` measures."""
-        name = self.recipe.stop_on
-        if name in REFINED:
-            return refined(val, name, self.recipe.refine_by)
-        return measure_all(val, [name])[name]
+    def _best_average(self) -> tuple[float, Predictions, float]:
+        """Decay of the average that is best by `stop_on`, its validation predictions and value."""
+        recipe = self.recipe
+        # Before it begins, an average of decay 1 is the newest weights.
+        begun = self.step > recipe.average_from * recipe.epochs * self.steps
+        decays = [each for each in recipe.averages if each < 1 or begun] or recipe.averages
+        found: list[tuple[float, Predictions, float]] = []
+        for decay in decays:
+            with self._averaged(decay):
+                val = self.predict("val")
+            value = self._stopping_value(val)
+            if not found or self._score(value) < self._score(found[0][2]):
+                found = [(decay, val, value)]
+        return found[0]
 
-    def _keep_best(self, score: float, decay: float) -> None:
+    def _stopping_value(self, val: Predictions) -> float:
+        """What `stop_on` measures; 0 without it."""
+        name = self.recipe.stop_on
+        return measure_all(val, [name], refine_by=self.recipe.refine_by)[name] if name else 0.0
+
+    def _score(self, value: float) -> float:
+        """A value of `stop_on`, such that lower is better."""
+        name = self.recipe.stop_on
+        return METRICS[name].loss(value) if name in METRICS else value
+
+    def _keep_best(self, value: float, decay: float) -> None:
         """Keep the weights, averaged with this decay, if none before were better."""
-        progress = self.progress
+        progress, score = self.progress, self._score(value)
         if progress.best is None or score < progress.best["score"]:
             with self._averaged(decay):
                 weights = {name: each.clone() for name, each in self.model.state_dict().items()}

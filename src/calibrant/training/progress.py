@@ -10,6 +10,7 @@ from scipy import special
 from calibrant.metrics import METRICS
 from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
+from calibrant.training.refinement import REFINED, refined
 
 # Measured on the validation data after every epoch.
 WATCHED = ("accuracy", "nll", "brier", "ece", "overconfidence")
@@ -31,10 +32,23 @@ class DivergedError(FloatingPointError):
         self.record = dict(record)
 
 
-def measure_all(predictions: Predictions, names: Sequence[str]) -> dict[str, float]:
-    """Metrics by name, without their warnings: in training they would come in every epoch."""
+def measure_all(
+    predictions: Predictions, names: Sequence[str], *, refine_by: str = "temperature"
+) -> dict[str, float]:
+    """Metrics by name, without their warnings: in training they would come in every epoch.
+
+    Args:
+        predictions: of validation or test data.
+        names: names in `METRICS` and `REFINED`.
+        refine_by: calibrator of the latter.
+    """
     with without_warnings():
-        return {name: METRICS[name](predictions) for name in names}
+        return {
+            name: refined(predictions, name, refine_by)
+            if name in REFINED
+            else METRICS[name](predictions)
+            for name in names
+        }
 
 
 def validation_metrics(val: Predictions) -> dict[str, float]:

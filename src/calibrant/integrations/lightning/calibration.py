@@ -13,6 +13,7 @@ from calibrant.predictions import Predictions
 from calibrant.scoped_warnings import without_warnings
 from calibrant.setting_errors import did_you_mean
 from calibrant.training.progress import measure_all
+from calibrant.training.refinement import REFINED
 
 MEASURED = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
 # Loggers of both packages that take a figure.
@@ -28,7 +29,8 @@ class CalibrationCallback(ValidationCallback):
     too, if `test_step` returns what `validation_step` does: `test_calibrated_nll`.
 
     Args:
-        metrics: names in `METRICS`.
+        metrics: names in `METRICS`, or "refined_nll" and "refined_brier": the score after a
+            cross-fitted temperature.
         prefix: of the names under which they are logged; several callbacks need different ones.
         figure: whether TensorBoard, MLflow and Weights & Biases get a reliability diagram.
         read: gives logits and labels from what `validation_step` returned and its batch.
@@ -52,8 +54,8 @@ class CalibrationCallback(ValidationCallback):
     ) -> None:
         super().__init__(read, ignore_index, loader)
         for name in metrics:
-            if name not in METRICS:
-                raise ValueError(f"no metric {name!r}; {did_you_mean(name, METRICS)}")
+            if name not in (known := (*METRICS, *REFINED)):
+                raise ValueError(f"no metric {name!r}; {did_you_mean(name, known)}")
         self.metrics, self.prefix, self.figure = tuple(metrics), prefix, figure
         self.predictions: Predictions | None = None
         self.calibrator: TemperatureScaling | None = None

@@ -10,6 +10,8 @@ from calibrant.integrations.transformers.batches import IGNORED, check_labels, l
 from calibrant.metrics.registry import METRICS
 from calibrant.predictions import Predictions
 from calibrant.setting_errors import did_you_mean
+from calibrant.training.progress import measure_all
+from calibrant.training.refinement import REFINED
 
 USUAL = ("accuracy", "nll", "brier", "ece", "debiased_ece")
 Measure = Callable[[Any], dict[str, float]]
@@ -18,19 +20,20 @@ Measure = Callable[[Any], dict[str, float]]
 def compute_metrics(names: Sequence[str] = USUAL, *, ignore_index: int = IGNORED) -> Measure:
     """Make the `compute_metrics` of a Trainer, which logs each metric as `eval_<name>`.
 
-    `metric_for_best_model="nll"` then keeps the checkpoint with the lowest NLL.
+    `metric_for_best_model="nll"` then keeps the checkpoint with the lowest NLL. If you calibrate
+    afterwards, `"refined_nll"` is the better choice: the NLL after a cross-fitted temperature.
 
     Args:
-        names: of `calibrant.metrics.METRICS`.
+        names: of `calibrant.metrics.METRICS`, or "refined_nll" and "refined_brier".
         ignore_index: label of positions without one.
     """
     for name in names:
-        if name not in METRICS:
-            raise ValueError(f"no metric {name!r}; {did_you_mean(name, METRICS)}")
+        if name not in (known := (*METRICS, *REFINED)):
+            raise ValueError(f"no metric {name!r}; {did_you_mean(name, known)}")
 
     def measure(evaluated: Any) -> dict[str, float]:
         predictions = predictions_of(evaluated, ignore_index=ignore_index)
-        return {name: METRICS[name](predictions) for name in names}
+        return measure_all(predictions, names)
 
     return measure
 
