@@ -28,7 +28,7 @@ setup: $(READY)  ## make .venv with the package, its extras and the tools
 quickstart: $(READY)  ## a small study on handwritten digits, with its report
 	$(BIN)/calibrant study quickstart --output quickstart --workers 2
 
-test: $(READY)  ## the quick tests and the examples in docstrings, under five minutes on two cores
+test: $(READY)  ## the quick tests and the examples in docstrings, under six minutes on two cores
 	$(PYTEST) --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## the slow tests: kills, several processes, browsers, fresh environments

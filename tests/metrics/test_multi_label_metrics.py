@@ -140,7 +140,7 @@ def test_tests_of_calibrated_labels_reject_no_more_than_their_level():
 
 @pytest.mark.slow
 def test_intervals_of_macro_and_micro_cover():
-    truth, inside, sets = drawn(100_000, scales=(2.0,) * 3), {}, 30
+    truth, inside, sets = drawn(100_000, scales=(2.0,) * 3), {}, 16
     names = ("nll", "binary_brier", "roc_auc", "calibration_in_the_large", "binary_ece")
     expected = {name: (macro(METRICS[name], truth), micro(METRICS[name], truth)) for name in names}
     for seed in range(1, 1 + sets):
@@ -152,8 +152,8 @@ def test_intervals_of_macro_and_micro_cover():
                 key = f"{which} {name}"
                 inside[key] = inside.get(key, 0) + (bar.low <= value <= bar.high)
     covered = {key: count / sets for key, count in inside.items()}
-    # 95 %, with a standard deviation of 4 % over the sets.
-    assert min(covered.values()) >= 0.8, covered
+    # 95 %, with a standard deviation of 5 % over the sets.
+    assert min(covered.values()) >= 0.75, covered
 
 
 def test_bins_are_passed_on():

@@ -127,7 +127,7 @@ def test_few_calibrated_streams_ever_raise_an_alarm(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["confident", "extreme", "binary"])
 def test_at_most_five_percent_of_calibrated_streams_ever_raise_an_alarm(kind):
-    assert ever_alarmed(10_000, windows=100, examples=50, kind=kind, seed=1) <= 0.05
+    assert ever_alarmed(5_000, windows=100, examples=50, kind=kind, seed=1) <= 0.05
 
 
 def stream(windows, *, shift, seed, examples=200):
