@@ -119,7 +119,10 @@ def select(
         remarks.append(
             f"{chosen} did not converge, but no converged calibrator has as good a {criterion}"
         )
-    without = scores.get("identity", score(predictions))
+    without = scores.get("identity")
+    if without is None:
+        # Mapped, as a probability of 0 has no finite score.
+        without = score(predictions.map(CALIBRATORS["identity"].fit(predictions)))
     if scores[chosen] > without + UNCONVERGED * abs(without):
         remarks.append(
             f"{criterion} of {chosen} on held-out folds is worse than without calibration: "
